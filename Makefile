@@ -1,0 +1,60 @@
+# Everything one does twice. `make run` and `make test` need nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_FLAGS ?= --port 9092 --data-dir .data
+
+.PHONY: help install run demo test lint types arch format bench interop clean
+.DEFAULT_GOAL := help
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
+
+# One stamp a set of extras: nothing is installed again until pyproject.toml changes.
+$(VENV)/.run: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.demo: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@ $(VENV)/.run
+
+install: $(VENV)/.dev ## everything that tests and checks need, into .venv
+
+run: $(VENV)/.run ## a broker on port 9092
+	$(BIN)/broker $(RUN_FLAGS)
+
+demo: $(VENV)/.demo ## 336,776 flights through a broker and a consumer group
+	$(BIN)/python examples/flights_demo.py
+
+test: install ## all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: install ## format and lint, as checked in CI
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: install ## make `lint` happy where a tool can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: install ## mypy --strict
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+
+arch: install ## imports run one way
+	$(BIN)/lint-imports
+
+bench: install ## measure; prints tables and writes docs/benchmarks.md
+	$(BIN)/python tests/bench/run.py
+
+clean: ## what was made here
+	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

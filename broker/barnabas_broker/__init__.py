@@ -1,0 +1,1 @@
+"""The broker: connections, request handlers, the group coordinator and the segment log."""

@@ -1,0 +1,1 @@
+"""The async client: consumer, producer and admin, for Barnabas and Apache Kafka alike."""

@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: a source and a sink without jars, and programs over them."""

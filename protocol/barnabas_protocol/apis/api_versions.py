@@ -1,0 +1,48 @@
+"""ApiVersions (key 18), versions 0-4, flexible from 3.
+
+Tells which APIs and versions the broker has. The response header is always version 0, and a request of an unknown
+version is answered in version 0 with UNSUPPORTED_VERSION, so that any client can understand it (KIP-511).
+"""
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+
+
+class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
+    """What a client sends."""
+
+    client_software_name: str = field(STRING, "3+", default="", ignorable=True)
+    client_software_version: str = field(STRING, "3+", default="", ignorable=True)
+
+
+class ApiVersion(Struct):
+    api_key: int = field(INT16)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+class SupportedFeatureKey(Struct):
+    name: str = field(STRING, "3+", default="")
+    min_version: int = field(INT16, "3+", default=0)
+    max_version: int = field(INT16, "3+", default=0)
+
+
+class FinalizedFeatureKey(Struct):
+    name: str = field(STRING, "3+", default="")
+    max_version_level: int = field(INT16, "3+", default=0)
+    min_version_level: int = field(INT16, "3+", default=0)
+
+
+class ApiVersionsResponse(Response, api_key=18, versions="0-4", flexible="3+"):
+    """What the broker answers."""
+
+    error_code: int = field(INT16)
+    api_keys: list[ApiVersion] = field(array(ApiVersion))
+    throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = field(
+        array(SupportedFeatureKey), "3+", default=[], tag=0, tagged="3+", ignorable=True
+    )
+    finalized_features_epoch: int = field(INT64, "3+", default=-1, tag=1, tagged="3+", ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = field(
+        array(FinalizedFeatureKey), "3+", default=[], tag=2, tagged="3+", ignorable=True
+    )
+    zk_migration_ready: bool = field(BOOLEAN, "3+", default=False, tag=3, tagged="3+", ignorable=True)

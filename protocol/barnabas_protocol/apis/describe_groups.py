@@ -1,0 +1,42 @@
+"""DescribeGroups (key 15), versions 0-6, flexible from 5.
+
+Describes groups of the classic protocol: state, protocol, members and what they said. Version 6 tells an unknown
+group by GROUP_ID_NOT_FOUND and adds a message (KIP-1043).
+"""
+
+from barnabas_protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Request, Response, Struct, array, field
+from barnabas_protocol.wire import Buffer
+
+
+class DescribeGroupsRequest(Request, api_key=15, versions="0-6", flexible="5+"):
+    """What a client sends."""
+
+    groups: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOLEAN, "3+", default=False)
+
+
+class DescribedGroupMember(Struct):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "4+", nullable="4+", default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    member_metadata: Buffer = field(BYTES)
+    member_assignment: Buffer = field(BYTES)
+
+
+class DescribedGroup(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "6+", nullable="6+", default=None, ignorable=True)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    protocol_type: str = field(STRING)
+    protocol_data: str = field(STRING)
+    members: list[DescribedGroupMember] = field(array(DescribedGroupMember))
+    authorized_operations: int = field(INT32, "3+", default=-2147483648)
+
+
+class DescribeGroupsResponse(Response, api_key=15, versions="0-6", flexible="5+"):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
+    groups: list[DescribedGroup] = field(array(DescribedGroup))

@@ -1,0 +1,188 @@
+"""Messages to bytes and back; the only place where a broken message becomes a `DecodeError`.
+
+A request frame is an int32 size, a request header and a body; a response frame an int32 size, a response header and a body.
+Functions that decode take the frame without its size, as :mod:`barnabas_protocol.framing` hands it out; functions that
+encode a frame write the size.
+"""
+
+import struct
+from io import BytesIO
+from typing import Final, NamedTuple, TypeVar, cast
+
+from construct import ConstructError
+
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Message, Request, Response, compiled_for, parse_tags
+from barnabas_protocol.wire import Buffer, Reader, WireError
+
+M = TypeVar("M", bound=Message)
+
+_BROKEN: Final = (WireError, struct.error, UnicodeError, ConstructError)
+_UNBUILDABLE: Final = (*_BROKEN, TypeError, AttributeError, ValueError, OverflowError)
+_HEADER: Final = struct.Struct(">hhih")
+_INT32: Final = struct.Struct(">i")
+_FRAME_HEAD: Final = struct.Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    """The head of a request. `end` is where it ends in the frame, before the tag section of a flexible header."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    end: int
+
+
+def decode_request_header(frame: Buffer) -> RequestHeader:
+    """Read the head of a request, the part that does not depend on what is asked.
+
+    Raises:
+        DecodeError: the frame is too short, or the client id is no UTF-8.
+    """
+    try:
+        key, version, correlation_id, size = _HEADER.unpack_from(frame)
+        if size < 0:
+            if size != -1:
+                raise WireError(f"client id length {size}")
+            return RequestHeader(key, version, correlation_id, None, 10)
+        end = 10 + size
+        if end > len(frame):
+            raise WireError(f"client id of {size} bytes, {len(frame) - 10} left")
+        return RequestHeader(key, version, correlation_id, str(frame[10:end], "utf-8"), end)
+    except _BROKEN as error:
+        raise DecodeError(f"request header: {error}") from error
+
+
+def decode_request(cls: type[M], header: RequestHeader, frame: Buffer) -> M:
+    """Decode the body of a request.
+
+    Raises:
+        DecodeError: the body is not a `cls` of the header's version, or something follows it.
+    """
+    return decode(cls, header.api_version, body(cls, header, frame))
+
+
+def body(cls: type[Message], header: RequestHeader, frame: Buffer) -> memoryview:
+    """The body of a request: what follows the header and, where the version is flexible, its tag section.
+
+    Raises:
+        DecodeError: the tag section is broken.
+    """
+    view = memoryview(frame)
+    if header.api_version not in cls.FLEXIBLE:
+        return view[header.end :]
+    return view[_skip_tags(view, header.end) :]
+
+
+def _skip_tags(frame: memoryview, at: int) -> int:
+    """Where a tag section that starts at `at` ends; nearly always it is a single zero."""
+    if at < len(frame) and frame[at] == 0:
+        return at + 1
+    reader = Reader(frame[at:])
+    try:
+        parse_tags(reader, None, None, {})
+    except _BROKEN as error:
+        raise DecodeError(f"header tags: {error}") from error
+    return at + reader.tell()
+
+
+def decode(cls: type[M], version: int, data: Buffer) -> M:
+    """Decode a message that fills `data`.
+
+    Raises:
+        DecodeError: `data` is not a `cls` of that version, or something follows it.
+    """
+    reader = Reader(data)
+    try:
+        message = compiled_for(cls, version).parsefunc(reader, None)
+        if reader.tell() != reader.size:
+            raise WireError(f"{reader.size - reader.tell()} bytes follow")
+    except _BROKEN as error:
+        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+    return cast(M, message)
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Encode a message without any header.
+
+    Raises:
+        EncodeError: a value does not fit its field, or the version cannot express it.
+    """
+    return _encode(message, version, b"").getvalue()
+
+
+def encode_request(message: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Encode a whole request frame, size included.
+
+    Raises:
+        EncodeError: a value does not fit its field, or the version cannot express it.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    head = b"\x00\x00\x00\x00" + _HEADER.pack(
+        message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
+    )
+    tags = b"\x00" if version in message.FLEXIBLE else b""
+    return _sized(_encode(message, version, head + name + tags))
+
+
+def encode_response(message: Response, version: int, correlation_id: int) -> bytes:
+    """Encode a whole response frame, size included.
+
+    Raises:
+        EncodeError: a value does not fit its field, or the version cannot express it.
+    """
+    head = _FRAME_HEAD.pack(0, correlation_id)
+    if version in message.FLEXIBLE and message.API_KEY != ApiKey.API_VERSIONS:
+        head += b"\x00"
+    return _sized(_encode(message, version, head))
+
+
+def decode_correlation_id(frame: Buffer) -> int:
+    """The correlation id that a response frame starts with.
+
+    Raises:
+        DecodeError: the frame is shorter than that.
+    """
+    if len(frame) < 4:
+        raise DecodeError(f"response of {len(frame)} bytes")
+    return int(_INT32.unpack_from(frame)[0])
+
+
+def decode_response(cls: type[M], version: int, frame: Buffer) -> M:
+    """Decode a response frame, header included.
+
+    Raises:
+        DecodeError: the frame is not a `cls` of that version, or something follows it.
+    """
+    return decode(cls, version, response_body(cls, version, frame))
+
+
+def response_body(cls: type[Message], version: int, frame: Buffer) -> memoryview:
+    """The body of a response frame: what follows the correlation id and, where the version is flexible, the tag section.
+
+    Raises:
+        DecodeError: the header is broken.
+    """
+    decode_correlation_id(frame)
+    view = memoryview(frame)
+    if version in cls.FLEXIBLE and getattr(cls, "API_KEY", None) != ApiKey.API_VERSIONS:
+        return view[_skip_tags(view, 4) :]
+    return view[4:]
+
+
+def _encode(message: Message, version: int, head: bytes) -> BytesIO:
+    out = BytesIO()
+    out.write(head)
+    try:
+        compiled_for(type(message), version).buildfunc(message, out, None)
+    except _UNBUILDABLE as error:
+        raise EncodeError(f"{type(message).__name__} v{version}: {error}") from error
+    return out
+
+
+def _sized(out: BytesIO) -> bytes:
+    with out.getbuffer() as view:
+        _INT32.pack_into(view, 0, len(view) - 4)
+    return out.getvalue()

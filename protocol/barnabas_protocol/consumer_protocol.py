@@ -1,0 +1,37 @@
+"""What members of a group of protocol type "consumer" say to each other through the coordinator (KIP-429, KIP-792).
+
+A blob is an int16 version and the fields of that version. A reader takes versions newer than it knows as the newest
+it knows.
+"""
+
+from barnabas_protocol.schema import BYTES, INT32, STRING, Data, Struct, array, field
+from barnabas_protocol.wire import Buffer
+
+
+class TopicPartition(Struct):
+    topic: str = field(STRING, "1+", default="")
+    partitions: list[int] = field(array(INT32), "1+", default=[])
+
+
+class ConsumerProtocolSubscription(Data, versions="0-3"):
+    """Kafka's ConsumerProtocolSubscription."""
+
+    topics: list[str] = field(array(STRING))
+    user_data: Buffer | None = field(BYTES, nullable="0+", default=None)
+    owned_partitions: list[TopicPartition] = field(array(TopicPartition), "1+", default=[], ignorable=True)
+    generation_id: int = field(INT32, "2+", default=-1, ignorable=True)
+    rack_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignmentTopicPartition(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+class ConsumerProtocolAssignment(Data, versions="0-3"):
+    """Kafka's ConsumerProtocolAssignment."""
+
+    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(
+        array(ConsumerProtocolAssignmentTopicPartition)
+    )
+    user_data: Buffer | None = field(BYTES, nullable="0+", default=None)

@@ -1,0 +1,54 @@
+"""Keys and values of `__consumer_offsets`, in Kafka's own schemas.
+
+A key is an int16 record type (the key schema's version) and the fields, a value an int16 version and the fields. A
+record without a value is a tombstone.
+"""
+
+from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, Data, Struct, array, field
+from barnabas_protocol.wire import Buffer
+
+
+class OffsetCommitKey(Data, versions="0-1"):
+    """Kafka's OffsetCommitKey."""
+
+    group: str = field(STRING, "0-1", default="")
+    topic: str = field(STRING, "0-1", default="")
+    partition: int = field(INT32, "0-1", default=0)
+
+
+class OffsetCommitValue(Data, versions="0-4", flexible="4+"):
+    """Kafka's OffsetCommitValue."""
+
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, "1", default=-1, ignorable=True)
+
+
+class GroupMetadataKey(Data, versions="2"):
+    """Kafka's GroupMetadataKey."""
+
+    group: str = field(STRING, "2", default="")
+
+
+class MemberMetadata(Struct):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, "1+", default=-1, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: Buffer = field(BYTES)
+    assignment: Buffer = field(BYTES)
+
+
+class GroupMetadataValue(Data, versions="0-4", flexible="4+"):
+    """Kafka's GroupMetadataValue."""
+
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable="0+")
+    leader: str | None = field(STRING, nullable="0+")
+    current_state_timestamp: int = field(INT64, "2+", default=-1, ignorable=True)
+    members: list[MemberMetadata] = field(array(MemberMetadata))

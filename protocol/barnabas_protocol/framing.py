@@ -1,0 +1,80 @@
+"""Frames out of a byte stream, sans I/O: an int32 size and that many bytes, with a cap that is checked before anything is
+kept for a frame.
+
+:class:`Framer` owns one buffer and is made for `asyncio.BufferedProtocol`: the transport writes into what
+:meth:`Framer.get_buffer` returns, :meth:`Framer.received` then yields the frames that are complete. A frame is a copy of its
+own, so it may be kept while the buffer is used again.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_protocol.errors import DecodeError
+
+_INT32: Final = struct.Struct(">i")
+_ROOM: Final = 64 * 1024
+
+
+class FrameTooLarge(DecodeError):
+    """A frame announced a size that is negative or over the cap."""
+
+
+class Framer:
+    """Cuts frames out of a stream of bytes.
+
+    Args:
+        max_bytes: the largest frame that is accepted, in bytes, without its size field.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._buffer = bytearray(_ROOM)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._large: bytearray | None = None
+        self._large_end = 0
+
+    def get_buffer(self) -> memoryview:
+        """Room for the next bytes, never empty. A frame over 64 KiB gets a buffer of its own, of just its size."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_end :]
+        if self._end == _ROOM:
+            pending = self._end - self._start
+            self._view[:pending] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, pending
+        return self._view[self._end :]
+
+    def received(self, count: int) -> Iterator[bytes | bytearray]:
+        """Take note that `count` bytes were written to the last buffer; yield the frames that are now complete.
+
+        Raises:
+            FrameTooLarge: a size is negative or over the cap. Nothing was kept for that frame; the stream is of no more use.
+        """
+        if self._large is not None:
+            self._large_end += count
+            if self._large_end == len(self._large):
+                frame, self._large, self._large_end = self._large, None, 0
+                yield frame
+            return
+        self._end += count
+        while self._end - self._start >= 4:
+            (size,) = _INT32.unpack_from(self._buffer, self._start)
+            if not 0 <= size <= self.max_bytes:
+                raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_bytes} are accepted")
+            at = self._start + 4
+            if self._end - at >= size:
+                self._start = at + size
+                yield bytes(self._view[at : at + size])
+            elif size > _ROOM - 4:
+                have = self._end - at
+                self._large = bytearray(size)
+                self._large[:have] = self._view[at : self._end]
+                self._large_end = have
+                self._start = self._end = 0
+                return
+            else:
+                break
+        if self._start == self._end:
+            self._start = self._end = 0

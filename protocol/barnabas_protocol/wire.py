@@ -1,0 +1,370 @@
+"""Kafka's wire primitives as construct classes that keep their bounds checks when compiled.
+
+construct's own length-carrying types return short data when the input is truncated and the construct is compiled, so every
+such type here is ours and carries its own ``_emitparse`` and ``_emitbuild``. Fixed-width integers are construct's: their
+compiled form unpacks exactly as many bytes as it needs and `struct` refuses fewer.
+
+Everything reads from a :class:`Reader`, which knows how much is left: a count or a length is compared with that before
+anything is allocated for it. What goes wrong leaves here as `WireError`, `struct.error` or `UnicodeError`; only
+:mod:`barnabas_protocol.codec` turns these into `DecodeError`.
+
+Sources: Kafka's protocol guide, KIP-482 (flexible versions), and ``messages.json``'s "wire" notes.
+"""
+
+import io
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from construct import CodeGen, Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
+
+#: Array elements one message may hold in all. Kafka has no such bound; without one, a 100 MB frame of empty array elements
+#: would become gigabytes of objects.
+MAX_ELEMENTS: Final = 2_000_000
+
+INT8 = Int8sb
+INT16 = Int16sb
+UINT16 = Int16ub
+INT32 = Int32sb
+UINT32 = Int32ub
+INT64 = Int64sb
+FLOAT64 = Float64b
+
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+#: What carries bytes: records are never copied on the way through.
+Buffer = bytes | bytearray | memoryview
+
+
+class WireError(Exception):
+    """Bytes that are no Kafka message: truncated, a negative length, a count that cannot be."""
+
+
+class Reader(io.BytesIO):
+    """A `BytesIO` that knows its size and how many array elements it may still yield."""
+
+    def __init__(self, data: Buffer) -> None:
+        super().__init__(data)
+        self.size = len(data)
+        self.budget = MAX_ELEMENTS
+
+
+def read_exactly(io: Reader, size: int) -> bytes:
+    """Read `size` bytes; raise :class:`WireError` if fewer are left."""
+    data = io.read(size)
+    if len(data) != size:
+        raise WireError(f"{size} bytes announced, {len(data)} left")
+    return data
+
+
+def read_boolean(io: Reader) -> bool:
+    """A byte; anything but zero is true, as in Kafka."""
+    return read_exactly(io, 1) != b"\x00"
+
+
+def read_uvarint(io: Reader) -> int:
+    """An unsigned varint of at most 32 bits (5 bytes)."""
+    byte = read_exactly(io, 1)[0]
+    if byte < 0x80:
+        return byte
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = read_exactly(io, 1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise WireError("varint over 32 bits")
+            return value
+    raise WireError("varint over 5 bytes")
+
+
+def write_uvarint(io: io.BytesIO, value: int) -> None:
+    """Write `value` as an unsigned varint."""
+    io.write(uvarint(value))
+
+
+def uvarint(value: int) -> bytes:
+    """`value` as an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def take_elements(io: Reader, count: int, least: int) -> int:
+    """Check an array count against what is left before anything is built for it. `least`: bytes an element takes at least."""
+    if count < 0:
+        raise WireError(f"array count {count}")
+    if count * least > io.size - io.tell():
+        raise WireError(f"array of {count} elements, {io.size - io.tell()} bytes left")
+    io.budget -= count
+    if io.budget < 0:
+        raise WireError(f"more than {MAX_ELEMENTS} array elements in one message")
+    return count
+
+
+def read_string(io: Reader) -> str:
+    """int16 length, UTF-8."""
+    (size,) = _INT16.unpack(io.read(2))
+    if size < 0:
+        raise WireError("null where a string must be")
+    return str(read_exactly(io, size), "utf-8")
+
+
+def read_nullable_string(io: Reader) -> str | None:
+    """int16 length with -1 for null, UTF-8."""
+    (size,) = _INT16.unpack(io.read(2))
+    if size < 0:
+        if size != -1:
+            raise WireError(f"string length {size}")
+        return None
+    return str(read_exactly(io, size), "utf-8")
+
+
+def read_compact_string(io: Reader) -> str:
+    """Unsigned varint length + 1, UTF-8."""
+    size = read_uvarint(io)
+    if size == 0:
+        raise WireError("null where a string must be")
+    return str(read_exactly(io, size - 1), "utf-8")
+
+
+def read_compact_nullable_string(io: Reader) -> str | None:
+    """Unsigned varint length + 1 with 0 for null, UTF-8."""
+    size = read_uvarint(io)
+    return None if size == 0 else str(read_exactly(io, size - 1), "utf-8")
+
+
+def read_bytes(io: Reader) -> bytes:
+    """int32 length, bytes."""
+    (size,) = _INT32.unpack(io.read(4))
+    if size < 0:
+        raise WireError("null where bytes must be")
+    return read_exactly(io, size)
+
+
+def read_nullable_bytes(io: Reader) -> bytes | None:
+    """int32 length with -1 for null, bytes."""
+    (size,) = _INT32.unpack(io.read(4))
+    if size < 0:
+        if size != -1:
+            raise WireError(f"bytes length {size}")
+        return None
+    return read_exactly(io, size)
+
+
+def read_compact_bytes(io: Reader) -> bytes:
+    """Unsigned varint length + 1, bytes."""
+    size = read_uvarint(io)
+    if size == 0:
+        raise WireError("null where bytes must be")
+    return read_exactly(io, size - 1)
+
+
+def read_compact_nullable_bytes(io: Reader) -> bytes | None:
+    """Unsigned varint length + 1 with 0 for null, bytes."""
+    size = read_uvarint(io)
+    return None if size == 0 else read_exactly(io, size - 1)
+
+
+def read_uuid(io: Reader) -> bytes:
+    """16 bytes."""
+    return read_exactly(io, 16)
+
+
+def read_count(io: Reader) -> int:
+    """An array's int32 count; -1 for null."""
+    return int(_INT32.unpack(io.read(4))[0])
+
+
+def read_compact_count(io: Reader) -> int:
+    """An array's unsigned varint count + 1, as the count; -1 for null."""
+    return read_uvarint(io) - 1
+
+
+def write_boolean(io: io.BytesIO, value: bool) -> None:
+    """One byte, 0 or 1."""
+    io.write(b"\x01" if value else b"\x00")
+
+
+def write_string(io: io.BytesIO, value: str) -> None:
+    """int16 length, UTF-8."""
+    data = value.encode()
+    io.write(_INT16.pack(len(data)))
+    io.write(data)
+
+
+def write_nullable_string(io: io.BytesIO, value: str | None) -> None:
+    """int16 length with -1 for null, UTF-8."""
+    if value is None:
+        io.write(b"\xff\xff")
+    else:
+        write_string(io, value)
+
+
+def write_compact_string(io: io.BytesIO, value: str) -> None:
+    """Unsigned varint length + 1, UTF-8."""
+    data = value.encode()
+    io.write(uvarint(len(data) + 1))
+    io.write(data)
+
+
+def write_compact_nullable_string(io: io.BytesIO, value: str | None) -> None:
+    """Unsigned varint length + 1 with 0 for null, UTF-8."""
+    if value is None:
+        io.write(b"\x00")
+    else:
+        write_compact_string(io, value)
+
+
+def write_bytes(io: io.BytesIO, value: Buffer) -> None:
+    """int32 length, bytes."""
+    io.write(_INT32.pack(len(value)))
+    io.write(value)
+
+
+def write_nullable_bytes(io: io.BytesIO, value: Buffer | None) -> None:
+    """int32 length with -1 for null, bytes."""
+    if value is None:
+        io.write(b"\xff\xff\xff\xff")
+    else:
+        write_bytes(io, value)
+
+
+def write_compact_bytes(io: io.BytesIO, value: Buffer) -> None:
+    """Unsigned varint length + 1, bytes."""
+    io.write(uvarint(len(value) + 1))
+    io.write(value)
+
+
+def write_compact_nullable_bytes(io: io.BytesIO, value: Buffer | None) -> None:
+    """Unsigned varint length + 1 with 0 for null, bytes."""
+    if value is None:
+        io.write(b"\x00")
+    else:
+        write_compact_bytes(io, value)
+
+
+def write_uuid(io: io.BytesIO, value: bytes) -> None:
+    """16 bytes."""
+    if len(value) != 16:
+        raise WireError(f"a uuid of {len(value)} bytes")
+    io.write(value)
+
+
+def write_count(io: io.BytesIO, count: int) -> None:
+    """An array's int32 count; -1 for null."""
+    io.write(_INT32.pack(count))
+
+
+def write_compact_count(io: io.BytesIO, count: int) -> None:
+    """An array's count (-1 for null) as an unsigned varint of count + 1."""
+    io.write(uvarint(count + 1))
+
+
+_IMPORT = "from barnabas_protocol.wire import {name}"
+
+
+class Primitive(Construct):
+    """A construct whose parsing and building are two module-level functions, the same in both forms, so they cannot differ."""
+
+    def __init__(self, parser: Callable[[Reader], Any], builder: Callable[..., None], least: int) -> None:
+        super().__init__()
+        self.parser, self.builder, self.least = parser, builder, least
+
+    def _parse(self, stream: Reader, context: Any, path: str) -> Any:
+        return self.parser(stream)
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        self.builder(stream, obj)
+        return obj
+
+    def _emitparse(self, code: CodeGen) -> str:
+        code.append(_IMPORT.format(name=self.parser.__name__))
+        return f"{self.parser.__name__}(io)"
+
+    def _emitbuild(self, code: CodeGen) -> str:
+        code.append(_IMPORT.format(name=self.builder.__name__))
+        return f"{self.builder.__name__}(io, obj)"
+
+
+BOOLEAN = Primitive(read_boolean, write_boolean, 1)
+UVARINT = Primitive(read_uvarint, write_uvarint, 1)
+UUID = Primitive(read_uuid, write_uuid, 16)
+STRING = Primitive(read_string, write_string, 2)
+NULLABLE_STRING = Primitive(read_nullable_string, write_nullable_string, 2)
+COMPACT_STRING = Primitive(read_compact_string, write_compact_string, 1)
+COMPACT_NULLABLE_STRING = Primitive(read_compact_nullable_string, write_compact_nullable_string, 1)
+BYTES = Primitive(read_bytes, write_bytes, 4)
+NULLABLE_BYTES = Primitive(read_nullable_bytes, write_nullable_bytes, 4)
+COMPACT_BYTES = Primitive(read_compact_bytes, write_compact_bytes, 1)
+COMPACT_NULLABLE_BYTES = Primitive(read_compact_nullable_bytes, write_compact_nullable_bytes, 1)
+
+
+class Array(Construct):
+    """A counted array, compact or not, null or not: parses to a list (None for null)."""
+
+    def __init__(self, subcon: Construct, *, compact: bool, nullable: bool) -> None:
+        super().__init__()
+        self.subcon, self.compact, self.nullable = subcon, compact, nullable
+        self.least = 1 if compact else 4
+
+    def _parse(self, stream: Reader, context: Any, path: str) -> list[Any] | None:
+        count = read_compact_count(stream) if self.compact else read_count(stream)
+        if count == -1 and self.nullable:
+            return None
+        take_elements(stream, count, least_size(self.subcon))
+        return [self.subcon._parse(stream, context, path) for _ in range(count)]
+
+    def _build(self, obj: list[Any] | None, stream: io.BytesIO, context: Any, path: str) -> Any:
+        write = write_compact_count if self.compact else write_count
+        if obj is None:
+            if not self.nullable:
+                raise WireError("null where an array must be")
+            write(stream, -1)
+            return obj
+        write(stream, len(obj))
+        for element in obj:
+            self.subcon._build(element, stream, context, path)
+        return obj
+
+    def _emitparse(self, code: CodeGen) -> str:
+        name, count = f"parse_array_{code.allocateId()}", "read_compact_count" if self.compact else "read_count"
+        code.append(_IMPORT.format(name=f"{count}, take_elements"))
+        null = "if count == -1: return None" if self.nullable else ""
+        code.append(
+            f"""
+            def {name}(io, this):
+                count = {count}(io)
+                {null}
+                take_elements(io, count, {least_size(self.subcon)})
+                return [{self.subcon._compileparse(code)} for _ in range(count)]
+            """
+        )
+        return f"{name}(io, this)"
+
+    def _emitbuild(self, code: CodeGen) -> str:
+        name, count = f"build_array_{code.allocateId()}", "write_compact_count" if self.compact else "write_count"
+        code.append(_IMPORT.format(name=f"{count}, WireError"))
+        null = f"return {count}(io, -1)" if self.nullable else "raise WireError('null where an array must be')"
+        code.append(
+            f"""
+            def {name}(array, io, this):
+                if array is None: {null}
+                {count}(io, len(array))
+                for obj in array: {self.subcon._compilebuild(code)}
+            """
+        )
+        return f"{name}(obj, io, this)"
+
+
+def least_size(con: Construct) -> int:
+    """Bytes that a value of `con` takes at least."""
+    least = getattr(con, "least", None)
+    return int(con.sizeof()) if least is None else int(least)
