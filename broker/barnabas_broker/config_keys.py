@@ -99,8 +99,12 @@ _DAY = 24 * _HOUR
 
 # Identity and connections
 NODE_ID = _int("node.id", 1, "The id of this broker.")
-LOG_DIR = _text("log.dir", "/tmp/barnabas", "The directory that holds the log.")
-ADVERTISED_LISTENERS = _text("advertised.listeners", "", "HOST:PORT that clients are told to connect to.")
+LOG_DIR = _text("log.dir", "barnabas-data", "The directory that holds the log; one, not a list.")
+ADVERTISED_LISTENERS = _text(
+    "advertised.listeners",
+    "",
+    "Where clients are told to connect: HOST:PORT, [PLAINTEXT://]HOST:PORT, or empty for the listener itself.",
+)
 SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
 CONNECTIONS_MAX_IDLE_MS = _long(
     "connections.max.idle.ms", 600_000, "Close connections that are idle longer, in ms.", -1

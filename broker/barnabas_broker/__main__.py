@@ -1,0 +1,126 @@
+"""The `broker` command: flags, signals, exit statuses.
+
+Exit status 0 after a drained stop, 2 for anything that keeps the broker from starting, with one line on stderr.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NoReturn
+
+import uvloop
+
+from barnabas_broker import logs
+from barnabas_broker.broker import Broker, BrokerError
+from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
+from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, LOG_DIR, NODE_ID
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"broker: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _fail(f"{message} (see broker --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="broker", description="A message broker that speaks the Apache Kafka wire protocol.")
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file, with Kafka's keys")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9092, help="port; 0 picks a free one (default: %(default)s)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dir; default: ./barnabas-data)")
+    parser.add_argument("--node-id", metavar="N", help="id of this broker (node.id; default: 1)")
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: the listener)")
+    parser.add_argument(
+        "--set", metavar="key=value", action="append", default=[], help="any of Kafka's configuration keys; repeatable"
+    )
+    parser.add_argument("--log-format", choices=logs.FORMATS, default="console", help="default: %(default)s")
+    parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="default: %(default)s")
+    parser.add_argument("--version", action="version", version=f"barnabas {_version()}")
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("barnabas")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
+    """Layer file, environment and flags.
+
+    Returns:
+        The configuration, and the keys that nobody knows.
+
+    Raises:
+        ConfigError: a file that cannot be read, a flag that is none, a value that does not fit its key.
+    """
+    file: dict[str, str] = {}
+    if arguments.config is not None:
+        try:
+            file = parse_properties(Path(arguments.config).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--config {arguments.config}: {error}") from error
+    flags: dict[str, str] = {}
+    for pair in arguments.set:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {pair}: must be key=value")
+        flags[key.strip()] = value
+    for key, value in (
+        (LOG_DIR.name, arguments.data_dir),
+        (NODE_ID.name, arguments.node_id),
+        (ADVERTISED_LISTENERS.name, arguments.advertise),
+    ):
+        if value is not None:
+            flags[key] = value
+    environment = {k: v for k, v in parse_environment(os.environ).items() if k in BROKER_KEYS}
+    config = layered(BROKER_KEYS, [file, environment, flags])
+    return config, config.check()
+
+
+async def _serve(broker: Broker) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await broker.start()
+    except BrokerError as error:
+        _fail(str(error))
+    print(f"barnabas: listening on {broker.host}:{broker.port}", flush=True)
+    # What is there now stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    await stopping.wait()
+    await broker.stop()
+
+
+def main() -> None:
+    """Run a broker until SIGTERM or SIGINT."""
+    arguments = _parser().parse_args()
+    logs.configure(arguments.log_format, arguments.log_level)
+    try:
+        config, unknown = read_config(arguments)
+        if not 0 <= arguments.port < 65536:
+            raise ConfigError(f"--port {arguments.port}: must be from 0 to 65535")
+    except ConfigError as error:
+        _fail(str(error))
+    for key in unknown:
+        print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(Broker(config, arguments.host, arguments.port)))
+
+
+if __name__ == "__main__":
+    main()

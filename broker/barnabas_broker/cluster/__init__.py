@@ -1,0 +1,2 @@
+"""What the cluster consists of: an immutable image, the events that change it, who decides them and where they are
+kept."""

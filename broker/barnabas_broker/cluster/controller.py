@@ -1,0 +1,194 @@
+"""Decides what becomes of the cluster. Pure: an image and a wish come in, events come out, or the error that is
+answered.
+
+Kafka's ReplicationControlManager and ConfigurationControlManager decide the same; errors and messages are theirs.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from barnabas_broker.cluster.image import (
+    Event,
+    Image,
+    PartitionInfo,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: Topics that clients may not write to by themselves.
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__group_events"})
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: Partitions of one topic at most; each costs open files and memory.
+MAX_PARTITIONS: Final = 10_000
+#: Producer ids are handed out of blocks of this many, so that a block is one event (KIP-730).
+PRODUCER_ID_BLOCK: Final = 1000
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse names that Kafka's ``Topic.validate`` refuses.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION.
+    """
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' or '..' is not allowed"
+    elif len(name) > 249:
+        reason = f"the length of '{name[:20]}...' is longer than the max allowed length 249"
+    elif not _LEGAL.fullmatch(name):
+        reason = f"'{name[:249]}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def _place(image: Image, count: int, replication_factor: int, first: int) -> tuple[PartitionInfo, ...]:
+    """Spread replicas over the brokers, round robin, each partition's leader on the next broker."""
+    brokers = sorted(image.brokers)
+    if replication_factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
+        )
+    placed = []
+    for index in range(first, first + count):
+        replicas = tuple(brokers[(index + shift) % len(brokers)] for shift in range(replication_factor))
+        placed.append(PartitionInfo(replicas[0], 0, replicas, replicas))
+    return tuple(placed)
+
+
+def create_topic(
+    image: Image,
+    name: str,
+    *,
+    topic_id: bytes,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    assignments: Mapping[int, Sequence[int]] | None = None,
+) -> TopicCreated:
+    """Decide on a new topic.
+
+    Args:
+        image: the cluster as it is.
+        name: the topic's name.
+        topic_id: 16 random bytes.
+        partitions: how many, at least 1.
+        replication_factor: replicas of each, at least 1.
+        configs: overrides, already checked.
+        assignments: broker ids by partition, instead of the two numbers.
+
+    Raises:
+        KafkaError: the code and message that CreateTopics answers.
+    """
+    check_topic_name(name)
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    flat = name.replace(".", "_")
+    collision = next((t for t in image.topics if t.replace(".", "_") == flat), None) if "_" in flat else None
+    if collision is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {collision}")
+    if assignments:
+        return TopicCreated(name, topic_id, _assigned(image, assignments, 0), configs)
+    if not 0 < partitions <= MAX_PARTITIONS:
+        reason = (
+            "Number of partitions was set to an invalid non-positive value."
+            if partitions <= 0
+            else f"Number of partitions is over {MAX_PARTITIONS}."
+        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, reason)
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    return TopicCreated(name, topic_id, _place(image, partitions, replication_factor, 0), configs)
+
+
+def _assigned(image: Image, assignments: Mapping[int, Sequence[int]], first: int) -> tuple[PartitionInfo, ...]:
+    if sorted(assignments) != list(range(first, first + len(assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    placed = []
+    for index in sorted(assignments):
+        replicas = tuple(assignments[index])
+        if not replicas or len(set(replicas)) != len(replicas) or any(r not in image.brokers for r in replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual assignment of partition {index} names no broker, one twice, or one that is not there.",
+            )
+        placed.append(PartitionInfo(replicas[0], 0, replicas, replicas))
+    if len({len(p.replicas) for p in placed}) > 1:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have the same number of replicas.")
+    return tuple(placed)
+
+
+def add_partitions(
+    image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None = None
+) -> PartitionsAdded:
+    """Decide on raising a topic's partitions to `total`.
+
+    Raises:
+        KafkaError: the code and message that CreatePartitions answers.
+    """
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    have = len(topic.partitions)
+    if total == have:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+    if total < have:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {have} partition(s); {total} would not be an increase.",
+        )
+    if total > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is over {MAX_PARTITIONS}.")
+    if assignments is None:
+        return PartitionsAdded(name, _place(image, total - have, len(topic.partitions[0].replicas), have))
+    if len(assignments) != total - have:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {total - have} additional partition(s), but only {len(assignments)} assignment(s) were "
+            "specified.",
+        )
+    return PartitionsAdded(name, _assigned(image, dict(enumerate(assignments, have)), have))
+
+
+def delete_topic(image: Image, name: str) -> TopicDeleted:
+    """Decide on deleting a topic.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    if name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return TopicDeleted(name)
+
+
+def configure_topic(
+    image: Image, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> TopicConfigured:
+    """Decide on a topic's overrides: `change` makes the new ones out of the old.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or what `change` raises.
+    """
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    return TopicConfigured(name, change(topic.configs))
+
+
+def allocate_producer_ids(image: Image) -> tuple[range, Event]:
+    """Decide on the next block of producer ids."""
+    first = image.next_producer_id
+    return range(first, first + PRODUCER_ID_BLOCK), ProducerIdsAllocated(first + PRODUCER_ID_BLOCK)

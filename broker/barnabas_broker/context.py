@@ -1,0 +1,48 @@
+"""What a handler knows about the request it answers, and the services it may use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas_broker.config import Config
+from barnabas_broker.server import Peer
+
+if TYPE_CHECKING:
+    from barnabas_broker.cluster.service import Cluster
+    from barnabas_broker.coordinator.service import GroupCoordinator
+    from barnabas_broker.replication.manager import ReplicaManager
+    from barnabas_broker.replication.sessions import SessionCache
+
+
+@dataclass(slots=True)
+class Services:
+    """What the broker consists of. Wired once, in the composition root."""
+
+    config: Config
+    node_id: int
+    cluster: "Cluster"
+    replicas: "ReplicaManager"
+    fetch_sessions: "SessionCache"
+    groups: "GroupCoordinator"
+    wall_ms: Callable[[], int]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request: who asks, in which version, and what may be used to answer.
+
+    Attributes:
+        services: the broker's parts.
+        peer: the connection's other end.
+        version: the version of the API that the client speaks.
+        client_id: what the client calls itself, "" if nothing.
+        principal: whom the client was authenticated as.
+        listener: the listener that the client came in by.
+    """
+
+    services: Services
+    peer: Peer
+    version: int
+    client_id: str
+    principal: str = "User:ANONYMOUS"
+    listener: str = "PLAINTEXT"

@@ -1,0 +1,165 @@
+"""Which handler answers which API, and in which versions. ApiVersions is derived from this table.
+
+A handler gets the context and the decoded request, and returns the response, an awaitable of it, or None where the
+client asked for no answer. It translates between messages and services and holds no state.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.server import Answer, CloseConnection, Peer
+from barnabas_protocol import codec
+from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.schema import INT16, Request, Response, Versions
+from barnabas_protocol.wire import Buffer
+
+log = structlog.get_logger("broker.dispatch")
+
+Handled = Response | Awaitable[Response] | None
+Handler = Callable[[RequestContext, Any], Handled]
+
+
+def decode(request: type[Request], header: RequestHeader, frame: Buffer) -> Request:
+    """Decode a request body through its compiled schema."""
+    return codec.decode_request(request, header, frame)
+
+
+def encode(response: Response, version: int, correlation_id: int) -> Answer:
+    """Encode a response through its compiled schema."""
+    return [codec.encode_response(response, version, correlation_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an API is answered.
+
+    Attributes:
+        handler: answers it.
+        versions: the versions that are served; None for all that are declared.
+        decode: reads the request, for APIs that have a faster way than the schema's.
+        encode: writes the response, likewise.
+    """
+
+    handler: Handler
+    versions: str | None = None
+    decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
+    encode: Callable[[Any, int, int], Answer] = encode
+
+    def served(self, key: ApiKey) -> Versions:
+        """The versions that are served."""
+        return api(key).versions if self.versions is None else Versions.of(self.versions)
+
+
+class Dispatch:
+    """Answers request frames by the table of handlers."""
+
+    def __init__(self, services: Services, handlers: dict[ApiKey, Route]) -> None:
+        self.services = services
+        self.handlers = handlers
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._served: dict[tuple[int, int], tuple[Route, type[Request]]] = {}
+
+    def __call__(self, peer: Peer, frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
+        """Answer one request frame.
+
+        Raises:
+            CloseConnection: the API or its version is not served, or its handler failed.
+            DecodeError: the frame is no request.
+        """
+        header = codec.decode_request_header(frame)
+        known = self._served.get((header.api_key, header.api_version))
+        if known is None:
+            found = self._find(header)
+            if isinstance(found, list):
+                return found
+            known = found
+        route, request_class = known
+        request = route.decode(request_class, header, frame)
+        context = RequestContext(self.services, peer, header.api_version, header.client_id or "")
+        try:
+            handled = route.handler(context, request)
+        except Exception:
+            return self._failed(route, header, peer)
+        if handled is None:
+            return None
+        if isinstance(handled, Response):
+            return route.encode(handled, header.api_version, header.correlation_id)
+        return self._later(handled, route, header, peer)
+
+    def _find(self, header: RequestHeader) -> tuple[Route, type[Request]] | Answer:
+        """The route of an API and version that is met for the first time."""
+        try:
+            key = ApiKey(header.api_key)
+        except ValueError:
+            raise CloseConnection(f"unknown API {header.api_key}") from None
+        route = self.handlers.get(key)
+        if route is None:
+            raise CloseConnection(f"API {key.name} is not served")
+        if header.api_version not in route.served(key):
+            if key is ApiKey.API_VERSIONS:
+                return self._unsupported_api_versions(header)
+            raise CloseConnection(f"{key.name} version {header.api_version} is not served, only {route.served(key)}")
+        known = (route, api(key).request)
+        self._served[header.api_key, header.api_version] = known
+        return known
+
+    def _unsupported_api_versions(self, header: RequestHeader) -> Answer:
+        """The one answer that a client of any version understands (KIP-511)."""
+        versions = self.handlers[ApiKey.API_VERSIONS].served(ApiKey.API_VERSIONS)
+        entry = api_version_entry(ApiKey.API_VERSIONS, versions)
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        return encode(response, 0, header.correlation_id)
+
+    def _later(
+        self, handled: Awaitable[Response], route: Route, header: RequestHeader, peer: Peer
+    ) -> "asyncio.Future[Answer]":
+        loop = asyncio.get_running_loop()
+        pending = loop.create_task(handled) if isinstance(handled, Coroutine) else asyncio.ensure_future(handled)
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._tasks.add(pending)
+
+        def done(finished: "asyncio.Future[Response]") -> None:
+            self._tasks.discard(finished)
+            if answer.done():
+                return
+            if finished.cancelled():
+                answer.cancel()
+                return
+            error = finished.exception()
+            try:
+                if error is not None:
+                    raise error
+                answer.set_result(route.encode(finished.result(), header.api_version, header.correlation_id))
+            except Exception:
+                try:
+                    answer.set_result(self._failed(route, header, peer))
+                except CloseConnection as closing:
+                    answer.set_exception(closing)
+
+        pending.add_done_callback(done)
+        return answer
+
+    def _failed(self, route: Route, header: RequestHeader, peer: Peer) -> Answer:
+        """Answer UNKNOWN_SERVER_ERROR where the response has a place for it; otherwise the connection must go."""
+        key = ApiKey(header.api_key)
+        log.exception("handler failed", api=key.name, version=header.api_version, peer=str(peer))
+        response_class = api(key).response
+        if any(f.name == "error_code" and f.type is INT16 for f in response_class.FIELDS):
+            values = {f.name: f.absent() for f in response_class.FIELDS}
+            values["error_code"] = ErrorCode.UNKNOWN_SERVER_ERROR
+            response = response_class(**values)
+            return encode(response, header.api_version, header.correlation_id)
+        raise CloseConnection(f"{key.name} failed")
+
+
+def api_version_entry(key: ApiKey, versions: Versions) -> ApiVersion:
+    """A row of ApiVersions."""
+    return ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)

@@ -1,0 +1,28 @@
+"""ApiVersions: what is served, derived from the table of handlers."""
+
+import re
+from typing import Final
+
+from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Handler, Route, api_version_entry
+from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.registry import ApiKey
+
+#: What a client may call its software and version (KIP-511).
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handler_for(handlers: dict[ApiKey, Route]) -> Handler:
+    """A handler that tells the versions of `handlers`."""
+
+    def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        keys = [api_version_entry(key, route.served(key)) for key, route in sorted(handlers.items())]
+        if context.version >= 3:
+            name, version = request.client_software_name, request.client_software_version
+            if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+            context.peer.software = f"{name} {version}"
+        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys, finalized_features_epoch=0)
+
+    return handle

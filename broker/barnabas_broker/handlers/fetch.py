@@ -1,0 +1,160 @@
+"""Fetch: read what is there, or wait for it.
+
+The request's session is resolved first, then every partition is read once. If that is less than ``min_bytes`` and
+nothing went wrong, the fetch waits on its partitions until enough was appended or ``max_wait_ms`` is over, and reads
+again.
+"""
+
+import asyncio
+from typing import Final
+
+from barnabas_broker.cluster.image import Image
+from barnabas_broker.config_keys import FETCH_MAX_BYTES
+from barnabas_broker.context import RequestContext
+from barnabas_broker.handlers.topic_names import topic_name
+from barnabas_broker.replication.manager import DelayedFetch, Hosted
+from barnabas_broker.replication.sessions import Fetch, Target, Wanted
+from barnabas_protocol.apis.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+_BY_ID: Final = 13
+_READ_COMMITTED: Final = 1
+
+
+def handle_fetch(context: RequestContext, request: FetchRequest) -> "FetchResponse | asyncio.Future[FetchResponse]":
+    """Answer Fetch, now or when there is enough to answer."""
+    fetch = context.services.fetch_sessions.resolve(request, context.version, asyncio.get_running_loop().time())
+    if fetch.error is not ErrorCode.NONE:
+        return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
+    reading = _Reading(context, request, fetch)
+    enough = reading.read()
+    if enough or request.max_wait_ms <= 0:
+        return reading.response()
+    return reading.wait()
+
+
+class _Reading:
+    """One fetch, from its first look at the partitions to its answer."""
+
+    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_hosted", "_request", "_size")
+
+    def __init__(self, context: RequestContext, request: FetchRequest, fetch: Fetch) -> None:
+        self._context = context
+        self._request = request
+        self._fetch = fetch
+        self._by_id = context.version >= _BY_ID
+        self._hosted: list[Hosted] = []
+        self._answers: list[tuple[Target, PartitionData]] = []
+        self._size = 0
+
+    def read(self) -> bool:
+        """Read every partition.
+
+        Returns:
+            Whether the answer need not wait.
+        """
+        image = self._context.services.cluster.image
+        self._answers, self._hosted, self._size = [], [], 0
+        left = min(self._request.max_bytes, self._context.services.config[FETCH_MAX_BYTES])
+        at_once = not self._fetch.wanted
+        for (target, _), wanted in self._fetch.wanted.items():
+            answer = self._read_partition(image, target, wanted, left)
+            self._answers.append((target, answer))
+            size = sum(map(len, answer.records)) if isinstance(answer.records, list) else 0
+            self._size += size
+            left -= size
+            at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
+        return at_once or self._size >= self._request.min_bytes
+
+    def _read_partition(self, image: Image, target: Target, wanted: Wanted, left: int) -> PartitionData:
+        try:
+            name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
+            hosted = self._context.services.replicas.find(name, wanted.partition)
+            hosted.check_epoch(wanted.leader_epoch)
+        except KafkaError as error:
+            return _nothing(wanted.partition, error.code)
+        self._hosted.append(hosted)
+        log, end = hosted.log, hosted.high_watermark
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=end,
+            last_stable_offset=end,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self._request.isolation_level == _READ_COMMITTED else None,
+            records=b"",
+        )
+        try:
+            if wanted.last_fetched_epoch >= 0:
+                epoch, end_offset = log.epoch_end_offset(wanted.last_fetched_epoch)
+                if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+                    answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                    return answer
+            if wanted.fetch_offset == end:
+                return answer
+            # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
+            limit = min(wanted.max_bytes, left)
+            if limit > 0 or not self._size:
+                answer.records = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
+        except KafkaError as error:
+            nothing = _nothing(wanted.partition, error.code)
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                nothing.log_start_offset = log.log_start_offset
+            return nothing
+        return answer
+
+    def wait(self) -> "asyncio.Future[FetchResponse]":
+        """The answer, when there is enough of it or the time is over."""
+        loop = asyncio.get_running_loop()
+        delayed = DelayedFetch(self._request.min_bytes - self._size)
+        answered: asyncio.Future[FetchResponse] = loop.create_future()
+        for hosted in self._hosted:
+            hosted.waiting.add(delayed)
+        waiting = self._hosted
+
+        def woken(_: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            for hosted in waiting:
+                hosted.waiting.discard(delayed)
+            if answered.done():
+                return
+            try:
+                self.read()
+                answered.set_result(self.response())
+            except Exception as error:
+                answered.set_exception(error)
+
+        timer = loop.call_later(self._request.max_wait_ms / 1000, delayed.wake)
+        delayed.woken.add_done_callback(woken)
+        return answered
+
+    def response(self) -> FetchResponse:
+        """The answer to what was read, neighbours of the same topic together."""
+        topics: list[FetchableTopicResponse] = []
+        last: Target | None = None
+        for target, answer in self._answers:
+            if target != last:
+                topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))
+                last = target
+            topics[-1].partitions.append(answer)
+        response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
+        self._fetch.trim(response)
+        return response
+
+
+def _nothing(partition: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )

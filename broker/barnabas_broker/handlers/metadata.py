@@ -1,0 +1,164 @@
+"""Metadata, DescribeCluster and FindCoordinator: where things are."""
+
+from collections.abc import Sequence
+
+from barnabas_broker.cluster.controller import INTERNAL_TOPICS
+from barnabas_broker.cluster.image import Image, TopicInfo
+from barnabas_broker.context import RequestContext
+from barnabas_broker.handlers import operations
+from barnabas_broker.handlers.topics import create_automatically
+from barnabas_broker.replication.offsets_log import OFFSETS_TOPIC
+from barnabas_protocol.apis.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+_NO_ID = bytes(16)
+
+
+async def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Answer Metadata; topics that are missing are created first where both sides allow it."""
+    services = context.services
+    image = services.cluster.image
+    asked = request.topics
+    if asked is None or (not asked and context.version == 0):
+        topics = [_topic(image, topic, request) for topic in image.topics.values()]
+    else:
+        by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
+        missing = [name for name in dict.fromkeys(by_name) if name not in image.topics]
+        refused: dict[str, KafkaError] = {}
+        if missing and (request.allow_auto_topic_creation or context.version < 4):
+            refused = await create_automatically(services, missing)
+            image = services.cluster.image
+        topics = []
+        for one in asked:
+            name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
+            topic = image.topics.get(name) if name is not None else None
+            if topic is not None:
+                topics.append(_topic(image, topic, request))
+            elif one.topic_id != _NO_ID:
+                topics.append(_unknown(None, one.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                error = refused.get(one.name or "")
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if error is None else error.code
+                topics.append(_unknown(one.name, _NO_ID, code))
+    asked_operations = request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            for b in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=operations.CLUSTER if asked_operations else operations.NOT_ASKED,
+    )
+
+
+def _unknown(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+
+
+def _topic(image: Image, topic: TopicInfo, request: MetadataRequest) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if p.leader in image.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=list(p.replicas),
+                isr_nodes=list(p.isr),
+                offline_replicas=[r for r in p.replicas if r not in image.brokers],
+            )
+            for index, p in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=(
+            operations.TOPIC if request.include_topic_authorized_operations else operations.NOT_ASKED
+        ),
+    )
+
+
+def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Answer DescribeCluster. There are no controller endpoints to describe: brokers decide among themselves."""
+    image = context.services.cluster.image
+    asked = request.include_cluster_authorized_operations
+    if request.endpoint_type != 1:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == 2 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return DescribeClusterResponse(
+            error_code=code,
+            error_message="The request was sent to an endpoint of type BROKER.",
+            cluster_id="",
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=1,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            for b in image.brokers.values()
+        ],
+        cluster_authorized_operations=operations.CLUSTER if asked else operations.NOT_ASKED,
+    )
+
+
+_GROUP, _TRANSACTION = 0, 1
+
+
+async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Answer FindCoordinator; ``__consumer_offsets`` is created when it is first needed, as in Kafka."""
+    batched = context.version >= 4
+    keys = request.coordinator_keys if batched else [request.key]
+    if request.key_type == _GROUP and any(keys) and OFFSETS_TOPIC not in context.services.cluster.image.topics:
+        await create_automatically(context.services, [OFFSETS_TOPIC])
+    found = [_coordinator(context, request.key_type, key) for key in keys]
+    if batched:
+        return FindCoordinatorResponse(coordinators=found)
+    one: Sequence[Coordinator] = found
+    return FindCoordinatorResponse(
+        error_code=one[0].error_code,
+        error_message=one[0].error_message,
+        node_id=one[0].node_id,
+        host=one[0].host,
+        port=one[0].port,
+    )
+
+
+def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    if key_type == _TRANSACTION:
+        return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, "This broker has no transactions.")
+    if key_type != _GROUP:
+        return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
+    if not key:
+        return _nobody(key, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
+    services = context.services
+    image = services.cluster.image
+    topic = image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    broker = image.brokers.get(topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader)
+    if broker is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    return Coordinator(
+        key=key, node_id=broker.node_id, host=broker.host, port=broker.port, error_code=ErrorCode.NONE, error_message=""
+    )
+
+
+def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

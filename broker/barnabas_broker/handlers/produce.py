@@ -1,0 +1,150 @@
+"""Produce and InitProducerId.
+
+A batch is opaque here: it is checked as a whole and appended; nothing is done per record. With acks=0 nothing is
+answered, and an error can only be told by closing the connection (as Kafka does).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from barnabas_broker.cluster.controller import INTERNAL_TOPICS
+from barnabas_broker.context import RequestContext
+from barnabas_broker.handlers.topic_names import topic_name
+from barnabas_broker.server import CloseConnection
+from barnabas_broker.storage import AppendInfo
+from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: The first version whose batches are of the format that is kept.
+_FIRST_SERVED: Final = 3
+_BY_ID: Final = 13
+
+Durable = asyncio.Future[None]
+
+
+def handle_produce(
+    context: RequestContext, request: ProduceRequest
+) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
+    """Append what is asked and answer when it is as durable as the topic's configuration says.
+
+    Raises:
+        CloseConnection: an error that acks=0 leaves no other way to tell.
+    """
+    refusal = _refuse_request(context, request)
+    pending: list[tuple[PartitionProduceResponse, Durable]] = []
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _append(context, topic.name, topic.topic_id, partition, refusal, pending)
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+    if request.acks == 0:
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code != ErrorCode.NONE:
+                    code = ErrorCode.of(partition.error_code).name
+                    raise CloseConnection(f"Produce with acks=0 to {topic.name}-{partition.index} failed: {code}")
+        return None
+    return _when_durable(response, pending) if pending else response
+
+
+def _refuse_request(context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+    """Why nothing of the request is appended, if so."""
+    if context.version < _FIRST_SERVED:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Message formats before version 2 are not served (KIP-896).")
+    if request.acks not in (-1, 0, 1):
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1.")
+    return None
+
+
+def _append(
+    context: RequestContext,
+    name: str,
+    topic_id: bytes,
+    partition: PartitionProduceData,
+    refusal: KafkaError | None,
+    pending: list[tuple[PartitionProduceResponse, Durable]],
+) -> PartitionProduceResponse:
+    try:
+        if refusal is not None:
+            raise refusal
+        services = context.services
+        name = topic_name(services.cluster.image, name, topic_id, by_id=context.version >= _BY_ID)
+        hosted = services.replicas.find(name, partition.index)
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        if partition.records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
+        info: AppendInfo = hosted.append(partition.records, services.wall_ms())
+    except KafkaError as error:
+        return PartitionProduceResponse(
+            index=partition.index, error_code=error.code, base_offset=-1, error_message=error.message or None
+        )
+    answer = PartitionProduceResponse(
+        index=partition.index,
+        error_code=ErrorCode.NONE,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.log_append_time,
+        log_start_offset=info.log_start_offset,
+    )
+    durable = hosted.log.durable(info.last_offset)
+    if durable is not None:
+        pending.append((answer, durable))
+    return answer
+
+
+def _when_durable(
+    response: ProduceResponse, pending: Sequence[tuple[PartitionProduceResponse, Durable]]
+) -> "asyncio.Future[ProduceResponse]":
+    answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+    left = len(pending)
+
+    def settled(answer: PartitionProduceResponse, durable: Durable) -> None:
+        nonlocal left
+        error = None if durable.cancelled() else durable.exception()
+        if durable.cancelled() or error is not None:
+            answer.error_code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            answer.error_message = None if error is None else str(error)
+            answer.base_offset = -1
+        left -= 1
+        if not left and not answered.done():
+            answered.set_result(response)
+
+    for answer, durable in pending:
+        durable.add_done_callback(partial(settled, answer))
+    return answered
+
+
+async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Hand out a producer id that nobody had; a producer that comes with its id gets a new one as well, which is
+    safe."""
+    code = ErrorCode.NONE
+    producer_id = -1
+    if request.transactional_id == "":
+        code = ErrorCode.INVALID_REQUEST
+    elif request.transactional_id is not None:
+        code = ErrorCode.UNSUPPORTED_VERSION  # there are no transactions
+    else:
+        try:
+            producer_id = await context.services.cluster.next_producer_id()
+        except KafkaError:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and what Kafka answers when no block can be had
+    return InitProducerIdResponse(
+        error_code=code, producer_id=producer_id, producer_epoch=0 if code is ErrorCode.NONE else -1
+    )

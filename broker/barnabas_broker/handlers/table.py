@@ -1,0 +1,40 @@
+"""Which APIs are served, by which handler."""
+
+from barnabas_broker.coordinator.service import GroupCoordinator
+from barnabas_broker.dispatch import Route
+from barnabas_broker.handlers import api_versions, configs, fetch, groups, metadata, offsets, produce, topics
+from barnabas_protocol.registry import ApiKey
+
+
+def handlers() -> dict[ApiKey, Route]:
+    """The table of handlers. Minimums are low on purpose: some clients look for them (see FACTS in each API's
+    module)."""
+    table = {
+        ApiKey.PRODUCE: Route(produce.handle_produce),
+        ApiKey.FETCH: Route(fetch.handle_fetch, versions="4-18"),
+        ApiKey.LIST_OFFSETS: Route(offsets.handle_list_offsets),
+        ApiKey.METADATA: Route(metadata.handle_metadata),
+        ApiKey.OFFSET_COMMIT: Route(groups.handler_for(GroupCoordinator.commit_offsets)),
+        ApiKey.OFFSET_FETCH: Route(groups.handler_for(GroupCoordinator.fetch_offsets)),
+        ApiKey.FIND_COORDINATOR: Route(metadata.handle_find_coordinator),
+        ApiKey.JOIN_GROUP: Route(groups.handler_for(GroupCoordinator.join)),
+        ApiKey.HEARTBEAT: Route(groups.handler_for(GroupCoordinator.heartbeat)),
+        ApiKey.LEAVE_GROUP: Route(groups.handler_for(GroupCoordinator.leave)),
+        ApiKey.SYNC_GROUP: Route(groups.handler_for(GroupCoordinator.sync)),
+        ApiKey.DESCRIBE_GROUPS: Route(groups.handler_for(GroupCoordinator.describe)),
+        ApiKey.LIST_GROUPS: Route(groups.handler_for(GroupCoordinator.list_groups)),
+        ApiKey.CREATE_TOPICS: Route(topics.handle_create_topics),
+        ApiKey.DELETE_TOPICS: Route(topics.handle_delete_topics),
+        ApiKey.DELETE_RECORDS: Route(offsets.handle_delete_records),
+        ApiKey.INIT_PRODUCER_ID: Route(produce.handle_init_producer_id),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(offsets.handle_offset_for_leader_epoch),
+        ApiKey.DESCRIBE_CONFIGS: Route(configs.handle_describe_configs),
+        ApiKey.ALTER_CONFIGS: Route(configs.handle_alter_configs),
+        ApiKey.CREATE_PARTITIONS: Route(topics.handle_create_partitions),
+        ApiKey.DELETE_GROUPS: Route(groups.handler_for(GroupCoordinator.delete_groups)),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(configs.handle_incremental_alter_configs),
+        ApiKey.OFFSET_DELETE: Route(groups.handler_for(GroupCoordinator.delete_offsets)),
+        ApiKey.DESCRIBE_CLUSTER: Route(metadata.handle_describe_cluster),
+    }
+    table[ApiKey.API_VERSIONS] = Route(api_versions.handler_for(table))
+    return table

@@ -1,0 +1,18 @@
+"""Topics as requests name them: by name, or by topic id where the version has ids (KIP-516)."""
+
+from barnabas_broker.cluster.image import Image
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+
+def topic_name(image: Image, name: str, topic_id: bytes, *, by_id: bool) -> str:
+    """The name of the topic that a request means.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_ID.
+    """
+    if not by_id:
+        return name
+    try:
+        return image.names[topic_id]
+    except KeyError:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.") from None
