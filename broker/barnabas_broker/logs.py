@@ -1,4 +1,4 @@
-"""Log lines: for people on a console, or one JSON object a line. They go to stderr; stdout is for what was asked for."""
+"""Log lines: for people on a console, or one JSON object a line. They go to stderr; stdout is for answers."""
 
 import logging
 import sys

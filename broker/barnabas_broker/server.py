@@ -14,7 +14,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import structlog
 
@@ -96,12 +96,12 @@ class Connection(asyncio.BufferedProtocol):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are none of asyncio's classes, only of their kind.
+        self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.peer = Peer(str(name[0]), int(name[1]))
-        transport.set_write_buffer_limits(high=WRITE_MARK)
+        self._transport.set_write_buffer_limits(high=WRITE_MARK)
         self.active = self.server.now()
         if not self.server.admit(self):
             transport.abort()
@@ -268,7 +268,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
         if self._max_idle > 0:
-            self._sweep()
+            self._sweep_again()
 
     @property
     def connections(self) -> int:
@@ -291,14 +291,17 @@ class Server:
         if not self._connections:
             self._emptied.set()
 
-    def _sweep(self) -> None:
-        """Close connections that are idle, then look again in a while."""
+    def sweep(self) -> None:
+        """Close the connections that are idle."""
         limit = self.now() - self._max_idle
         for connection in [c for c in self._connections if c.active < limit and not c.busy]:
             log.info("connection closed", peer=str(connection.peer), reason="idle")
             connection.close()
+
+    def _sweep_again(self) -> None:
+        self.sweep()
         wait = min(max(self._max_idle / 4, 0.05), 30.0)
-        self._sweeper = asyncio.get_running_loop().call_later(wait, self._sweep)
+        self._sweeper = asyncio.get_running_loop().call_later(wait, self._sweep_again)
 
     async def stop(self, grace: float) -> None:
         """Accept nothing more, answer what was asked, close.

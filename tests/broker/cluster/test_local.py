@@ -1,0 +1,88 @@
+"""The journal: what was kept is there again, a torn end is cut, damage is refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.image import Event, PartitionInfo, ProducerIdsAllocated, TopicCreated, TopicDeleted
+from barnabas_broker.cluster.local import NAME, LocalStore
+from barnabas_broker.cluster.store import StoreError
+
+TOPIC = TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 0, (1,), (1,)),), {"retention.ms": "5"})
+
+
+def keep(directory: Path, *events: Event) -> None:
+    async def run() -> None:
+        store = LocalStore(directory)
+        store.load()
+        for event in events:
+            await store.append([event])
+        store.close()
+
+    asyncio.run(run())
+
+
+def kept(directory: Path) -> list[Event]:
+    store = LocalStore(directory)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
+def test_a_new_journal_is_empty(tmp_path: Path) -> None:
+    assert kept(tmp_path) == [ProducerIdsAllocated(0)]
+
+
+def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
+    assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)]
+
+
+def test_what_is_superfluous_goes_when_it_is_opened(tmp_path: Path) -> None:
+    keep(tmp_path, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
+    assert kept(tmp_path) == [ProducerIdsAllocated(2000)]
+    assert len((tmp_path / NAME).read_bytes().splitlines()) == 1
+
+
+def test_a_line_torn_anywhere_costs_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    keep(tmp_path, TOPIC)
+    whole = (tmp_path / NAME).read_bytes()
+    keep(tmp_path, ProducerIdsAllocated(1000))
+    more = (tmp_path / NAME).read_bytes()
+    for end in range(len(whole), len(more)):
+        (tmp_path / NAME).write_bytes(more[:end])
+        assert TOPIC in kept(tmp_path)
+        keep(tmp_path, ProducerIdsAllocated(5000))
+        assert kept(tmp_path)[-1] == ProducerIdsAllocated(5000)
+
+
+def test_damage_before_the_end_is_refused_and_left_alone(tmp_path: Path) -> None:
+    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
+    damaged = bytearray((tmp_path / NAME).read_bytes())
+    damaged[20] ^= 1
+    (tmp_path / NAME).write_bytes(damaged)
+    with pytest.raises(StoreError, match="line 1: checksum"):
+        kept(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == damaged
+
+
+def test_nothing_is_kept_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        store = LocalStore(tmp_path)
+        store.load()
+
+        def fail(file: int, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "_append", staticmethod(fail))
+            with pytest.raises(StoreError, match="No space left"):
+                await store.append([TOPIC])
+        with pytest.raises(StoreError, match="earlier failure"):
+            await store.append([TOPIC])
+        store.close()
+
+    asyncio.run(run())
+    assert kept(tmp_path) == [ProducerIdsAllocated(0)]

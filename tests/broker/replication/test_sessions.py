@@ -1,0 +1,146 @@
+"""Fetch sessions (KIP-227), with a moving clock."""
+
+from itertools import count
+
+from barnabas_broker.replication.sessions import EVICTION_SECONDS, Fetch, SessionCache, Target
+from barnabas_protocol.apis.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from barnabas_protocol.errors import ErrorCode
+
+ZERO = bytes(16)
+
+
+def cache(slots: int = 10) -> SessionCache:
+    ids = count(100)
+    return SessionCache(slots, lambda: next(ids))
+
+
+def ask(
+    partitions: dict[int, int] | None = None, session: int = 0, epoch: int = 0, forget: tuple[int, ...] = ()
+) -> FetchRequest:
+    wanted = [
+        FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=100) for p, o in (partitions or {}).items()
+    ]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic="t", topic_id=ZERO, partitions=wanted)] if wanted else [],
+        forgotten_topics_data=[ForgottenTopic(topic="t", topic_id=ZERO, partitions=list(forget))] if forget else [],
+    )
+
+
+def answer(fetch: Fetch, data: dict[int, bytes], high_watermark: int = 5, code: int = 0) -> list[int]:
+    """Answer `fetch`, partitions in `data` with records; which partitions are told?"""
+    partitions = [
+        PartitionData(
+            partition_index=p,
+            error_code=code,
+            high_watermark=high_watermark,
+            log_start_offset=0,
+            aborted_transactions=None,
+            records=data.get(p, b""),
+        )
+        for _, p in fetch.wanted
+    ]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=ZERO, partitions=partitions)])
+    fetch.trim(response)
+    return [p.partition_index for t in response.responses for p in t.partitions]
+
+
+def test_without_a_session_everything_is_told() -> None:
+    fetch = cache().resolve(ask({0: 0, 1: 0}, epoch=-1), 12, 0)
+    assert fetch.session is None
+    assert answer(fetch, {}) == [0, 1]
+
+
+def test_a_session_tells_only_what_is_new() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0, 1: 0}), 12, 0)
+    assert first.session is not None
+    assert answer(first, {}) == [0, 1]
+    number = first.session.session_id
+    second = sessions.resolve(ask(session=number, epoch=1), 12, 0)
+    assert set(second.wanted) == {(Target("t", ZERO), 0), (Target("t", ZERO), 1)}
+    assert answer(second, {1: b"data"}) == [1]
+    third = sessions.resolve(ask(session=number, epoch=2), 12, 0)
+    assert answer(third, {}) == []
+    fourth = sessions.resolve(ask(session=number, epoch=3), 12, 0)
+    assert answer(fourth, {}, high_watermark=6) == [0, 1]
+
+
+def test_what_was_served_goes_to_the_end_of_the_line() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0, 1: 0, 2: 0}), 12, 0)
+    assert first.session is not None
+    answer(first, {0: b"data"})
+    second = sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, 0)
+    assert [p for _, p in second.wanted] == [1, 2, 0]
+
+
+def test_an_error_is_told_and_so_is_its_end() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0}), 12, 0)
+    assert first.session is not None
+    answer(first, {})
+    number = first.session.session_id
+    assert answer(sessions.resolve(ask(session=number, epoch=1), 12, 0), {}, code=3) == [0]
+    assert answer(sessions.resolve(ask(session=number, epoch=2), 12, 0), {}) == [0]
+    assert answer(sessions.resolve(ask(session=number, epoch=3), 12, 0), {}) == []
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0, 1: 0}), 12, 0)
+    assert first.session is not None
+    number = first.session.session_id
+    second = sessions.resolve(ask({1: 7, 2: 0}, session=number, epoch=1, forget=(0,)), 12, 0)
+    assert {p: w.fetch_offset for (_, p), w in second.wanted.items()} == {1: 7, 2: 0}
+
+
+def test_a_session_that_is_not_there_or_out_of_step_is_refused() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0}), 12, 0)
+    assert first.session is not None
+    number = first.session.session_id
+    assert sessions.resolve(ask(session=99, epoch=1), 12, 0).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.resolve(ask(session=number, epoch=2), 12, 0).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert sessions.resolve(ask(session=number, epoch=1), 13, 0).error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert sessions.resolve(ask(session=number, epoch=1), 12, 0).error is ErrorCode.NONE
+
+
+def test_a_session_can_be_closed() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0}), 12, 0)
+    assert first.session is not None
+    assert sessions.resolve(ask({0: 0}, session=first.session.session_id, epoch=-1), 12, 0).session is None
+    assert len(sessions) == 0
+
+
+def test_a_full_cache_evicts_only_who_was_idle() -> None:
+    sessions = cache(slots=1)
+    first = sessions.resolve(ask({0: 0}), 12, 0)
+    assert first.session is not None
+    assert sessions.resolve(ask({0: 0}), 12, 1).session is None
+    later = sessions.resolve(ask({0: 0}), 12, EVICTION_SECONDS + 1)
+    assert later.session is not None
+    assert len(sessions) == 1
+    gone = sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, EVICTION_SECONDS + 1)
+    assert gone.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_epochs_wrap_around_zero() -> None:
+    sessions = cache()
+    first = sessions.resolve(ask({0: 0}), 12, 0)
+    assert first.session is not None
+    first.session.epoch = 2**31 - 1
+    sessions.resolve(ask(session=first.session.session_id, epoch=2**31 - 1), 12, 0)
+    assert first.session.epoch == 1

@@ -1,0 +1,246 @@
+"""Connections, fed by hand: bytes in, answers out, no socket and no waiting."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.server import FLUSH_BYTES, MAX_IN_FLIGHT, Answer, CloseConnection, Connection, Peer, Server
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.wire import Buffer
+
+
+class Transport(asyncio.Transport):
+    """Remembers what is written, and what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.writes = 0
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+        self.full: Callable[[], None] = lambda: None
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 40000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def write(self, data: Buffer) -> None:
+        self.written += data
+        self.writes += 1
+        self.full()
+
+    def writelines(self, list_of_data: object) -> None:
+        assert isinstance(list_of_data, list)
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Script:
+    """Answers frames by their content: b"now..." at once, b"later..." by hand, others as told."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.later: dict[bytes, asyncio.Future[Answer]] = {}
+        self.size = 1
+
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | asyncio.Future[Answer] | None:
+        data = bytes(frame)
+        self.seen.append(data)
+        if data.startswith(b"later"):
+            self.later[data] = asyncio.get_running_loop().create_future()
+            return self.later[data]
+        if data.startswith(b"none"):
+            return None
+        if data.startswith(b"close"):
+            raise CloseConnection("asked to")
+        if data.startswith(b"broken"):
+            raise DecodeError("no request")
+        return [b"<", data * self.size, b">"]
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class Harness:
+    def __init__(self, **settings: str) -> None:
+        self.script = Script()
+        self.clock = 0.0
+        config = Config(BROKER_KEYS, {key.replace("_", "."): value for key, value in settings.items()})
+        self.server = Server(config, self.script, lambda: self.clock)
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.server), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    def feed(self, data: bytes) -> None:
+        while data:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def answered(self) -> bytes:
+        written, self.transport.written = self.transport.written, b""
+        return written
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+async def test_answers_leave_in_the_order_of_their_requests(harness: Harness) -> None:
+    harness.feed(frame(b"later1") + frame(b"now2") + frame(b"later3") + frame(b"now4"))
+    assert harness.answered() == b""
+    harness.script.later[b"later3"].set_result([b"three"])
+    await asyncio.sleep(0)
+    assert harness.answered() == b""
+    harness.script.later[b"later1"].set_result([b"one"])
+    await asyncio.sleep(0)
+    assert harness.answered() == b"one<now2>three<now4>"
+
+
+async def test_ready_answers_leave_in_one_write(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"now%d" % n) for n in range(10)))
+    assert harness.transport.writes == 1
+
+
+async def test_a_request_without_an_answer_takes_no_place(harness: Harness) -> None:
+    harness.feed(frame(b"none") + frame(b"now"))
+    assert harness.answered() == b"<now>"
+
+
+async def test_split_anywhere_the_stream_gives_the_same_answers(harness: Harness) -> None:
+    for byte in frame(b"now1") + frame(b"now2"):
+        harness.feed(bytes((byte,)))
+    assert harness.answered() == b"<now1><now2>"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+async def test_a_frame_over_the_limit_closes_the_connection_before_it_is_kept(size: int) -> None:
+    harness = Harness(socket_request_max_bytes="1000")
+    harness.feed(struct.pack(">i", size))
+    assert harness.transport.closed
+    assert harness.script.seen == []
+
+
+async def test_a_frame_of_exactly_the_limit_is_taken() -> None:
+    harness = Harness(socket_request_max_bytes="1000")
+    harness.feed(frame(b"now".ljust(1000)))
+    assert len(harness.answered()) == 1002
+
+
+@pytest.mark.parametrize("request_", [b"close", b"broken"])
+async def test_what_cannot_be_answered_closes_after_earlier_answers(harness: Harness, request_: bytes) -> None:
+    harness.feed(frame(b"now") + frame(request_) + frame(b"now, too late"))
+    assert harness.answered() == b"<now>"
+    assert harness.transport.closed
+    assert harness.script.seen == [b"now", request_]
+
+
+async def test_a_failed_answer_closes_its_connection(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    harness.script.later[b"later"].set_exception(CloseConnection("failed"))
+    await asyncio.sleep(0)
+    assert harness.transport.closed
+
+
+async def test_a_slow_reader_is_not_read_from(harness: Harness) -> None:
+    harness.connection.pause_writing()
+    harness.feed(frame(b"now1"))
+    assert harness.script.seen == []
+    assert not harness.transport.reading
+    harness.connection.resume_writing()
+    assert harness.answered() == b"<now1>"
+    assert harness.transport.reading
+
+
+async def test_a_slow_reader_is_noticed_between_two_large_answers(harness: Harness) -> None:
+    harness.script.size = FLUSH_BYTES
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"n") + frame(b"n"))
+    assert len(harness.script.seen) == 1
+    harness.connection.resume_writing()
+    assert len(harness.script.seen) == 2
+
+
+async def test_only_so_many_requests_wait_for_their_answers(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"later%d" % n) for n in range(MAX_IN_FLIGHT + 3)))
+    assert len(harness.script.seen) == MAX_IN_FLIGHT
+    assert not harness.transport.reading
+    for n in range(3):
+        harness.script.later[b"later%d" % n].set_result([b"."])
+    await asyncio.sleep(0)
+    assert len(harness.script.seen) == MAX_IN_FLIGHT + 3
+    assert harness.transport.reading
+
+
+async def test_connections_over_the_limit_are_refused() -> None:
+    harness = Harness(max_connections="1")
+    _, second = harness.connect()
+    assert second.aborted
+    harness.connection.connection_lost(None)
+    _, third = harness.connect()
+    assert not third.aborted
+
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    harness = Harness(connections_max_idle_ms="10000")
+    busy, busy_transport = harness.connect()
+    harness.connection, idle = busy, harness.connection
+    idle_transport = harness.transport
+    harness.feed(frame(b"later"))
+    harness.clock = 10.5
+    harness.server.sweep()
+    assert idle_transport.closed
+    assert not busy_transport.closed
+    assert idle.peer.host == "127.0.0.1"
+
+
+async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    stopping = asyncio.ensure_future(harness.server.stop(5.0))
+    await asyncio.sleep(0)
+    assert not harness.transport.is_closing()
+    harness.feed(frame(b"now, too late"))
+    harness.script.later[b"later"].set_result([b"done"])
+    await asyncio.sleep(0)
+    assert harness.answered() == b"done"
+    assert harness.transport.closed
+    harness.connection.connection_lost(None)
+    await asyncio.wait_for(stopping, 5)
+    assert harness.script.seen == [b"later"]
+
+
+async def test_answers_to_a_lost_connection_go_nowhere(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    harness.connection.connection_lost(None)
+    harness.script.later[b"later"].set_result([b"late"])
+    await asyncio.sleep(0)
+    assert harness.answered() == b""
+    assert harness.server.connections == 0
