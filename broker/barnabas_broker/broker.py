@@ -16,7 +16,14 @@ from typing import Final
 
 import structlog
 
-from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, TopicCreated, TopicDeleted
+from barnabas_broker.cluster.image import (
+    BrokerConfigured,
+    BrokerRegistered,
+    Event,
+    Image,
+    TopicCreated,
+    TopicDeleted,
+)
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.store import StoreError
@@ -112,7 +119,9 @@ class Broker:
             image = image.apply(event)
         host, port = self._advertised()
         image = image.apply(BrokerRegistered(self.node_id, host, port))
+        self._configure(image, image.snapshot())
         cluster = Cluster(image, self._store)
+        cluster.subscribe(self._configure)
         replicas = ReplicaManager(self._directory, self.config, self.node_id, wall_ms)
         replicas.start(image)
         groups = self._groups = GroupCoordinator(
@@ -143,6 +152,12 @@ class Broker:
         if self.host in ("0.0.0.0", "::", ""):
             return socket.gethostname(), self.port
         return self.host, self.port
+
+    def _configure(self, image: Image, events: Sequence[Event]) -> None:
+        """Take up what was set while brokers run: for all brokers (""), then for this one."""
+        if any(isinstance(event, BrokerConfigured) for event in events):
+            configs = image.broker_configs
+            self.config.set_dynamic({**configs.get("", {}), **configs.get(str(self.node_id), {})})
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""

@@ -22,6 +22,7 @@ from barnabas_protocol.apis.fetch import (
     PartitionData,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import chain
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
@@ -64,11 +65,10 @@ class _Reading:
         left = min(self._request.max_bytes, self._context.services.config[FETCH_MAX_BYTES])
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
+            before = self._size
             answer = self._read_partition(image, target, wanted, left)
             self._answers.append((target, answer))
-            size = sum(map(len, answer.records)) if isinstance(answer.records, list) else 0
-            self._size += size
-            left -= size
+            left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
         return at_once or self._size >= self._request.min_bytes
 
@@ -101,7 +101,9 @@ class _Reading:
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
             if limit > 0 or not self._size:
-                answer.records = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
+                buffers = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
+                answer.records = chain(buffers)
+                self._size += sum(map(len, buffers))
         except KafkaError as error:
             nothing = _nothing(wanted.partition, error.code)
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:

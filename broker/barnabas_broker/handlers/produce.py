@@ -7,32 +7,57 @@ answered, and an error can only be told by closing the connection (as Kafka does
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.server import CloseConnection
 from barnabas_broker.storage import AppendInfo
+from barnabas_protocol import codec
 from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.apis.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.schema import Request
+from barnabas_protocol.wire import Buffer
 
 #: The first version whose batches are of the format that is kept.
 _FIRST_SERVED: Final = 3
-_BY_ID: Final = 13
+_NO_ID: Final = bytes(16)
 
 Durable = asyncio.Future[None]
 
 
+class Produce(NamedTuple):
+    """A Produce request: its head, and per topic (name, or from version 13 on id) the batches of its partitions."""
+
+    head: ProduceHead
+    topics: list[ProduceTopic]
+
+
+def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> Produce:
+    """Read a Produce request without copying its batches; of versions that are not served only as much as an answer
+    needs.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    if header.api_version >= _FIRST_SERVED:
+        return Produce(*decode_produce_request(header.api_version, codec.body(cls, header, frame)))
+    old = codec.decode_request(ProduceRequest, header, frame)
+    topics: list[ProduceTopic] = [(t.name, [(p.index, None) for p in t.partition_data]) for t in old.topic_data]
+    return Produce(ProduceHead(None, old.acks, old.timeout_ms), topics)
+
+
 def handle_produce(
-    context: RequestContext, request: ProduceRequest
+    context: RequestContext, request: Produce
 ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
     """Append what is asked and answer when it is as durable as the topic's configuration says.
 
@@ -44,17 +69,16 @@ def handle_produce(
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
+                name=topic if isinstance(topic, str) else "",
+                topic_id=topic if isinstance(topic, bytes) else _NO_ID,
                 partition_responses=[
-                    _append(context, topic.name, topic.topic_id, partition, refusal, pending)
-                    for partition in topic.partition_data
+                    _append(context, topic, index, records, refusal, pending) for index, records in partitions
                 ],
             )
-            for topic in request.topic_data
+            for topic, partitions in request.topics
         ]
     )
-    if request.acks == 0:
+    if request.head.acks == 0:
         for topic in response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code != ErrorCode.NONE:
@@ -64,20 +88,20 @@ def handle_produce(
     return _when_durable(response, pending) if pending else response
 
 
-def _refuse_request(context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
     """Why nothing of the request is appended, if so."""
     if context.version < _FIRST_SERVED:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Message formats before version 2 are not served (KIP-896).")
-    if request.acks not in (-1, 0, 1):
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1.")
+    if request.head.acks not in (-1, 0, 1):
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.head.acks}: must be -1, 0 or 1.")
     return None
 
 
 def _append(
     context: RequestContext,
-    name: str,
-    topic_id: bytes,
-    partition: PartitionProduceData,
+    topic: str | bytes,
+    index: int,
+    records: Buffer | None,
     refusal: KafkaError | None,
     pending: list[tuple[PartitionProduceResponse, Durable]],
 ) -> PartitionProduceResponse:
@@ -85,19 +109,19 @@ def _append(
         if refusal is not None:
             raise refusal
         services = context.services
-        name = topic_name(services.cluster.image, name, topic_id, by_id=context.version >= _BY_ID)
-        hosted = services.replicas.find(name, partition.index)
+        name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
+        hosted = services.replicas.find(name, index)
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-        if partition.records is None:
+        if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
-        info: AppendInfo = hosted.append(partition.records, services.wall_ms())
+        info: AppendInfo = hosted.append(records, services.wall_ms())
     except KafkaError as error:
         return PartitionProduceResponse(
-            index=partition.index, error_code=error.code, base_offset=-1, error_message=error.message or None
+            index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
         )
     answer = PartitionProduceResponse(
-        index=partition.index,
+        index=index,
         error_code=ErrorCode.NONE,
         base_offset=info.first_offset,
         log_append_time_ms=info.log_append_time,

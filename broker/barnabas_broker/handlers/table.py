@@ -3,6 +3,7 @@
 from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import api_versions, configs, fetch, groups, metadata, offsets, produce, topics
+from barnabas_protocol.hot import encode_fetch_response
 from barnabas_protocol.registry import ApiKey
 
 
@@ -10,8 +11,8 @@ def handlers() -> dict[ApiKey, Route]:
     """The table of handlers. Minimums are low on purpose: some clients look for them (see FACTS in each API's
     module)."""
     table = {
-        ApiKey.PRODUCE: Route(produce.handle_produce),
-        ApiKey.FETCH: Route(fetch.handle_fetch, versions="4-18"),
+        ApiKey.PRODUCE: Route(produce.handle_produce, decode=produce.decode_produce),
+        ApiKey.FETCH: Route(fetch.handle_fetch, versions="4-18", encode=encode_fetch_response),
         ApiKey.LIST_OFFSETS: Route(offsets.handle_list_offsets),
         ApiKey.METADATA: Route(metadata.handle_metadata),
         ApiKey.OFFSET_COMMIT: Route(groups.handler_for(GroupCoordinator.commit_offsets)),

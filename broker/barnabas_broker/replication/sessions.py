@@ -75,7 +75,7 @@ class Fetch:
     error: ErrorCode = ErrorCode.NONE
 
     def trim(self, response: FetchResponse) -> None:
-        """Name the session; in an incremental answer leave out what says nothing new, and serve what was served last."""
+        """Name the session, and leave out of an incremental answer what says nothing new."""
         if self.session is None:
             return
         response.session_id = self.session.session_id

@@ -1,0 +1,46 @@
+"""A broker in the test's own event loop, with a data directory of its own."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from tests.wire import Wire
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture
+async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Start a broker with keys like ``num_partitions="2"``; again on the same data after it was stopped."""
+    started: list[Broker] = []
+
+    async def start(**settings: str) -> Broker:
+        given = {
+            "log.dir": str(tmp_path / "data"),
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "4",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        broker = Broker(Config(BROKER_KEYS, given), port=0)
+        await broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.stop()
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    return await start_broker()
+
+
+@pytest.fixture
+async def wire(broker: Broker) -> AsyncIterator[Wire]:
+    async with await Wire.connect(broker.port) as wire:
+        yield wire

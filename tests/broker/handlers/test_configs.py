@@ -1,0 +1,147 @@
+"""Configuration by request: described with sources and synonyms, changed key by key or as a whole."""
+
+import pytest
+
+from barnabas_broker.config import ConfigSource
+from barnabas_protocol.apis.alter_configs import AlterableConfig as OldConfig
+from barnabas_protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_protocol.apis.alter_configs import AlterConfigsResource as OldResource
+from barnabas_protocol.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from barnabas_protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.conftest import StartBroker
+from tests.wire import Wire
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.fixture(autouse=True)
+async def topic(wire: Wire) -> None:
+    asked = [MetadataRequestTopic(name="t", topic_id=bytes(16))]
+    await wire.ask(MetadataRequest(topics=asked), 12, MetadataResponse)
+
+
+async def describe(
+    wire: Wire, kind: int, name: str, keys: list[str] | None = None, version: int = 4
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource])
+    if version >= 1:
+        request.include_synonyms = True
+    if version >= 3:
+        request.include_documentation = True
+    return (await wire.ask(request, version, DescribeConfigsResponse)).results[0]
+
+
+async def row(wire: Wire, kind: int, name: str, key: str) -> DescribeConfigsResourceResult:
+    (found,) = (await describe(wire, kind, name, [key])).configs
+    return found
+
+
+async def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> int:
+    configs = [AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+    return (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses[0].error_code
+
+
+async def test_a_topics_configuration_is_told_with_its_source(wire: Wire) -> None:
+    before = await row(wire, TOPIC, "t", "retention.ms")
+    assert (before.value, before.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
+    assert [(s.name, s.source) for s in before.synonyms] == [("log.retention.ms", ConfigSource.DEFAULT_CONFIG)]
+    assert before.documentation
+    assert await alter(wire, TOPIC, "t", ("retention.ms", SET, "5")) == ErrorCode.NONE
+    after = await row(wire, TOPIC, "t", "retention.ms")
+    assert (after.value, after.config_source) == ("5", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert [s.name for s in after.synonyms] == ["retention.ms", "log.retention.ms"]
+    assert await alter(wire, TOPIC, "t", ("retention.ms", DELETE, None)) == ErrorCode.NONE
+    assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_all_keys_are_told_in_every_version(wire: Wire, version: int) -> None:
+    told = await describe(wire, TOPIC, "t", version=version)
+    assert {"cleanup.policy", "retention.ms", "segment.bytes"} <= {c.name for c in told.configs}
+
+
+async def test_lists_are_edited(wire: Wire) -> None:
+    assert await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == ErrorCode.NONE
+    assert (await row(wire, TOPIC, "t", "cleanup.policy")).value == "delete,compact"
+    assert await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == ErrorCode.NONE
+    assert (await row(wire, TOPIC, "t", "cleanup.policy")).value == "compact"
+    assert await alter(wire, TOPIC, "t", ("retention.ms", APPEND, "5")) == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code"),
+    [
+        (TOPIC, "t", ("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("no.such.key", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "none", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "7", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_bad_changes_are_refused(
+    wire: Wire, kind: int, name: str, change: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    assert await alter(wire, kind, name, change) == code
+
+
+async def test_a_key_may_be_changed_once_a_request(wire: Wire) -> None:
+    twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
+    assert await alter(wire, TOPIC, "t", *twice) == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_dry_run_changes_nothing(wire: Wire) -> None:
+    assert await alter(wire, TOPIC, "t", ("retention.ms", SET, "5"), dry=True) == ErrorCode.NONE
+    assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
+
+
+async def test_the_old_way_replaces_everything(wire: Wire) -> None:
+    await alter(wire, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.bytes", SET, "1000"))
+    resource = OldResource(resource_type=TOPIC, resource_name="t", configs=[OldConfig(name="retention.ms", value="6")])
+    request = AlterConfigsRequest(resources=[resource], validate_only=False)
+    assert (await wire.ask(request, 2, AlterConfigsResponse)).responses[0].error_code == ErrorCode.NONE
+    assert (await row(wire, TOPIC, "t", "retention.ms")).value == "6"
+    assert (await row(wire, TOPIC, "t", "segment.bytes")).config_source == ConfigSource.DEFAULT_CONFIG
+
+
+async def test_a_brokers_configuration_is_told_and_changed(wire: Wire) -> None:
+    told = await row(wire, BROKER, "1", "log.retention.ms")
+    assert not told.read_only
+    assert (await row(wire, BROKER, "1", "node.id")).read_only
+    assert await alter(wire, BROKER, "1", ("log.retention.ms", SET, "77")) == ErrorCode.NONE
+    assert (await row(wire, BROKER, "1", "log.retention.ms")).config_source == ConfigSource.DYNAMIC_BROKER_CONFIG
+    assert (await row(wire, TOPIC, "t", "retention.ms")).value == "77"
+
+
+async def test_changes_survive_a_restart(start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = str(tmp_path_factory.mktemp("other"))
+    first = await start_broker(log_dir=data)
+    async with await Wire.connect(first.port) as wire:
+        await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="u")]), 12, MetadataResponse)
+        await alter(wire, TOPIC, "u", ("retention.ms", SET, "5"))
+        await alter(wire, BROKER, "", ("log.segment.bytes", SET, "2000"))
+    await first.stop()
+    second = await start_broker(log_dir=data)
+    async with await Wire.connect(second.port) as wire:
+        assert (await row(wire, TOPIC, "u", "retention.ms")).value == "5"
+        assert (await row(wire, TOPIC, "u", "segment.bytes")).value == "2000"

@@ -1,0 +1,334 @@
+"""Produce, Fetch, ListOffsets and their neighbours over the wire, in several versions, with Kafka's errors."""
+
+import asyncio
+import struct
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_protocol.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from barnabas_protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import build_batch, decode_records, iter_batches
+from barnabas_protocol.wire import Buffer
+from tests.broker.conftest import StartBroker
+from tests.wire import Wire
+
+ZERO = bytes(16)
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+async def topic_id(wire: Wire) -> bytes:
+    asked = [MetadataRequestTopic(name="t", topic_id=ZERO)]
+    return (await wire.ask(MetadataRequest(topics=asked), 12, MetadataResponse)).topics[0].topic_id
+
+
+def batch(*values: bytes, at: int = NOW, producer: int = -1, epoch: int = -1, sequence: int = -1) -> bytearray:
+    return build_batch(
+        [(None, value, (), at + n) for n, value in enumerate(values)],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+async def produce(
+    wire: Wire,
+    records: Buffer | None,
+    *,
+    topic: str = "t",
+    topic_id: bytes = ZERO,
+    partition: int = 0,
+    acks: int = -1,
+    version: int = 11,
+) -> PartitionProduceResponse:
+    data = [PartitionProduceData(index=partition, records=records)]
+    request = ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=data)]
+    )
+    return (await wire.ask(request, version, ProduceResponse)).responses[0].partition_responses[0]
+
+
+def fetching(offset: int, *, version: int, topic_id: bytes = ZERO, wait: int = 0, least: int = 1) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=wait,
+        min_bytes=least,
+        topics=[FetchTopic(topic="t", topic_id=topic_id if version >= 13 else ZERO, partitions=[wanted])],
+    )
+
+
+async def fetch(wire: Wire, offset: int, *, version: int = 12, topic_id: bytes = ZERO) -> PartitionData:
+    response = await wire.ask(fetching(offset, version=version, topic_id=topic_id), version, FetchResponse)
+    return response.responses[0].partitions[0]
+
+
+def values(answer: PartitionData) -> list[bytes | None]:
+    assert answer.records is not None
+    return [r.value for _, view in iter_batches(memoryview(answer.records)) for r in decode_records(view)]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_what_was_produced_is_fetched(wire: Wire, topic_id: bytes, version: int) -> None:
+    for n in range(3):
+        answer = await produce(
+            wire, batch(b"%d" % n), version=min(version, 13) if version < 13 else 13, topic_id=topic_id
+        )
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, n)
+    told = await fetch(wire, 1, version=version, topic_id=topic_id)
+    assert (told.error_code, told.high_watermark) == (ErrorCode.NONE, 3)
+    assert values(told) == [b"1", b"2"]
+    assert values(await fetch(wire, 3, version=version, topic_id=topic_id)) == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_versions_before_record_batches_are_told_so(wire: Wire, topic_id: bytes, version: int) -> None:
+    assert (await produce(wire, b"old", version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_acks_0_is_not_answered(wire: Wire, topic_id: bytes) -> None:
+    data = [PartitionProduceData(index=0, records=batch(b"x"))]
+    wire.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=data)]), 9)
+    assert values(await fetch(wire, 0)) == [b"x"]
+
+
+async def test_an_error_under_acks_0_closes_the_connection(wire: Wire) -> None:
+    data = [PartitionProduceData(index=0, records=batch(b"x"))]
+    wire.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="no", partition_data=data)]), 9)
+    assert await wire.closed()
+
+
+def broken_crc() -> bytearray:
+    records = batch(b"x")
+    records[-1] ^= 1
+    return records
+
+
+def wrong_length() -> bytearray:
+    records = batch(b"x")
+    struct.pack_into(">i", records, 8, len(records) + 100)
+    return records
+
+
+@pytest.mark.parametrize(
+    ("records", "codes"),
+    [
+        (broken_crc(), {ErrorCode.CORRUPT_MESSAGE}),
+        (wrong_length(), {ErrorCode.CORRUPT_MESSAGE}),
+        (batch(b"x")[:30], {ErrorCode.CORRUPT_MESSAGE}),
+        (b"", {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+        (None, {ErrorCode.INVALID_RECORD}),
+        (batch(b"x" * 1_100_000), {ErrorCode.MESSAGE_TOO_LARGE}),
+    ],
+    ids=["crc", "length", "torn", "empty", "null", "large"],
+)
+async def test_bad_batches_are_refused_and_nothing_is_written(
+    wire: Wire, topic_id: bytes, records: Buffer | None, codes: set[ErrorCode]
+) -> None:
+    assert ErrorCode((await produce(wire, records)).error_code) in codes
+    assert (await produce(wire, batch(b"good"))).base_offset == 0
+
+
+async def test_unknown_places_are_refused(wire: Wire, topic_id: bytes) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await produce(wire, batch(b"x"), topic="no")).error_code == unknown
+    assert (await produce(wire, batch(b"x"), partition=9)).error_code == unknown
+    assert (await produce(wire, batch(b"x"), version=13, topic_id=b"y" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (await produce(wire, batch(b"x"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert (await fetch(wire, 0, version=13, topic_id=b"y" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (await fetch(wire, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (await fetch(wire, -5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_producer_that_repeats_itself_is_answered_alike(wire: Wire, topic_id: bytes) -> None:
+    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    given = await wire.ask(asked, 5, InitProducerIdResponse)
+    other = await wire.ask(asked, 0, InitProducerIdResponse)
+    assert given.producer_id != other.producer_id
+    first = batch(b"a", b"b", producer=given.producer_id, epoch=0, sequence=0)
+    second = batch(b"c", producer=given.producer_id, epoch=0, sequence=2)
+    gap = batch(b"e", producer=given.producer_id, epoch=0, sequence=9)
+    assert (await produce(wire, bytes(first))).base_offset == 0
+    assert (await produce(wire, bytes(second))).base_offset == 2
+    assert (await produce(wire, bytes(first))).base_offset == 0
+    assert (await produce(wire, gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert values(await fetch(wire, 0)) == [b"a", b"b", b"c"]
+
+
+async def test_a_transactional_producer_is_told_that_there_are_no_transactions(wire: Wire) -> None:
+    asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=0)
+    assert (await wire.ask(asked, 4, InitProducerIdResponse)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_fetch_waits_for_data(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+    wire.send(fetching(0, version=12, wait=20_000), 12)
+    waiting = asyncio.ensure_future(wire.frame())
+    async with await Wire.connect(broker.port) as other:
+        await fetch(other, 0)
+        assert not waiting.done()
+        await produce(other, batch(b"x"))
+    assert b"x" in await waiting
+
+
+async def test_a_fetch_waits_for_as_much_as_it_asks(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+    size = len(batch(b"x"))
+    wire.send(fetching(0, version=12, wait=20_000, least=3 * size), 12)
+    waiting = asyncio.ensure_future(wire.frame())
+    async with await Wire.connect(broker.port) as other:
+        for done in (False, False, True):
+            await produce(other, batch(b"x"))
+            await fetch(other, 0)
+            assert waiting.done() or not done or len(await waiting) > 3 * size
+
+
+async def test_a_fetch_that_waits_in_vain_is_answered_in_time(wire: Wire, topic_id: bytes) -> None:
+    response = await wire.ask(fetching(0, version=12, wait=10), 12, FetchResponse)
+    assert values(response.responses[0].partitions[0]) == []
+
+
+async def test_a_session_is_followed(wire: Wire, topic_id: bytes) -> None:
+    request = fetching(0, version=12)
+    request.session_epoch = 0
+    first = await wire.ask(request, 12, FetchResponse)
+    assert first.session_id > 0
+    again = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=1, topics=[])
+    assert (await wire.ask(again, 12, FetchResponse)).responses == []
+    await produce(wire, batch(b"x"))
+    again.session_epoch = 2
+    assert values((await wire.ask(again, 12, FetchResponse)).responses[0].partitions[0]) == [b"x"]
+    assert (await wire.ask(again, 12, FetchResponse)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    again.session_id = 1 if first.session_id != 1 else 2
+    assert (await wire.ask(again, 12, FetchResponse)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_batch_over_the_limits_gets_through_alone(wire: Wire, topic_id: bytes) -> None:
+    await produce(wire, batch(b"x" * 1000))
+    await produce(wire, batch(b"y" * 1000))
+    request = fetching(0, version=12)
+    request.max_bytes = request.topics[0].partitions[0].partition_max_bytes = 10
+    response = await wire.ask(request, 12, FetchResponse)
+    assert values(response.responses[0].partitions[0]) == [b"x" * 1000]
+
+
+async def list_offset(wire: Wire, timestamp: int, version: int = 7, epoch: int = -1) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    return (await wire.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_offsets_are_found_by_timestamp(wire: Wire, topic_id: bytes, version: int) -> None:
+    await produce(wire, batch(b"a", b"b", b"c", at=NOW))
+    await produce(wire, batch(b"d", b"e", at=NOW + 100))
+    found = [await list_offset(wire, when, version) for when in (-1, -2, NOW + 2, NOW + 3, NOW + 101, NOW + 102)]
+    assert [(f.offset, f.timestamp) for f in found] == [
+        (5, -1),
+        (0, -1),
+        (2, NOW + 2),
+        (3, NOW + 100),
+        (4, NOW + 101),
+        (-1, -1),
+    ]
+
+
+async def test_special_timestamps_have_their_versions(wire: Wire, topic_id: bytes) -> None:
+    await produce(wire, batch(b"a", b"b", at=NOW))
+    assert (await list_offset(wire, -3, 7)).offset == 1
+    assert (await list_offset(wire, -3, 6)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await list_offset(wire, -4, 8)).offset == 0
+    assert (await list_offset(wire, -5, 9)).offset == -1
+    assert (await list_offset(wire, -9, 11)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_leader_epochs_are_compared(wire: Wire, topic_id: bytes) -> None:
+    assert (await list_offset(wire, -1, epoch=0)).error_code == ErrorCode.NONE
+    assert (await list_offset(wire, -1, epoch=5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_version_0_of_list_offsets_answers_a_list(wire: Wire, topic_id: bytes) -> None:
+    await produce(wire, batch(b"a", b"b"))
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=5)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    told = (await wire.ask(request, 0, ListOffsetsResponse)).topics[0].partitions[0]
+    assert told.old_style_offsets == [2, 0]
+
+
+async def test_the_end_of_an_epoch_is_told(wire: Wire, topic_id: bytes) -> None:
+    await produce(wire, batch(b"a", b"b"))
+    asked = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 7)]
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=asked)])
+    told = (await wire.ask(request, 2, OffsetForLeaderEpochResponse)).topics[0].partitions
+    assert [(p.leader_epoch, p.end_offset) for p in told] == [(0, 2), (-1, -1)]
+
+
+async def test_records_are_deleted_up_to_an_offset(wire: Wire, topic_id: bytes) -> None:
+    for n in range(4):
+        await produce(wire, batch(b"%d" % n))
+
+    async def delete(offset: int) -> tuple[int, int]:
+        asked = [DeleteRecordsPartition(partition_index=0, offset=offset)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=asked)], timeout_ms=0)
+        told = (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
+        return told.error_code, told.low_watermark
+
+    assert await delete(2) == (ErrorCode.NONE, 2)
+    assert (await list_offset(wire, -2)).offset == 2
+    assert (await fetch(wire, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert await delete(99) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert await delete(-1) == (ErrorCode.NONE, 4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"log_flush_interval_messages": "1"}], ids=["page cache", "fsync"])
+async def test_what_was_acknowledged_is_there_after_a_restart(
+    start_broker: StartBroker, settings: dict[str, str]
+) -> None:
+    broker = await start_broker(**settings)
+    async with await Wire.connect(broker.port) as wire:
+        await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=ZERO)]), 12, MetadataResponse)
+        for n in range(10):
+            assert (await produce(wire, batch(b"%d" % n))).base_offset == n
+    await broker.stop()
+    again = await start_broker(**settings)
+    async with await Wire.connect(again.port) as wire:
+        assert values(await fetch(wire, 0)) == [b"%d" % n for n in range(10)]
+        assert (await produce(wire, batch(b"more"))).base_offset == 10
+
+
+async def test_log_append_time_is_the_brokers(start_broker: StartBroker) -> None:
+    broker = await start_broker(log_message_timestamp_type="LogAppendTime")
+    async with await Wire.connect(broker.port) as wire:
+        await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=ZERO)]), 12, MetadataResponse)
+        answer = await produce(wire, batch(b"a", at=1))
+        assert answer.log_append_time_ms > NOW
+        told = await fetch(wire, 0)
+        assert told.records is not None
+        (record,) = decode_records(memoryview(told.records))
+        assert record.timestamp == answer.log_append_time_ms

@@ -1,0 +1,215 @@
+"""Topics by request: created, described, grown, deleted, configured, with Kafka's errors."""
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_protocol.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas_protocol.apis.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.conftest import StartBroker
+from tests.wire import Wire
+
+ZERO = bytes(16)
+
+
+async def create(
+    wire: Wire, *topics: CreatableTopic, version: int = 7, dry: bool = False
+) -> list[CreatableTopicResult]:
+    request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=dry)
+    return (await wire.ask(request, version, CreateTopicsResponse)).topics
+
+
+def topic(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:
+    rows = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, assignments=[], configs=rows)
+
+
+async def metadata(wire: Wire, *names: str, version: int = 12, create: bool = False) -> MetadataResponse:
+    asked = [MetadataRequestTopic(name=name, topic_id=ZERO) for name in names]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+    return await wire.ask(request, version, MetadataResponse)
+
+
+async def test_a_created_topic_is_in_the_metadata(wire: Wire) -> None:
+    (created,) = await create(wire, topic("orders", 3, retention_ms="1000"))
+    assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 1)
+    rows = {row.name: row for row in created.configs or []}
+    assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("1000", 1)
+    (told,) = (await metadata(wire, "orders")).topics
+    assert told.topic_id == created.topic_id != ZERO
+    assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in told.partitions] == [(n, 1, [1]) for n in range(3)]
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=created.topic_id)])
+    assert (await wire.ask(by_id, 12, MetadataResponse)).topics[0].name == "orders"
+
+
+async def test_all_topics_are_told_when_none_is_named(wire: Wire) -> None:
+    await create(wire, topic("a"), topic("b"))
+    for version, request in ((0, MetadataRequest(topics=[])), (1, MetadataRequest(topics=None))):
+        told = await wire.ask(request, version, MetadataResponse)
+        assert sorted(t.name or "" for t in told.topics) == ["a", "b"]
+    assert (await wire.ask(MetadataRequest(topics=[]), 1, MetadataResponse)).topics == []
+
+
+async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    async with await Wire.connect(broker.port) as wire:
+        (created,) = await create(wire, topic("orders", 3))
+    await broker.stop()
+    again = await start_broker()
+    async with await Wire.connect(again.port) as wire:
+        told = await metadata(wire, "orders")
+    assert told.topics[0].topic_id == created.topic_id
+    assert len(told.topics[0].partitions) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (topic("../etc/passwd"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (topic("t", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("t", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+        (topic("t", no_such_key="1"), ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_impossible_topics_are_refused(wire: Wire, asked: CreatableTopic, code: ErrorCode) -> None:
+    (result,) = await create(wire, asked)
+    assert result.error_code == code
+    assert result.error_message
+    assert (await wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)).topics == []
+
+
+async def test_one_refusal_does_not_stop_the_others(wire: Wire) -> None:
+    results = await create(wire, topic("good"), topic("bad/name"), topic("twice"), topic("twice"))
+    assert {r.name: r.error_code for r in results} == {
+        "good": ErrorCode.NONE,
+        "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "twice": ErrorCode.INVALID_REQUEST,
+    }
+
+
+async def test_a_topic_is_created_once(wire: Wire) -> None:
+    await create(wire, topic("t"))
+    (again,) = await create(wire, topic("t"))
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_validate_only_creates_nothing(wire: Wire) -> None:
+    (result,) = await create(wire, topic("t"), dry=True)
+    assert result.error_code == ErrorCode.NONE
+    assert (await metadata(wire, "t")).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_defaults_are_the_brokers(start_broker: StartBroker) -> None:
+    broker = await start_broker(num_partitions="5")
+    async with await Wire.connect(broker.port) as wire:
+        (result,) = await create(wire, topic("t", -1, -1))
+        assert (result.num_partitions, result.replication_factor) == (5, 1)
+
+
+async def test_a_manual_assignment_is_taken(wire: Wire) -> None:
+    asked = topic("t", -1, -1)
+    asked.assignments = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(2)]
+    assert (await create(wire, asked))[0].num_partitions == 2
+    asked.assignments[0].broker_ids = [9]
+    asked.name = "u"
+    assert (await create(wire, asked))[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+async def test_metadata_creates_topics_where_both_sides_allow_it(start_broker: StartBroker) -> None:
+    broker = await start_broker(num_partitions="2")
+    async with await Wire.connect(broker.port) as wire:
+        assert (await metadata(wire, "t")).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        told = (await metadata(wire, "t", create=True)).topics[0]
+        assert (told.error_code, len(told.partitions)) == (ErrorCode.NONE, 2)
+        bad = (await metadata(wire, "no/good", create=True)).topics[0]
+        assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await broker.stop()
+    closed = await start_broker(auto_create_topics_enable="false")
+    async with await Wire.connect(closed.port) as wire:
+        told = (await metadata(wire, "u", create=True)).topics[0]
+        assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_topics_are_deleted_by_name_and_by_id(wire: Wire) -> None:
+    await create(wire, topic("a"))
+    (b,) = await create(wire, topic("b"))
+    old = await wire.ask(DeleteTopicsRequest(topic_names=["a", "none"], timeout_ms=0), 5, DeleteTopicsResponse)
+    assert [r.error_code for r in old.responses] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    states = [DeleteTopicState(name=None, topic_id=b.topic_id), DeleteTopicState(name=None, topic_id=b"x" * 16)]
+    new = await wire.ask(DeleteTopicsRequest(topics=states, timeout_ms=0), 6, DeleteTopicsResponse)
+    assert [(r.name, r.error_code) for r in new.responses] == [("b", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert (await wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)).topics == []
+
+
+async def test_a_deleted_topic_can_come_back_empty_with_another_id(wire: Wire) -> None:
+    (first,) = await create(wire, topic("t"))
+    await wire.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=0), 5, DeleteTopicsResponse)
+    (second,) = await create(wire, topic("t"))
+    assert second.error_code == ErrorCode.NONE
+    assert second.topic_id != first.topic_id
+
+
+async def test_partitions_are_added(wire: Wire) -> None:
+    await create(wire, topic("t", 2))
+
+    async def grow(name: str, count: int, dry: bool = False) -> int:
+        asked = CreatePartitionsTopic(name=name, count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=0, validate_only=dry)
+        return (await wire.ask(request, 3, CreatePartitionsResponse)).results[0].error_code
+
+    assert await grow("t", 4, dry=True) == ErrorCode.NONE
+    assert len((await metadata(wire, "t")).topics[0].partitions) == 2
+    assert await grow("t", 4) == ErrorCode.NONE
+    assert len((await metadata(wire, "t")).topics[0].partitions) == 4
+    assert await grow("t", 3) == ErrorCode.INVALID_PARTITIONS
+    assert await grow("u", 3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_describe_cluster_names_the_broker(broker: Broker, wire: Wire) -> None:
+    asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    told = await wire.ask(asked, 1, DescribeClusterResponse)
+    assert [(b.broker_id, b.host, b.port) for b in told.brokers] == [(1, "127.0.0.1", broker.port)]
+    assert told.controller_id == 1
+    assert len(told.cluster_id) == 22
+    assert told.cluster_authorized_operations > 0
+    asked.endpoint_type = 2
+    assert (await wire.ask(asked, 1, DescribeClusterResponse)).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_the_coordinator_is_found_in_every_version(broker: Broker, wire: Wire, version: int) -> None:
+    request = FindCoordinatorRequest(key="group", coordinator_keys=["group"])
+    if version >= 4:
+        request.key = ""
+    else:
+        request.coordinator_keys = []
+    told = await wire.ask(request, version, FindCoordinatorResponse)
+    if version >= 4:
+        (one,) = told.coordinators
+        assert (one.key, one.error_code, one.node_id, one.port) == ("group", 0, 1, broker.port)
+    else:
+        assert (told.error_code, told.node_id, told.port) == (0, 1, broker.port)
+
+
+async def test_there_is_no_transaction_coordinator(wire: Wire) -> None:
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
+    (one,) = (await wire.ask(request, 6, FindCoordinatorResponse)).coordinators
+    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
