@@ -45,8 +45,8 @@ class OffsetsTopicLog:
             durable.add_done_callback(lambda future: done(_outcome(future)))
 
     def end_offset(self, partition: int) -> int:
-        """Where a replay ends."""
-        return self._replicas.find(OFFSETS_TOPIC, partition).high_watermark
+        """Where a replay ends: the log's end, for what lies past the high watermark may have been acknowledged."""
+        return self._replicas.find(OFFSETS_TOPIC, partition).log.log_end_offset
 
     def start_offset(self, partition: int) -> int:
         """Where a replay starts."""
@@ -55,7 +55,7 @@ class OffsetsTopicLog:
     async def read(self, partition: int, offset: int) -> Buffer:
         """Whole batches from `offset` on, about a megabyte; b"" at the end."""
         hosted = self._replicas.find(OFFSETS_TOPIC, partition)
-        end = hosted.high_watermark
+        end = hosted.log.log_end_offset
         if offset >= end:
             return b""
         return b"".join(hosted.log.read(offset, _CHUNK, end, min_one=True))
