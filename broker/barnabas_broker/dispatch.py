@@ -86,13 +86,15 @@ class Dispatch:
         context = RequestContext(self.services, peer, header.api_version, header.client_id or "")
         try:
             handled = route.handler(context, request)
+            if handled is None:
+                return None
+            if isinstance(handled, Response):
+                return route.encode(handled, header.api_version, header.correlation_id)
+            return self._later(handled, route, header, peer)
+        except CloseConnection:
+            raise
         except Exception:
-            return self._failed(route, header, peer)
-        if handled is None:
-            return None
-        if isinstance(handled, Response):
-            return route.encode(handled, header.api_version, header.correlation_id)
-        return self._later(handled, route, header, peer)
+            return self._failed(header, peer)
 
     def _find(self, header: RequestHeader) -> tuple[Route, type[Request]] | Answer:
         """The route of an API and version that is met for the first time."""
@@ -138,16 +140,18 @@ class Dispatch:
                 if error is not None:
                     raise error
                 answer.set_result(route.encode(finished.result(), header.api_version, header.correlation_id))
+            except CloseConnection as closing:
+                answer.set_exception(closing)
             except Exception:
                 try:
-                    answer.set_result(self._failed(route, header, peer))
+                    answer.set_result(self._failed(header, peer))
                 except CloseConnection as closing:
                     answer.set_exception(closing)
 
         pending.add_done_callback(done)
         return answer
 
-    def _failed(self, route: Route, header: RequestHeader, peer: Peer) -> Answer:
+    def _failed(self, header: RequestHeader, peer: Peer) -> Answer:
         """Answer UNKNOWN_SERVER_ERROR where the response has a place for it; otherwise the connection must go."""
         key = ApiKey(header.api_key)
         log.exception("handler failed", api=key.name, version=header.api_version, peer=str(peer))

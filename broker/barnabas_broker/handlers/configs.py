@@ -62,10 +62,10 @@ def _describe(
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             config = TopicConfig(services.config, topic.configs, TOPIC_KEYS)
-            rows = _rows(TOPIC_KEYS.values(), config.explain, request)
+            rows = _rows(TOPIC_KEYS.values(), config.explain, request, context.version)
         elif resource.resource_type == _BROKER:
             _check_broker(services, resource.resource_name)
-            rows = _rows(BROKER_KEYS.values(), services.config.explain, request)
+            rows = _rows(BROKER_KEYS.values(), services.config.explain, request, context.version)
             if resource.resource_name == "":
                 rows = [row for row in rows if row.config_source == ConfigSource.DYNAMIC_BROKER_CONFIG]
         else:
@@ -86,7 +86,10 @@ def _check_broker(services: Services, name: str) -> None:
 
 
 def _rows(
-    keys: Iterable[Key[Any]], explain: Callable[[Key[Any]], tuple[Any, ConfigSource]], request: DescribeConfigsRequest
+    keys: Iterable[Key[Any]],
+    explain: Callable[[Key[Any]], tuple[Any, ConfigSource]],
+    request: DescribeConfigsRequest,
+    version: int,
 ) -> list[DescribeConfigsResourceResult]:
     rows = []
     for key in keys:
@@ -96,7 +99,7 @@ def _rows(
                 name=key.name,
                 value=show(value),
                 read_only=key.broker is None and key.name not in DYNAMIC_KEYS,
-                is_default=source is ConfigSource.DEFAULT_CONFIG,
+                is_default=version == 0 and source is ConfigSource.DEFAULT_CONFIG,
                 config_source=source,
                 is_sensitive=False,
                 synonyms=_synonyms(key, value, source) if request.include_synonyms else [],

@@ -139,21 +139,21 @@ def wrong_length() -> bytearray:
 
 
 @pytest.mark.parametrize(
-    ("records", "codes"),
+    ("records", "code"),
     [
-        (broken_crc(), {ErrorCode.CORRUPT_MESSAGE}),
-        (wrong_length(), {ErrorCode.CORRUPT_MESSAGE}),
-        (batch(b"x")[:30], {ErrorCode.CORRUPT_MESSAGE}),
-        (b"", {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
-        (None, {ErrorCode.INVALID_RECORD}),
-        (batch(b"x" * 1_100_000), {ErrorCode.MESSAGE_TOO_LARGE}),
+        (broken_crc(), ErrorCode.CORRUPT_MESSAGE),
+        (wrong_length(), ErrorCode.INVALID_RECORD),
+        (batch(b"x")[:30], ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (None, ErrorCode.INVALID_RECORD),
+        (batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
     ],
     ids=["crc", "length", "torn", "empty", "null", "large"],
 )
 async def test_bad_batches_are_refused_and_nothing_is_written(
-    wire: Wire, topic_id: bytes, records: Buffer | None, codes: set[ErrorCode]
+    wire: Wire, topic_id: bytes, records: Buffer | None, code: ErrorCode
 ) -> None:
-    assert ErrorCode((await produce(wire, records)).error_code) in codes
+    assert (await produce(wire, records)).error_code == code
     assert (await produce(wire, batch(b"good"))).base_offset == 0
 
 
