@@ -111,13 +111,13 @@ class Broker:
         return listener
 
     async def _start(self, listener: socket.socket) -> None:
+        host, port = self._advertised()
         path = Path(self.config[LOG_DIR])
         self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
         self._store = LocalStore(path)
         image = Image(cluster_id=self._directory.cluster_id, controller_id=self.node_id)
         for event in self._store.load():
             image = image.apply(event)
-        host, port = self._advertised()
         image = image.apply(BrokerRegistered(self.node_id, host, port))
         self._configure(image, image.snapshot())
         cluster = Cluster(image, self._store)
