@@ -1,8 +1,8 @@
 """Messages to bytes and back; the only place where a broken message becomes a `DecodeError`.
 
-A request frame is an int32 size, a request header and a body; a response frame an int32 size, a response header and a body.
-Functions that decode take the frame without its size, as :mod:`barnabas_protocol.framing` hands it out; functions that
-encode a frame write the size.
+A request frame is an int32 size, a request header and a body; a response frame an int32 size, a response header and a
+body. Functions that decode take the frame without its size, as :mod:`barnabas_protocol.framing` hands it out; functions
+that encode a frame write the size.
 """
 
 import struct
@@ -81,6 +81,7 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     if at < len(frame) and frame[at] == 0:
         return at + 1
     reader = Reader(frame[at:])
+    reader.size = len(frame) - at
     try:
         parse_tags(reader, None, None, {})
     except _BROKEN as error:
@@ -88,16 +89,23 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     return at + reader.tell()
 
 
-def decode(cls: type[M], version: int, data: Buffer) -> M:
+def decode(cls: type[M], version: int, data: Buffer, *, trailing: bool = False) -> M:
     """Decode a message that fills `data`.
+
+    Args:
+        cls: what it is.
+        version: in which version.
+        data: the bytes.
+        trailing: take what follows the message for no error, as Kafka does; for known deviations of clients.
 
     Raises:
         DecodeError: `data` is not a `cls` of that version, or something follows it.
     """
     reader = Reader(data)
+    reader.size = len(data)
     try:
         message = compiled_for(cls, version).parsefunc(reader, None)
-        if reader.tell() != reader.size:
+        if reader.tell() != reader.size and not trailing:
             raise WireError(f"{reader.size - reader.tell()} bytes follow")
     except _BROKEN as error:
         raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
@@ -160,7 +168,7 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> M:
 
 
 def response_body(cls: type[Message], version: int, frame: Buffer) -> memoryview:
-    """The body of a response frame: what follows the correlation id and, where the version is flexible, the tag section.
+    """The body of a response frame: what follows the correlation id and, where the version is flexible, its tags.
 
     Raises:
         DecodeError: the header is broken.

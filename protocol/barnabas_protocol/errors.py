@@ -1,6 +1,7 @@
 """Kafka's error codes and what the packages of this project raise.
 
-Source: ``org.apache.kafka.common.protocol.Errors`` (``errors.json`` holds it as data, and a test compares this table with it).
+Source: ``org.apache.kafka.common.protocol.Errors`` (``errors.json`` holds it as data, and a test compares this table
+with it).
 """
 
 from enum import IntEnum
@@ -8,7 +9,7 @@ from typing import Self
 
 
 class DecodeError(Exception):
-    """Bytes that are not the message they were read as. Raised by :mod:`barnabas_protocol.codec` and by record batches."""
+    """Bytes that are not the message they were read as. Raised by codec, framing and record batches."""
 
 
 class EncodeError(Exception):

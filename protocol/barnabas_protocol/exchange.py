@@ -31,7 +31,8 @@ class Exchange(Generic[T]):
         """The token of the request that `frame` answers.
 
         Raises:
-            DecodeError: the frame answers nothing that was asked, or not what is next. The connection is of no more use.
+            DecodeError: the frame answers nothing that was asked, or not what is next. The connection is of no more
+                use.
         """
         correlation_id = decode_correlation_id(frame)
         if not self._waiting:

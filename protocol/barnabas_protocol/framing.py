@@ -1,9 +1,10 @@
-"""Frames out of a byte stream, sans I/O: an int32 size and that many bytes, with a cap that is checked before anything is
-kept for a frame.
+"""Frames out of a byte stream, sans I/O: an int32 size and that many bytes, with a cap that is checked before anything
+is kept for a frame.
 
 :class:`Framer` owns one buffer and is made for `asyncio.BufferedProtocol`: the transport writes into what
-:meth:`Framer.get_buffer` returns, :meth:`Framer.received` then yields the frames that are complete. A frame is a copy of its
-own, so it may be kept while the buffer is used again.
+:meth:`Framer.get_buffer` returns, :meth:`Framer.received` then yields the frames that are complete. A frame is a
+`bytearray` of its own: it may be kept while the buffer is used again, and record batches in it may be restamped in
+place.
 """
 
 import struct
@@ -14,6 +15,10 @@ from barnabas_protocol.errors import DecodeError
 
 _INT32: Final = struct.Struct(">i")
 _ROOM: Final = 64 * 1024
+#: With less room than this left, what is pending moves to the front.
+_LEAST_ROOM: Final = 4 * 1024
+#: Room that a large frame gets on its size's word; from there on it doubles with what has arrived.
+_FIRST_ROOM: Final = 1024 * 1024
 
 
 class FrameTooLarge(DecodeError):
@@ -34,13 +39,24 @@ class Framer:
         self._start = 0
         self._end = 0
         self._large: bytearray | None = None
+        self._large_size = 0
         self._large_end = 0
 
     def get_buffer(self) -> memoryview:
-        """Room for the next bytes, never empty. A frame over 64 KiB gets a buffer of its own, of just its size."""
+        """Room for the next bytes, never empty.
+
+        A frame over 64 KiB gets a buffer of its own, which ends where the frame does, and which is never more than
+        1 MiB or twice as large as what has arrived of it: announcing a large frame costs the sender its bytes, not us
+        memory.
+        """
         if self._large is not None:
+            if self._large_end == len(self._large):
+                # A new one: the transport may still hold a view of the old, which therefore cannot grow.
+                grown = bytearray(min(self._large_size, 2 * self._large_end))
+                grown[: self._large_end] = self._large
+                self._large = grown
             return memoryview(self._large)[self._large_end :]
-        if self._end == _ROOM:
+        if self._end > _ROOM - _LEAST_ROOM and self._start:
             pending = self._end - self._start
             self._view[:pending] = bytes(self._view[self._start : self._end])
             self._start, self._end = 0, pending
@@ -49,13 +65,16 @@ class Framer:
     def received(self, count: int) -> Iterator[bytes | bytearray]:
         """Take note that `count` bytes were written to the last buffer; yield the frames that are now complete.
 
+        A generator: it must be exhausted before the next call of :meth:`get_buffer`.
+
         Raises:
-            FrameTooLarge: a size is negative or over the cap. Nothing was kept for that frame; the stream is of no more use.
+            FrameTooLarge: a size is negative or over the cap. Nothing was kept for that frame; the stream is of no more
+                use.
         """
         if self._large is not None:
             self._large_end += count
-            if self._large_end == len(self._large):
-                frame, self._large, self._large_end = self._large, None, 0
+            if self._large_end == self._large_size:
+                frame, self._large = self._large, None
                 yield frame
             return
         self._end += count
@@ -66,12 +85,12 @@ class Framer:
             at = self._start + 4
             if self._end - at >= size:
                 self._start = at + size
-                yield bytes(self._view[at : at + size])
+                yield self._buffer[at : at + size]
             elif size > _ROOM - 4:
                 have = self._end - at
-                self._large = bytearray(size)
+                self._large = bytearray(min(size, _FIRST_ROOM))
                 self._large[:have] = self._view[at : self._end]
-                self._large_end = have
+                self._large_size, self._large_end = size, have
                 self._start = self._end = 0
                 return
             else:

@@ -1,6 +1,7 @@
 """Which API has which key, and where its messages are declared. A module is imported when its API is first used.
 
-Versions are stated once, on the message classes of :mod:`barnabas_protocol.apis`; everything that needs a range reads it there.
+Versions are stated once, on the message classes of :mod:`barnabas_protocol.apis`; everything that needs a range
+reads it there.
 """
 
 from enum import IntEnum

@@ -8,18 +8,18 @@ A declaration is a class whose attributes are :func:`field` calls::
         member_id: str = field(STRING)
         group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
 
-Instances are slotted objects with a keyword-only ``__init__``. A field that has a default in Kafka's schema has it here;
-the others must be given. A field that a version lacks is filled with its default when that version is parsed, and refused
-when it holds something else while that version is built, unless it is ignorable (as Kafka's generated classes do).
+Instances are slotted objects with a keyword-only ``__init__``. A field that has a default in Kafka's schema has it
+here; the others must be given. A field that a version lacks is filled with its default when that version is parsed, and
+refused when it holds something else while that version is built, unless it is ignorable (as Kafka's generated classes
+do).
 
-Names are Kafka's in snake case. Source: Kafka's ``clients/src/main/resources/common/message`` (``messages.json`` holds it as
-data, and a test compares every declaration with it).
+Names are Kafka's in snake case. Source: Kafka's ``clients/src/main/resources/common/message`` (``messages.json`` holds
+it as data, and a test compares every declaration with it).
 """
 
 import io
 from dataclasses import dataclass
 from functools import cache
-from keyword import iskeyword
 from threading import Lock
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, dataclass_transform, overload
 
@@ -67,7 +67,7 @@ NONE: Final = Versions.of("none")
 
 @dataclass(frozen=True, slots=True)
 class WireType(Generic[T]):
-    """A field's type: how it stands on the wire, plain and compact, nullable and not, and what it is when it is absent."""
+    """A field's type: how it stands on the wire, plain and compact, nullable and not, and what it is when absent."""
 
     name: str
     zero: Any
@@ -187,9 +187,10 @@ def field(
         type: a wire type of this module, :func:`struct` or :func:`array`.
         versions: the versions that have the field.
         nullable: the versions in which it may be None.
-        default: Kafka's default; without one the field must be given to ``__init__``. For a tagged structure None stands
-            for the structure at its defaults, which is what its absence means.
-        tag: its tag, in the versions `tagged`.
+        default: Kafka's default; without one the field must be given to ``__init__``. For a tagged structure None
+            stands for the structure at its defaults, which is what its absence means.
+        tag: its tag.
+        tagged: the versions that have it in the tag section.
         ignorable: whether a version that lacks the field may be built although it holds something.
         flexible: the versions in which the field's own encoding is compact, where that differs from the message's.
     """
@@ -214,7 +215,7 @@ def field(
 
 
 class _StructMeta(type):
-    """Turns declared fields into slots. `__init__` is written when the first instance is made: most are parsed, not made."""
+    """Turns declared fields into slots. `__init__` is written when the first instance is made: most are parsed."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
         declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
@@ -356,7 +357,10 @@ class _Structure(Construct):
             default = "[]" if isinstance(f.default, list) else repr(f.default)
             lines.append(f"    made.{f.name} = {default}")
         if self.flexible:
-            lines.append(f"    parse_tags(io, this, made, tagged_{number})")
+            # Nearly always there are no tags, which is a single zero.
+            lines.append(r"    tags = io.read(1)")
+            lines.append(r"    if tags != b'\0':")
+            lines.append(f"        io.seek(-len(tags), 1); parse_tags(io, this, made, tagged_{number})")
         lines.append("    return made")
         code.append("\n".join(lines))
         return f"{name}(io, this)"
@@ -376,7 +380,11 @@ class _Structure(Construct):
             else:
                 lines.append(f"    obj = that.{run[0][0].name}; {run[0][1]._compilebuild(code)}")
         if self.flexible:
-            lines.append(f"    build_tags(io, this, that, tagged_{number})" if self.tagged else r"    io.write(b'\0')")
+            held = " or ".join(f"that.{f.name} != {f.default!r}" for f, _ in self.tagged.values())
+            if held:
+                lines.append(f"    if {held}: build_tags(io, this, that, tagged_{number})")
+                lines.append("    else:")
+            lines.append(r"        io.write(b'\0')" if held else r"    io.write(b'\0')")
         lines.append("    return that")
         code.append("\n".join(lines))
         return f"{name}(obj, io, this)"
@@ -543,15 +551,7 @@ def compiled_for(cls: type[Message], version: int) -> Construct:
     return cast(Construct, compiled)
 
 
-def snake(name: str) -> str:
-    """Kafka's field name in snake case: ``GroupInstanceId`` -> ``group_instance_id``, ``IsKRaft`` -> ``is_kraft``."""
-    out = ""
-    for at, letter in enumerate(name):
-        if (
-            letter.isupper()
-            and at
-            and (name[at - 1].islower() or name[at - 1].isdigit() or name[at + 1 : at + 2].islower())
-        ):
-            out += "_"
-        out += letter.lower()
-    return f"{out}_" if iskeyword(out) else out
+@cache
+def tagged_fields(cls: type[Struct], version: int, message: type[Message]) -> dict[int, tuple[Field, Construct]]:
+    """The tagged fields of `cls` as a part of `message` in a flexible version, as :func:`parse_tags` wants them."""
+    return _Structure(cls, version, True, message.FLEXIBLE).tagged

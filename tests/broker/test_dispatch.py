@@ -9,7 +9,7 @@ from barnabas_broker.handlers.table import handlers
 from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.apis.heartbeat import HeartbeatRequest
 from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
-from barnabas_protocol.codec import decode, encode_request
+from barnabas_protocol.codec import decode, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 from tests.wire import Wire
@@ -72,3 +72,12 @@ async def test_pipelined_requests_are_answered_in_order(wire: Wire) -> None:
     numbers = [wire.send(VERSIONS, 3) if n % 2 else wire.send(MetadataRequest(topics=[]), 12) for n in range(50)]
     answered = [struct.unpack_from(">i", await wire.frame())[0] for _ in numbers]
     assert answered == numbers
+
+
+async def test_librdkafkas_metadata_request_is_read_as_kafka_reads_it(wire: Wire) -> None:
+    head = struct.pack(">hhih", ApiKey.METADATA, 13, 7, -1)
+    body = head + b"\x00" + b"\x00\x00\x00\x00\x01\x00\x00"
+    wire.writer.write(struct.pack(">i", len(body)) + body)
+    response = decode_response(MetadataResponse, 13, await wire.frame())
+    assert response.topics == []
+    assert response.brokers

@@ -8,6 +8,7 @@ from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.replication.offsets_log import OFFSETS_TOPIC
+from barnabas_protocol import codec
 from barnabas_protocol.apis.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -21,9 +22,21 @@ from barnabas_protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.schema import Request
+from barnabas_protocol.wire import Buffer
 
 _NO_ID = bytes(16)
+
+
+def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) -> Request:
+    """Read a Metadata request, and let something follow it: see the known deviation in its module.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    return codec.decode(cls, header.api_version, codec.body(cls, header, frame), trailing=True)
 
 
 async def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:

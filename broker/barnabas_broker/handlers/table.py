@@ -14,7 +14,7 @@ def handlers() -> dict[ApiKey, Route]:
         ApiKey.PRODUCE: Route(produce.handle_produce, decode=produce.decode_produce),
         ApiKey.FETCH: Route(fetch.handle_fetch, versions="4-18", encode=encode_fetch_response),
         ApiKey.LIST_OFFSETS: Route(offsets.handle_list_offsets),
-        ApiKey.METADATA: Route(metadata.handle_metadata),
+        ApiKey.METADATA: Route(metadata.handle_metadata, decode=metadata.decode_metadata),
         ApiKey.OFFSET_COMMIT: Route(groups.handler_for(GroupCoordinator.commit_offsets)),
         ApiKey.OFFSET_FETCH: Route(groups.handler_for(GroupCoordinator.fetch_offsets)),
         ApiKey.FIND_COORDINATOR: Route(metadata.handle_find_coordinator),

@@ -26,7 +26,7 @@ class DescribedGroupMember(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = field(INT16)
-    error_message: str | None = field(STRING, "6+", nullable="6+", default=None, ignorable=True)
+    error_message: str | None = field(STRING, "6+", nullable="6+", default=None)
     group_id: str = field(STRING)
     group_state: str = field(STRING)
     protocol_type: str = field(STRING)

@@ -2,6 +2,9 @@
 
 Tells the brokers, the controller, and topics with their partitions and leaders. A null topic list asks for all
 topics; in version 0 an empty one does. Version 10 adds topic ids, 12 asks by id, 13 a top-level error (KIP-1102).
+
+Known deviation: librdkafka 2.16 writes the null topic list of version 13 as four bytes instead of one. Kafka reads a
+null list, two false flags and an empty tag section out of that and ignores the three bytes that follow; so must we.
 """
 
 from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, UUID, Request, Response, Struct, array, field

@@ -1,0 +1,198 @@
+"""Records of ``__consumer_offsets``: keys and values to and from bytes, as Kafka's own tools read them.
+
+Offset records are written and read by hand, because there are as many of them as commits; ``tests`` compare that with
+the declared schemas of :mod:`barnabas_protocol.coordinator_records`. Values are written in version 3, an offset that
+carries its own expiry in version 1, as Kafka 4.x does.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from barnabas_protocol.codec import decode, encode
+from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.wire import Buffer
+
+#: Record types, which are the versions of the key's schema.
+OFFSET_KEYS: Final = (0, 1)
+GROUP_KEY: Final = 2
+_VERSION: Final = 3
+#: Bytes that a string of a record may have; more cannot be written.
+MAX_STRING: Final = 32767
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_VALUE_V3: Final = Struct(">hqih")
+_VALUE_V1: Final = Struct(">hqh")
+_TIMES_V1: Final = Struct(">qq")
+
+
+class CorruptRecord(Exception):
+    """A record that is not what its key or its version says."""
+
+
+class OffsetKey(NamedTuple):
+    """What an offset record is about."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Committed(NamedTuple):
+    """A committed offset.
+
+    Attributes:
+        offset: the offset that was committed.
+        leader_epoch: of the last consumed record, -1 if unknown.
+        metadata: the client's own text.
+        commit_ms: when, in ms since 1970.
+        expire_ms: when it expires by the client's own wish (OffsetCommit 2 to 4); -1 to leave that to the broker.
+        sequence: its place in the order of appends; what is older never replaces it.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+    sequence: int = -1
+
+
+def group_key(group_id: str) -> bytes:
+    """The key of a group's own record.
+
+    Raises:
+        EncodeError: the name is longer than a record may hold.
+    """
+    return _INT16.pack(GROUP_KEY) + encode(GroupMetadataKey(group=group_id), GROUP_KEY)
+
+
+def group_value(value: GroupMetadataValue) -> bytes:
+    """The value of a group's own record.
+
+    Raises:
+        EncodeError: something in it is longer than a record may hold.
+    """
+    return _INT16.pack(_VERSION) + encode(value, _VERSION)
+
+
+def offset_key_head(group_id: str) -> bytes:
+    """What the keys of all offsets of a group start with.
+
+    Raises:
+        ValueError: the name is longer than a record may hold.
+    """
+    return b"\x00\x01" + _string(group_id)
+
+
+def offset_key(head: bytes, topic: str, partition: int) -> bytes:
+    """The key of an offset; `head` is its group's :func:`offset_key_head`.
+
+    Raises:
+        ValueError: the topic's name is longer than a record may hold.
+    """
+    return head + _string(topic) + _INT32.pack(partition)
+
+
+def offset_value(committed: Committed) -> bytes:
+    """The value of an offset.
+
+    Raises:
+        ValueError: the metadata is longer than a record may hold, or a number does not fit.
+    """
+    metadata = committed.metadata.encode() if committed.metadata else b""
+    try:
+        if committed.expire_ms < 0:
+            head = _VALUE_V3.pack(_VERSION, committed.offset, committed.leader_epoch, len(metadata))
+            return head + metadata + _INT64.pack(committed.commit_ms)
+        head = _VALUE_V1.pack(1, committed.offset, len(metadata))
+        return head + metadata + _TIMES_V1.pack(committed.commit_ms, committed.expire_ms)
+    except struct_error as error:
+        raise ValueError(str(error)) from error
+
+
+def key_type(key: Buffer | None) -> int:
+    """The type of a record; those that nobody here writes are to be skipped.
+
+    Raises:
+        CorruptRecord: there is no key, or hardly any.
+    """
+    if key is None or len(key) < 2:
+        raise CorruptRecord(f"key {key!r}")
+    return int(_INT16.unpack_from(key)[0])
+
+
+def read_offset_key(key: bytes) -> OffsetKey:
+    """Read an offset's key.
+
+    Raises:
+        CorruptRecord: it is none.
+    """
+    try:
+        (size,) = _INT16.unpack_from(key, 2)
+        group_end = 4 + size
+        (topic_size,) = _INT16.unpack_from(key, group_end)
+        topic_end = group_end + 2 + topic_size
+        if size < 0 or topic_size < 0 or topic_end + 4 != len(key):
+            raise CorruptRecord(f"offset key {key!r}")
+        partition = _INT32.unpack_from(key, topic_end)[0]
+        return OffsetKey(str(key[4:group_end], "utf-8"), str(key[group_end + 2 : topic_end], "utf-8"), partition)
+    except (struct_error, UnicodeError) as error:
+        raise CorruptRecord(f"offset key {key!r}") from error
+
+
+def read_group_key(key: bytes) -> str:
+    """Read the name of the group whose record this is the key of.
+
+    Raises:
+        CorruptRecord: it is none.
+    """
+    try:
+        return decode(GroupMetadataKey, GROUP_KEY, key[2:]).group
+    except DecodeError as error:
+        raise CorruptRecord(f"group key {key!r}") from error
+
+
+def read_offset_value(value: bytes, sequence: int) -> Committed:
+    """Read an offset's value.
+
+    Raises:
+        CorruptRecord: it is none, or of a version that does not exist.
+    """
+    try:
+        if value[:2] == b"\x00\x03":
+            _, offset, epoch, size = _VALUE_V3.unpack_from(value)
+            end = 16 + size
+            if size < 0 or end + 8 != len(value):
+                raise CorruptRecord(f"offset value {value!r}")
+            metadata = str(value[16:end], "utf-8") if size else ""
+            return tuple.__new__(Committed, (offset, epoch, metadata, _INT64.unpack_from(value, end)[0], -1, sequence))
+        version = int(_INT16.unpack_from(value)[0])
+        read = decode(OffsetCommitValue, version, value[2:])
+    except (struct_error, UnicodeError, DecodeError) as error:
+        raise CorruptRecord(f"offset value {value!r}: {error}") from error
+    return Committed(
+        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, sequence
+    )
+
+
+def read_group_value(value: bytes) -> GroupMetadataValue:
+    """Read the value of a group's own record.
+
+    Raises:
+        CorruptRecord: it is none, or of a version that does not exist.
+    """
+    try:
+        return decode(GroupMetadataValue, int(_INT16.unpack_from(value)[0]), value[2:])
+    except (struct_error, DecodeError) as error:
+        raise CorruptRecord(f"group value: {error}") from error
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > MAX_STRING:
+        raise ValueError(f"{len(data)} bytes where a record may hold {MAX_STRING}")
+    return _INT16.pack(len(data)) + data

@@ -1,0 +1,393 @@
+"""A log directory: whose it is, which partitions are in it, and what is done to them now and then (Kafka's
+``LogManager``).
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from barnabas_broker.config import Config, TopicConfig, parse_properties
+from barnabas_broker.config_keys import (
+    LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
+    LOG_RETENTION_CHECK_INTERVAL_MS,
+    TOPIC_KEYS,
+)
+from barnabas_broker.storage import names
+from barnabas_broker.storage.checkpoints import (
+    BadCheckpoint,
+    format_meta_properties,
+    format_offsets,
+    new_cluster_id,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from barnabas_broker.storage.disk import Background, Disk, Threads
+from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.storage.recovery import Checkpointed, Recovery
+from barnabas_broker.storage.settings import LogSettings
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+log = structlog.get_logger("broker.storage")
+
+#: What may lie in a directory that no broker has used yet.
+_HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
+_NO_TOPIC_ID: Final = bytes(16)
+#: How often producers are looked at that may have expired, in ms (``producer.id.expiration.check.interval.ms``).
+_EXPIRATION_CHECK_MS: Final = 600_000
+
+
+class LogDirectoryError(Exception):
+    """A directory that cannot be used for a log; the text is one line that says why."""
+
+
+class LogDirectory:
+    """The logs of a broker. Made by :meth:`open`.
+
+    Attributes:
+        path: where.
+        cluster_id: which cluster the data belongs to.
+        logs: every partition's.
+        was_clean: whether the broker that had it last shut down in good order.
+    """
+
+    def __init__(self, path: Path, config: Config, disk: Disk, lock: int, cluster_id: str, now_ms: int) -> None:
+        self.path = path
+        self.cluster_id = cluster_id
+        self.logs: dict[TopicPartition, Log] = {}
+        self.was_clean = False
+        self._config = config
+        self._disk = disk
+        self._lock = lock
+        self._retained_ms = now_ms
+        self._checkpointed_ms = now_ms
+        self._expired_ms = now_ms
+        self._checkpointing = False
+        self._checkpoint_lock = threading.Lock()
+        self._checkpoint_number = self._checkpoint_written = 0
+        #: Partitions that the checkpoints on the disk tell of and that are gone.
+        self._stale: set[TopicPartition] = set()
+        disk.checkpoint_now = self._checkpoint_now
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        config: Config,
+        *,
+        node_id: int,
+        now_ms: int,
+        files: Files | None = None,
+        background: Background | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> "LogDirectory":
+        """Lock a directory, which is made if it is not there, and recover what is in it.
+
+        Args:
+            path: of the directory.
+            config: of the broker.
+            node_id: of the broker.
+            now_ms: the time of day.
+            files: the file system, the real one unless given.
+            background: where slow work is done, threads unless given.
+            random_bytes: for a new cluster id and the names of deleted directories.
+
+        Raises:
+            LogDirectoryError: it is locked, not writable, another program's or another node's.
+        """
+        files = files or RealFiles()
+        try:
+            missing = [each for each in (path, *path.parents) if not files.exists(each)]
+            files.make_directory(path)
+            for made in missing:
+                files.sync_directory(made.parent)
+            lock = files.lock(path / names.LOCK)
+        except OSError as error:
+            raise LogDirectoryError(f"{path} cannot be used as log directory: {_reason(error)}") from error
+        if lock is None:
+            raise LogDirectoryError(f"{path} is used by another broker: it holds the lock on {path / names.LOCK}")
+        try:
+            cluster_id = _identify(files, path, node_id, random_bytes)
+            disk = Disk(path, files, background or Threads())
+            directory = cls(path, config, disk, lock, cluster_id, now_ms)
+            directory._random_bytes = random_bytes
+            directory._recover(now_ms)
+        except OSError as error:
+            files.close(lock)
+            raise LogDirectoryError(f"{path} cannot be used as log directory: {_reason(error)}") from error
+        except LogDirectoryError:
+            files.close(lock)
+            raise
+        return directory
+
+    _random_bytes: Callable[[int], bytes] = staticmethod(os.urandom)
+
+    @property
+    def failure(self) -> str | None:
+        """What took the directory offline: nothing is appended any more, reads go on. None while all is well."""
+        return self._disk.failure
+
+    def _recover(self, now_ms: int) -> None:
+        files, path = self._disk.files, self.path
+        marker = path / names.CLEAN_SHUTDOWN
+        self.was_clean = files.exists(marker)
+        points = self._read_offsets(names.RECOVERY_POINTS)
+        starts = self._read_offsets(names.LOG_STARTS)
+        watermarks = self._read_offsets(names.HIGH_WATERMARKS)
+        config = TopicConfig(self._config, {}, TOPIC_KEYS)
+        settings = LogSettings.of(config)
+        for name in files.names(path):
+            where = path / name
+            if not files.is_directory(where) or name in _HARMLESS:
+                continue
+            if names.is_doomed(name):
+                if name.endswith("-delete"):
+                    self._disk.discard([where], now_ms)
+                continue
+            partition = names.parse_partition_directory(name)
+            if partition is None:
+                raise LogDirectoryError(f"{where} is no partition: files of another program are in the log directory")
+            if partition.topic == names.METADATA_TOPIC:
+                continue
+            known = Checkpointed(
+                points.get(partition, 0), starts.get(partition, 0), watermarks.get(partition, 0), self.was_clean
+            )
+            recovered = Recovery(files, where, settings, known, now_ms).load()
+            self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
+        self._stale = {*points, *starts} - self.logs.keys()
+        if self.was_clean:
+            # From here on a crash is a crash.
+            files.remove(marker)
+            files.sync_directory(path)
+        log.info("log directory opened", directory=str(path), partitions=len(self.logs), clean=self.was_clean)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return parse_offsets(read_all(self._disk.files, self.path / name).decode(errors="replace"))
+        except FileNotFoundError:
+            return {}
+        except BadCheckpoint as error:
+            log.warning("checkpoint that cannot be read", file=str(self.path / name), reason=str(error))
+            return {}
+
+    def _topic_id(self, path: Path) -> bytes:
+        try:
+            return parse_partition_metadata(
+                read_all(self._disk.files, path / names.PARTITION_METADATA).decode(errors="replace")
+            )
+        except FileNotFoundError:
+            return _NO_TOPIC_ID
+        except BadCheckpoint as error:
+            log.warning("topic id unknown", path=str(path), reason=str(error))
+            return _NO_TOPIC_ID
+
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int) -> Log:
+        """The log of a partition, made if there is none. An existing one follows `config` from now on.
+
+        Args:
+            topic_partition: which.
+            topic_id: 16 bytes.
+            config: of its topic.
+            now_ms: the time of day.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, no directory can have that name; KAFKA_STORAGE_ERROR.
+        """
+        existing = self.logs.get(topic_partition)
+        if existing is not None:
+            if topic_id in (existing.topic_id, _NO_TOPIC_ID) or existing.topic_id == _NO_TOPIC_ID:
+                existing.configure(config)
+                return existing
+            # Its topic was deleted, but a crash came before the disk knew.
+            log.warning("partition of a deleted topic is removed", partition=str(topic_partition))
+            self.delete(topic_partition, now_ms)
+        self._disk.check()
+        try:
+            path = self.path / names.partition_directory(topic_partition)
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+        files = self._disk.files
+        try:
+            if topic_partition in self._stale:
+                self._checkpoint_now()
+            files.make_directory(path)
+            recovered = Recovery(files, path, LogSettings.of(config), Checkpointed(), now_ms).load()
+        except OSError as error:
+            raise self._disk.fail(f"creation of {topic_partition}", error) from error
+        created = Log(self._disk, path, topic_partition, topic_id, config, recovered)
+        created.flusher.created()
+        self.logs[topic_partition] = created
+        return created
+
+    def delete(self, topic_partition: TopicPartition, now_ms: int | None = None) -> None:
+        """Forget a partition: its directory gets another name at once, its files are removed later.
+
+        Args:
+            topic_partition: which; one that is not there is no error.
+            now_ms: the time of day; without it the files go with the next :meth:`maintain`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        doomed = self.logs.pop(topic_partition, None)
+        if doomed is None:
+            return
+        doomed.abandon()
+        self._stale.add(topic_partition)
+        target = self.path / names.doomed_name(topic_partition, self._random_bytes(16).hex())
+        try:
+            self._disk.files.rename(doomed.path, target)
+        except OSError as error:
+            raise self._disk.fail(f"deletion of {topic_partition}", error) from error
+        self._disk.background.run(lambda: self._disk.files.sync_directory(self.path), self._renamed)
+        due = 0 if now_ms is None else now_ms + doomed.settings.file_delete_delay_ms
+        self._disk.discard([target], due)
+
+    def _renamed(self, result: Exception | None) -> None:
+        if result is not None:
+            self._disk.fail("deletion", result)
+
+    def maintain(self, now_ms: int) -> None:
+        """What a timer does every few hundred ms: flush by time, and at their intervals retention and checkpoints.
+
+        Nothing here waits for a disk: what takes long is done in the background.
+        """
+        if self._disk.failure is None:
+            for each in self.logs.values():
+                each.flusher.tick(now_ms)
+            if now_ms - self._retained_ms >= self._config[LOG_RETENTION_CHECK_INTERVAL_MS]:
+                self._retained_ms = now_ms
+                self.retain(now_ms)
+            if now_ms - self._expired_ms >= _EXPIRATION_CHECK_MS:
+                self._expired_ms = now_ms
+                for each in self.logs.values():
+                    each.producers.expire(now_ms, each.settings.producer_expiration_ms)
+            if now_ms - self._checkpointed_ms >= self._config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS]:
+                self._checkpointed_ms = now_ms
+                for each in self.logs.values():
+                    each.flusher.advance()
+                self.checkpoint()
+            elif self._disk.checkpoint_due:
+                self.checkpoint()
+        self._disk.empty_trash(now_ms)
+
+    def retain(self, now_ms: int) -> int:
+        """Remove what retention and log start offsets leave; how many segments."""
+        removed = 0
+        for each in list(self.logs.values()):
+            try:
+                removed += each.retain(now_ms)
+            except KafkaError:
+                break  # the disk has failed, which has been said
+        return removed
+
+    def checkpoint(self) -> None:
+        """Write down, in the background, recovery points, log start offsets and high watermarks."""
+        if self._checkpointing or self._disk.failure is not None:
+            return
+        self._checkpointing, self._disk.checkpoint_due = True, False
+        write, stale = self._checkpoint_writer(), set(self._stale)
+
+        def written(result: Exception | None) -> None:
+            self._checkpointing = False
+            if result is not None:
+                self._disk.fail("checkpoint", result)
+            else:
+                self._stale -= stale
+
+        self._disk.background.run(write, written)
+
+    def _checkpoint_now(self) -> None:
+        """Write checkpoints before this returns.
+
+        Raises:
+            OSError: the disk does not do it.
+        """
+        self._checkpoint_writer()()
+        self._stale.clear()
+
+    def _checkpoint_writer(self) -> Callable[[], None]:
+        """Something that writes checkpoints as of now, unless newer ones have been written meanwhile."""
+        self._checkpoint_number += 1
+        number, contents = self._checkpoint_number, self._checkpoints()
+        files, path = self._disk.files, self.path
+
+        def write() -> None:
+            with self._checkpoint_lock:
+                if number > self._checkpoint_written:
+                    for name, content in contents:
+                        replace_file(files, path / name, content)
+                    self._checkpoint_written = number
+
+        return write
+
+    def _checkpoints(self) -> list[tuple[str, bytes]]:
+        logs = self.logs
+        return [
+            (names.RECOVERY_POINTS, format_offsets({tp: each.recovery_point for tp, each in logs.items()})),
+            (
+                names.LOG_STARTS,
+                # As Kafka does: only where it is not the first segment's name anyway.
+                format_offsets(
+                    {
+                        tp: each.log_start_offset
+                        for tp, each in logs.items()
+                        if each.log_start_offset > each.segments[0].base_offset
+                    }
+                ),
+            ),
+            (names.HIGH_WATERMARKS, format_offsets({tp: each.high_watermark for tp, each in logs.items()})),
+        ]
+
+    def close(self, now_ms: int) -> None:
+        """Flush everything, write checkpoints and the mark of a clean shutdown, unlock. It waits for the disk."""
+        self._disk.background.close()
+        files = self._disk.files
+        try:
+            for each in self.logs.values():
+                each.close()
+            if self._disk.failure is None:
+                self._checkpoint_now()
+                replace_file(files, self.path / names.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        except KafkaError:
+            pass  # the disk has failed, which has been said: there is no mark, so the next start checks
+        except OSError as error:
+            self._disk.fail("close", error)
+        finally:
+            files.close(self._lock)
+
+
+def _identify(files: Files, path: Path, node_id: int, random_bytes: Callable[[int], bytes]) -> str:
+    """Whose directory it is: the cluster id in ``meta.properties``, which is written if there is none.
+
+    Raises:
+        LogDirectoryError: another program's or another node's.
+        OSError: the disk does not do it.
+    """
+    meta = path / names.META_PROPERTIES
+    if files.exists(meta):
+        properties = parse_properties(read_all(files, meta).decode(errors="replace"))
+        node = properties.get("node.id", properties.get("broker.id", str(node_id)))
+        if node != str(node_id):
+            raise LogDirectoryError(f"{path} belongs to node {node}, this is node {node_id}")
+        if "cluster.id" not in properties:
+            raise LogDirectoryError(f"{meta} has no cluster.id")
+        return properties["cluster.id"]
+    for name in files.names(path):
+        if name not in _HARMLESS and not name.startswith(names.META_PROPERTIES):
+            raise LogDirectoryError(f"{path} holds files of another program, such as {name}: give an empty directory")
+    cluster_id = new_cluster_id(random_bytes(16))
+    replace_file(files, meta, format_meta_properties(cluster_id, node_id))
+    return cluster_id
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "it is not writable"
+    return error.strerror or str(error)

@@ -1,0 +1,564 @@
+"""The log of one partition: segments, offsets, producers, epochs (Kafka's ``UnifiedLog`` and ``LocalLog``).
+
+Appends and reads run on the event loop and go to the page cache; fsync runs on threads (:mod:`.flush`). Nothing is
+done per record, except where a timestamp is looked up or a compacted topic needs its keys.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from barnabas_broker.config import TopicConfig
+from barnabas_broker.storage import names, retention
+from barnabas_broker.storage.disk import Disk
+from barnabas_broker.storage.epochs import LeaderEpochs
+from barnabas_broker.storage.flush import Flusher
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.storage.producers import Producers
+from barnabas_broker.storage.recovery import Recovered, load_snapshot, remove_snapshots_after, replay, replay_segments
+from barnabas_broker.storage.scan import BadBatch
+from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
+from barnabas_protocol.batches import CONTROL, BatchHeader
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.records import decode_records
+from barnabas_protocol.wire import Buffer
+
+log = structlog.get_logger("broker.storage")
+
+#: Places where reads ended, remembered so that the next read of a consumer that keeps up needs no look-up.
+_REMEMBERED_ENDS: Final = 128
+
+
+class AppendInfo(NamedTuple):
+    """What came of an append.
+
+    Attributes:
+        first_offset: of what was appended, or of what it is a duplicate of.
+        last_offset: likewise.
+        log_append_time: in ms; -1 unless the topic says LogAppendTime.
+        log_start_offset: of the log.
+        duplicate: nothing was appended, it was there already.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class TimestampAt(NamedTuple):
+    """A record by its timestamp (ms), its offset and the leader epoch of its batch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Log:
+    """A partition's log; :class:`~barnabas_broker.storage.directory.LogDirectory` makes them.
+
+    Args:
+        disk: of the directory it is in.
+        path: of the partition's own directory.
+        topic_partition: which.
+        topic_id: 16 bytes; zeros if unknown.
+        config: of the topic.
+        recovered: what was found on the disk.
+
+    Attributes:
+        log_start_offset: the first offset that may be read.
+        log_end_offset: the offset that the next record gets.
+        high_watermark: up to where consumers may read, exclusive; whoever replicates sets it.
+        leader_epochs: which epoch starts where.
+        producers: the idempotent producers' state.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: TopicConfig,
+        recovered: Recovered,
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.settings = LogSettings.of(config)
+        self.segments: list[Segment] = recovered.segments
+        self.log_start_offset = recovered.log_start_offset
+        self.log_end_offset = recovered.log_end_offset
+        self.high_watermark = recovered.high_watermark
+        self.leader_epochs: LeaderEpochs = recovered.leader_epochs
+        self.producers: Producers = recovered.producers
+        self.flusher = Flusher(self, recovered.recovery_point)
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._active = self.segments[-1]
+        self._ends: dict[int, tuple[Segment, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def configure(self, config: TopicConfig) -> None:
+        """Follow a new configuration of the topic."""
+        self.config = config
+        self.settings = LogSettings.of(config)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before this offset is on the disk for sure, indexes and all."""
+        return self.flusher.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where committed data may be read: the high watermark, or the first open transaction."""
+        unstable = self.producers.first_unstable_offset()
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Replication knows that everything before `offset` is safe."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+
+    # Append
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: int, now_ms: int, internal: bool = False
+    ) -> AppendInfo:
+        """Append what a client or the coordinator made; offsets are given here.
+
+        Args:
+            records: one batch of a client; one or more of the coordinator. The bytes are not changed.
+            leader_epoch: written into each batch.
+            now_ms: the time of day.
+            internal: the broker's own: no sequence numbers, control batches allowed.
+
+        Raises:
+            KafkaError: nothing was appended. CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+                INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+                KAFKA_STORAGE_ERROR.
+        """
+        if self.disk.failure is not None:
+            self.disk.check()
+        view, settings = memoryview(records), self.settings
+        append_time = now_ms if settings.log_append_time else -1
+        if internal:
+            headers = check_internal(view)
+        else:
+            header = check_produced(view, settings, now_ms)
+            headers = [header]
+            if header.producer_id >= 0 and (known := self.producers.duplicate_of(header)) is not None:
+                timestamp = known.timestamp if settings.log_append_time else -1
+                return AppendInfo(known.first_offset, known.last_offset, timestamp, self.log_start_offset, True)
+        for header in headers:
+            if header.producer_id >= 0:
+                self.producers.check(header, sequence=not internal)
+        buffers: list[Buffer] = []
+        offset = first = self.log_end_offset
+        at = 0
+        for header in headers:
+            if append_time >= 0:
+                header.max_timestamp = append_time
+            buffers += stamp(view[at : at + header.size], offset, leader_epoch, append_time)
+            header.base_offset, header.leader_epoch = offset, leader_epoch
+            at += header.size
+            offset += header.last_offset_delta + 1
+        self._append(headers, buffers, at, now_ms)
+        return AppendInfo(first, offset - 1, append_time, self.log_start_offset)
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> AppendInfo:
+        """Append what the leader has appended, byte for byte. A batch cut off at the end is left out.
+
+        Args:
+            records: as fetched.
+            now_ms: the time of day, for segments whose batches have no timestamps.
+
+        Raises:
+            KafkaError: nothing was appended. CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE if they do not follow,
+                KAFKA_STORAGE_ERROR.
+        """
+        self.disk.check()
+        view = memoryview(records)
+        headers = check_replicated(view, self.log_end_offset)
+        if not headers:
+            return AppendInfo(-1, -1, -1, self.log_start_offset)
+        size = sum(header.size for header in headers)
+        first = headers[0].base_offset
+        self._append(headers, [view[:size]], size, now_ms, view)
+        return AppendInfo(first, self.log_end_offset - 1, -1, self.log_start_offset)
+
+    def _append(
+        self,
+        headers: Sequence[BatchHeader],
+        buffers: Sequence[Buffer],
+        size: int,
+        now_ms: int,
+        replicated: memoryview | None = None,
+    ) -> None:
+        """Write checked batches and note them everywhere."""
+        settings = self.settings
+        if size > settings.segment_bytes and replicated is None:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes, which exceeds the maximum configured segment size of "
+                f"{settings.segment_bytes}.",
+            )
+        last = headers[-1]
+        last_offset = last.base_offset + last.last_offset_delta
+        latest = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
+        segment = self._active
+        try:
+            if segment.is_full(size, last_offset, latest, now_ms, settings):
+                segment = self.roll(now_ms, headers[0].base_offset)
+            position = segment.append(buffers, size)
+        except OSError as error:
+            raise self.disk.fail(f"append to {self.topic_partition}", error) from error
+        interval, records = settings.index_interval_bytes, 0
+        for header in headers:
+            base_offset = header.base_offset
+            segment.note(position, base_offset + header.last_offset_delta, header.max_timestamp, interval)
+            if header.leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, base_offset)
+            if header.producer_id >= 0:
+                if header.attributes & CONTROL:
+                    batch = segment.files.read(segment.handle, header.size, position)
+                    replay(self.producers, header, batch)
+                else:
+                    self.producers.wrote(header, base_offset)
+            position += header.size
+            records += header.count
+        self.log_end_offset = self.producers.end_offset = last_offset + 1
+        self.flusher.appended(records, now_ms)
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Begin a new segment; an empty one is used as it is if it has the right name.
+
+        Args:
+            now_ms: the time of day.
+            base_offset: of the first batch that will be in it; the log end offset if not given.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        base = self.log_end_offset if base_offset is None else base_offset
+        old = self._active
+        if old.base_offset == base:
+            return old
+        try:
+            old.seal()
+            self._write_snapshot()
+            new = Segment.create(self.disk.files, self.path, base, now_ms)
+        except OSError as error:
+            raise self.disk.fail(f"roll of {self.topic_partition}", error) from error
+        self.segments.append(new)
+        self._bases.append(base)
+        self._active = new
+        self._ends.clear()
+        self.flusher.rolled()
+        return new
+
+    def _write_snapshot(self) -> None:
+        """Save the producers' state as of the log's end. It is synced with the next flush, and has a CRC until then."""
+        files = self.disk.files
+        path = names.offset_path(self.path, self.log_end_offset, names.SNAPSHOT)
+        handle = files.open(path, create=True)
+        try:
+            files.truncate(handle, 0)
+            files.write(handle, [self.producers.snapshot()], 0)
+        finally:
+            files.close(handle)
+        self.flusher.wrote(path)
+
+    # Read
+
+    def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool) -> list[Buffer]:
+        """Whole batches from the one that holds `offset`, of one segment.
+
+        Args:
+            offset: where to begin.
+            max_bytes: how much at most.
+            up_to: where to end, exclusive: the high watermark, or whatever the reader may see.
+            min_one: the first batch as a whole, even if it is more than `max_bytes`.
+
+        Returns:
+            Buffers that hold the batches one after another; none at the end.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE, what is there is broken; KAFKA_STORAGE_ERROR, it cannot
+                be read.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log "
+                f"segments in the range {self.log_start_offset} to {end_offset}.",
+            )
+        if offset >= up_to or offset == end_offset:
+            return []
+        try:
+            return self._read(offset, max_bytes, min(up_to, end_offset), min_one)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
+            ) from error
+
+    def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> list[Buffer]:
+        n = bisect_right(self._bases, offset) - 1
+        while n < len(self.segments) and self._bases[n] < up_to:
+            segment = self.segments[n]
+            is_last = n + 1 == len(self.segments)
+            end = segment.size
+            to_end = up_to == self.log_end_offset if is_last else up_to >= self._bases[n + 1]
+            if not to_end and (found := segment.locate(up_to, end)) is not None:
+                end = found[0]
+            position, first_size = -1, 0
+            if (known := self._ends.get(offset)) is not None and known[0] is segment:
+                position = known[1]
+            elif (found := segment.locate(offset, end)) is not None:
+                position, first_size = found[0], found[1].size
+            if 0 <= position < end:
+                view = segment.read(position, first_size, end, max_bytes, min_one=min_one)
+                if is_last and to_end and position + len(view) == end:
+                    if len(self._ends) > _REMEMBERED_ENDS:
+                        self._ends.clear()
+                    self._ends[up_to] = segment, end
+                return [view] if view else []
+            # Compaction has left nothing from `offset` to the end of this segment.
+            n += 1
+        return []
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAt | None:
+        """The first record at or after `timestamp` (ms), or None.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, a batch on the way is broken; KAFKA_STORAGE_ERROR, it cannot be read.
+        """
+        for segment in self.segments:
+            if segment.max_timestamp >= timestamp:
+                start = max(segment.time_index.before(timestamp).offset, self.log_start_offset)
+                found = self._find_timestamp(segment, segment.index.position_before(start), timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp(self) -> TimestampAt | None:
+        """The first record with the largest timestamp, or None if no record has one."""
+        segment = max(self.segments, key=lambda segment: segment.max_timestamp)
+        if segment.max_timestamp < 0:
+            return None
+        position = segment.index.position_before(segment.max_timestamp_offset)
+        return self._find_timestamp(segment, position, segment.max_timestamp)
+
+    def _find_timestamp(self, segment: Segment, position: int, timestamp: int) -> TimestampAt | None:
+        files, handle = segment.files, segment.handle
+        try:
+            for at, header, _ in segment.walk(position, verify=False):
+                if header.max_timestamp < timestamp or header.next_offset <= self.log_start_offset:
+                    continue
+                for record in decode_records(files.read(handle, header.size, at)):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        return TimestampAt(record.timestamp, record.offset, header.leader_epoch)
+        except (BadBatch, DecodeError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG)}: {error}") from error
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
+            ) from error
+        return None
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `leader_epoch`, and the offset after its last record; (-1, -1) if it is not known."""
+        return self.leader_epochs.end_offset(leader_epoch, self.log_end_offset)
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on; the whole batch it is in.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self._bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self.disk.check()
+        try:
+            self._lower_recovery_point(offset)
+            n = bisect_right(self._bases, offset - 1) - 1
+            self._remove(self.segments[n + 1 :], 0)
+            segment = self.segments[-1]
+            self._active = segment
+            if (found := segment.locate(offset, segment.size)) is not None:
+                offset = min(offset, found[1].base_offset)
+                segment.truncate(found[0], offset)
+            self._set_end(offset)
+            remove_snapshots_after(self.disk.files, self.path, offset)
+            load_snapshot(self.disk.files, self.path, self.producers, self.log_start_offset, offset)
+            replay_segments(self.segments, self.producers, offset)
+        except OSError as error:
+            raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+        """Forget everything, and go on at `offset`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.disk.check()
+        try:
+            self._lower_recovery_point(offset)
+            self._remove(list(self.segments), 0)
+            self._active = Segment.create(self.disk.files, self.path, offset, now_ms)
+        except OSError as error:
+            raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
+        self.segments.append(self._active)
+        self._bases.append(offset)
+        self.log_start_offset = offset
+        self.leader_epochs.clear()
+        self.producers.clear(offset)
+        self._set_end(offset)
+        self.flusher.rolled()
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """What will be written where something was cut must not be taken for synced after a crash: say so first."""
+        lower = offset < self.flusher.recovery_point
+        self.flusher.truncated(offset)
+        if lower:
+            self.disk.checkpoint_now()
+
+    def _set_end(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.leader_epochs.truncate_end(offset)
+        self._ends.clear()
+
+    def delete_records(self, before_offset: int) -> int:
+        """Forget everything before an offset; segments that lie before it go with the next retention check.
+
+        Args:
+            before_offset: -1 for the high watermark.
+
+        Returns:
+            The new log start offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, it is beyond the high watermark; KAFKA_STORAGE_ERROR.
+        """
+        self.disk.check()
+        offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot delete records up to {offset}, the high watermark is {self.high_watermark}",
+            )
+        self._start_at(offset)
+        return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_start(offset)
+            self._ends.clear()
+
+    def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
+        """Take segments out of the log; their files get another name, and are unlinked later."""
+        due = now_ms + self.settings.file_delete_delay_ms
+        for segment in segments:
+            at = self.segments.index(segment)
+            del self.segments[at], self._bases[at]
+            segment.close()
+            self.disk.discard(segment.rename(names.DELETED), due)
+        self._ends.clear()
+        self.flusher.renamed()
+
+    # Life of data
+
+    def retain(self, now_ms: int) -> int:
+        """Remove the segments that are too old, too many, or before the log start offset; how many.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        expired = retention.expired(
+            self.segments, self.settings, self.log_start_offset, self.log_end_offset, self.high_watermark, now_ms
+        )
+        if not expired:
+            return 0
+        self.disk.check()
+        segments = self.segments[: expired.number]
+        try:
+            if expired.number == len(self.segments):
+                # The active one too: the log goes on in an empty segment, so that offsets do not start again.
+                self.roll(now_ms)
+            self._remove(segments, now_ms)
+            self._start_at(self._bases[0])
+            retention.remove_snapshots(self.disk.files, self.path, self._bases[0])
+        except OSError as error:
+            raise self.disk.fail(f"retention of {self.topic_partition}", error) from error
+        log.info(
+            "segments removed",
+            partition=str(self.topic_partition),
+            segments=len(segments),
+            reason=expired.reason,
+            log_start_offset=self.log_start_offset,
+        )
+        return len(segments)
+
+    def durable(self, offset: int) -> "asyncio.Future[None] | None":
+        """When the record at `offset`, and all before it, may be acknowledged (``flush.messages``).
+
+        Args:
+            offset: the last that is to be acknowledged.
+
+        Returns:
+            None: now. Else a future; KafkaError with KAFKA_STORAGE_ERROR if the disk did not do it.
+        """
+        return self.flusher.durable(offset + 1)
+
+    def flush(self) -> None:
+        """Sync everything, and wait for it.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.flusher.flush_now()
+
+    def abandon(self) -> None:
+        """Give files back and write nothing more: the partition is deleted."""
+        self.flusher.abandoned()
+        for segment in self.segments:
+            segment.close()
+
+    def close(self) -> None:
+        """Flush, save the producers' state, give files back. Nothing is written if the disk has failed.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.disk.failure is None:
+            try:
+                self._active.seal()
+                self._write_snapshot()
+                retention.remove_snapshots(self.disk.files, self.path, self.log_end_offset, keep=2)
+            except OSError as error:
+                raise self.disk.fail(f"close of {self.topic_partition}", error) from error
+            self.flusher.flush_now()
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,384 @@
+"""Finding a log on the disk again (``LogLoader``).
+
+After a clean shutdown, and before the recovery point, files are taken as they are. Behind it every batch is looked
+at: its CRC, its structure, its offsets. The log is cut where a tail is torn. A broken batch that is followed by sound
+ones to the end of a closed segment is no torn tail: it is reported, kept, and answered with CORRUPT_MESSAGE.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from barnabas_broker.storage import names
+from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
+from barnabas_broker.storage.epochs import LeaderEpochs
+from barnabas_broker.storage.files import Files, read_all
+from barnabas_broker.storage.index import CorruptIndex
+from barnabas_broker.storage.producers import CorruptSnapshot, Producers
+from barnabas_broker.storage.scan import BadBatch, scan
+from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.settings import LogSettings
+from barnabas_protocol.batches import CONTROL, BatchHeader
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records import ControlType, control_record_type, decode_records
+from barnabas_protocol.wire import Buffer
+
+#: No offset is larger.
+LONG_MAX: Final = 2**63 - 1
+
+log = structlog.get_logger("broker.storage")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found; the last segment is the one to write to. Offsets as in :class:`~.log.Log`."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    recovery_point: int
+    leader_epochs: LeaderEpochs
+    producers: Producers
+
+
+@dataclass(slots=True)
+class Checkpointed:
+    """What the checkpoints say of a log; zeros if nothing."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    clean: bool = False
+
+
+def replay(producers: Producers, header: BatchHeader, batch: Buffer) -> None:
+    """Take a batch of a producer that is in the log into its state.
+
+    Args:
+        producers: the state.
+        header: of the batch.
+        batch: its bytes, looked at if it is a control batch.
+    """
+    if not header.attributes & CONTROL:
+        producers.wrote(header, header.base_offset)
+        return
+    try:
+        for record in decode_records(batch):
+            if control_record_type(record) in (ControlType.ABORT, ControlType.COMMIT):
+                value = record.value or b""
+                epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
+                producers.ended(header.producer_id, header.producer_epoch, epoch, record.timestamp)
+    except DecodeError as error:
+        log.warning("control batch that cannot be read", offset=header.base_offset, reason=str(error))
+
+
+def snapshots(files: Files, path: Path) -> list[int]:
+    """The offsets that producer snapshots of a partition were taken at, in order."""
+    found = (names.parse_offset_name(name) for name in files.names(path))
+    return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == names.SNAPSHOT)
+
+
+def load_snapshot(files: Files, path: Path, producers: Producers, start: int, end: int) -> None:
+    """Begin with the newest producer snapshot that was taken at or before an offset; broken ones are removed.
+
+    Args:
+        files: the file system.
+        path: of the partition.
+        producers: gets what the snapshot holds, or nothing.
+        start: the log start offset: where to begin if there is no snapshot.
+        end: where the log ends, or is trusted up to.
+    """
+    for offset in reversed(snapshots(files, path)):
+        if offset <= end:
+            file = names.offset_path(path, offset, names.SNAPSHOT)
+            try:
+                producers.load(read_all(files, file), offset)
+            except CorruptSnapshot as error:
+                log.warning("producer snapshot that cannot be read", file=str(file), reason=str(error))
+                files.remove(file)
+            else:
+                return
+    producers.clear(start)
+
+
+def remove_snapshots_after(files: Files, path: Path, end: int) -> None:
+    """Remove producer snapshots that were taken beyond the end of the log."""
+    for offset in snapshots(files, path):
+        if offset > end:
+            files.remove(names.offset_path(path, offset, names.SNAPSHOT))
+
+
+def replay_segments(segments: Sequence[Segment], producers: Producers, end: int) -> None:
+    """Take what lies from where `producers` ends up to `end` into it. What cannot be read is left out."""
+    start = producers.end_offset
+    for n, segment in enumerate(segments):
+        if (n + 1 < len(segments) and segments[n + 1].base_offset <= start) or segment.base_offset >= end:
+            continue
+        try:
+            position = segment.index.position_before(start)
+            for at, header, _ in segment.walk(position, verify=False):
+                if header.base_offset >= end:
+                    break
+                if header.base_offset >= start and header.producer_id >= 0:
+                    control = header.attributes & CONTROL
+                    replay(producers, header, segment.files.read(segment.handle, header.size, at) if control else b"")
+        except BadBatch as error:
+            segment.mark_bad(error.position, error.size or segment.size - error.position, error.offset, error.reason)
+    producers.end_offset = end
+
+
+class Recovery:
+    """Loads one partition's directory.
+
+    Args:
+        files: the file system.
+        path: of the partition.
+        settings: of its topic, as far as they are known now.
+        known: what the checkpoints say.
+        now_ms: the time of day.
+    """
+
+    def __init__(self, files: Files, path: Path, settings: LogSettings, known: Checkpointed, now_ms: int) -> None:
+        self._files = files
+        self._path = path
+        self._settings = settings
+        self._known = known
+        self._now_ms = now_ms
+        self._producers = Producers()
+        self._epochs = LeaderEpochs()
+
+    def load(self) -> Recovered:
+        """Read, check and repair.
+
+        Raises:
+            OSError: the disk does not do it.
+        """
+        files, path, known = self._files, self._path, self._known
+        self._epochs = self._read_epochs()
+        bases = self._tidy()
+        if not bases:
+            return self._empty(known.log_start_offset)
+        segments = [Segment(files, path, base, self._now_ms) for base in bases]
+        log_start = max(known.log_start_offset, bases[0])
+        trusted = LONG_MAX if known.clean else known.recovery_point
+        rebuilt = self._load_indexes(segments)
+        if not known.clean:
+            load_snapshot(files, path, self._producers, log_start, trusted)
+            replay_segments(segments, self._producers, trusted)
+        else:
+            # Until the end is known; then the snapshot of the shutdown is loaded.
+            self._producers.end_offset = LONG_MAX
+        end = self._check(segments, rebuilt, trusted)
+        remove_snapshots_after(files, path, end)
+        if known.clean:
+            load_snapshot(files, path, self._producers, log_start, end)
+            replay_segments(segments, self._producers, end)
+        self._producers.end_offset = end
+        if log_start > end:
+            log.error("log ends before it starts, its segments are dropped", path=str(path), start=log_start, end=end)
+            self._drop(segments)
+            return self._empty(log_start)
+        self._epochs.truncate_end(end)
+        self._epochs.truncate_start(log_start)
+        for segment in segments[:-1]:
+            segment.close()
+        high_watermark = min(max(known.high_watermark, log_start), end)
+        return Recovered(segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers)
+
+    def _empty(self, start: int) -> Recovered:
+        segment = Segment.create(self._files, self._path, start, self._now_ms)
+        self._producers.clear(start)
+        self._epochs.clear()
+        return Recovered([segment], start, start, start, start, self._epochs, self._producers)
+
+    # Files
+
+    def _read_epochs(self) -> LeaderEpochs:
+        path = self._path / names.EPOCH_CHECKPOINT
+        try:
+            return LeaderEpochs(parse_epochs(read_all(self._files, path).decode(errors="replace")))
+        except FileNotFoundError:
+            return LeaderEpochs()
+        except BadCheckpoint as error:
+            log.warning("leader epochs are read from the log", file=str(path), reason=str(error))
+            return LeaderEpochs()
+
+    def _tidy(self) -> list[int]:
+        """Finish or undo what was interrupted; the base offsets of the segments there are."""
+        files, path = self._files, self._path
+        found = [(name, parsed) for name in files.names(path) if (parsed := names.parse_offset_name(name)) is not None]
+        cleaned = [parsed[0] for _, parsed in found if parsed[1].endswith(names.CLEANED)]
+        swapped = [parsed for _, parsed in found if parsed[1].endswith(names.SWAP)]
+        for name, (_, suffix) in found:
+            if suffix.endswith((names.DELETED, names.CLEANED, ".tmp")):
+                files.remove(path / name)
+        # A swap that was begun while the cleaner was still writing is undone, any other is finished (KAFKA-6264).
+        if cleaned:
+            for offset, suffix in swapped:
+                if offset >= min(cleaned):
+                    files.remove(names.offset_path(path, offset, suffix))
+            swapped = [parsed for parsed in swapped if parsed[0] < min(cleaned)]
+        if swapped:
+            self._finish_swap(swapped)
+        bases = sorted(
+            parsed[0]
+            for parsed in map(names.parse_offset_name, files.names(path))
+            if parsed is not None and parsed[1] == names.LOG
+        )
+        for name in files.names(path):
+            parsed = names.parse_offset_name(name)
+            if parsed and parsed[1] in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX) and parsed[0] not in bases:
+                files.remove(path / name)
+        return bases
+
+    def _finish_swap(self, swapped: Sequence[tuple[int, str]]) -> None:
+        """Put what the cleaner has finished into its place: what it replaces is everything in its range of offsets."""
+        files, path = self._files, self._path
+        logs = sorted(offset for offset, suffix in swapped if suffix == names.LOG + names.SWAP)
+        if logs:
+            last = names.offset_path(path, logs[-1], names.LOG + names.SWAP)
+            end = logs[-1] + 1
+            handle = files.open(last)
+            try:
+                for _, header, _ in scan(files, handle, start=0, end=files.size(handle), offset=0, verify=False):
+                    end = header.next_offset
+            except BadBatch as error:
+                log.error("swap file that cannot be read", file=str(last), reason=str(error))
+            finally:
+                files.close(handle)
+            for name in files.names(path):
+                parsed = names.parse_offset_name(name)
+                if parsed and parsed[1] in names.SEGMENT_FILES and logs[0] <= parsed[0] < end:
+                    files.remove(path / name)
+        for offset, suffix in swapped:
+            source = names.offset_path(path, offset, suffix)
+            files.rename(source, names.offset_path(path, offset, suffix.removesuffix(names.SWAP)))
+        files.sync_directory(path)
+
+    def _drop(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            segment.close()
+            for doomed in segment.rename(names.DELETED):
+                self._files.remove(doomed)
+
+    def _load_indexes(self, segments: Sequence[Segment]) -> set[Segment]:
+        """Read what indexes say of their segments; the segments whose indexes must be rebuilt."""
+        rebuilt = set()
+        for n, segment in enumerate(segments):
+            try:
+                segment.load()
+            except CorruptIndex as error:
+                log.warning("index is rebuilt", file=str(segment.path(names.INDEX)), reason=str(error))
+                segment.reset_indexes()
+                rebuilt.add(segment)
+            if n + 1 < len(segments):
+                segment.close()
+        return rebuilt
+
+    # Batches
+
+    def _check(self, segments: list[Segment], rebuilt: set[Segment], trusted: int) -> int:
+        """Look at what lies past the recovery point; the end of the log. Segments after a torn tail are dropped."""
+        end = segments[0].base_offset
+        for n, segment in enumerate(segments):
+            following = segments[n + 1].base_offset if n + 1 < len(segments) else None
+            # Where the recovery point is exactly the end of a closed segment, what closing it added to its time index
+            # may not have been synced.
+            if following is not None and following < trusted and segment not in rebuilt:
+                end = following
+                continue
+            start = segment.resume(trusted)
+            end, whole = self._scan(segment, start, trusted, following)
+            if not whole:
+                doomed = segments[n + 1 :]
+                del segments[n + 1 :]
+                if doomed:
+                    log.error(
+                        "segments after a torn one are dropped",
+                        path=str(self._path),
+                        segments=[d.base_offset for d in doomed],
+                    )
+                    self._drop(doomed)
+                break
+            if following is not None:
+                segment.seal()
+                end = following
+            elif end < trusted < LONG_MAX and segment.bad:
+                # What was synced is broken to the end of the file: it stays as it is, and the log goes on in a new one.
+                segments.append(Segment.create(self._files, self._path, trusted, self._now_ms))
+                return trusted
+        return end
+
+    def _scan(self, segment: Segment, start: int, trusted: int, following: int | None) -> tuple[int, bool]:
+        """Check the batches of a segment from a position on, and note them.
+
+        Args:
+            segment: its indexes know what is before.
+            start: the position.
+            trusted: what is before this offset has been synced, and is not cut.
+            following: the base offset of the next segment; None of the last.
+
+        Returns:
+            The offset after its last batch, and whether the segment is whole; if it is not, it has been cut.
+        """
+        position, offset, compacted = start, segment.base_offset, False
+        interval = self._settings.index_interval_bytes
+        while True:
+            try:
+                for at, header, batch in segment.walk(position, verify=True, offset=offset):
+                    if following is not None and header.last_offset >= following:
+                        raise BadBatch(at, offset, None, f"offset {header.last_offset} in a segment before {following}")
+                    segment.note(at, header.last_offset, header.max_timestamp, interval)
+                    self._take(header, batch)
+                    gap = at != start and header.base_offset > offset
+                    compacted = compacted or gap or header.count <= header.last_offset_delta
+                    offset = header.next_offset
+                segment.trust(start, segment.size)
+                # Compaction leaves gaps. In a segment without any, one before the next segment is a tail that was lost.
+                return offset, compacted or following is None or offset == following or following <= trusted
+            except BadBatch as bad:
+                if bad.offset < trusted:
+                    offset = bad.offset
+                    size = bad.size or segment.size - bad.position
+                elif following is not None and self._is_sound_after(segment, bad, following):
+                    size = bad.size or 0
+                else:
+                    self._cut(segment, bad)
+                    return max(bad.offset, segment.base_offset), False
+                segment.mark_bad(bad.position, size, bad.offset, bad.reason)
+                position = bad.position + size
+                if position >= segment.size:
+                    return offset, True
+
+    def _is_sound_after(self, segment: Segment, bad: BadBatch, following: int) -> bool:
+        """Whether only one batch is broken, and not the end of the file missing or overwritten."""
+        if bad.size is None:
+            return False
+        offset = bad.offset
+        try:
+            for _, header, _ in segment.walk(bad.position + bad.size, verify=True, offset=bad.offset):
+                offset = header.next_offset
+        except BadBatch:
+            return False
+        return bad.offset < offset <= following
+
+    def _take(self, header: BatchHeader, batch: Buffer) -> None:
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0 and header.base_offset >= self._producers.end_offset:
+            replay(self._producers, header, batch)
+
+    def _cut(self, segment: Segment, bad: BadBatch) -> None:
+        log.warning(
+            "torn end of a log is cut",
+            file=str(segment.path(names.LOG)),
+            position=bad.position,
+            offset=bad.offset,
+            bytes=segment.size - bad.position,
+            reason=bad.reason,
+        )
+        segment.truncate(bad.position, bad.offset)

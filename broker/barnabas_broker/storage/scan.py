@@ -1,0 +1,103 @@
+"""Walking the batches of a log file from the disk."""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from barnabas_broker.storage.files import Files
+from barnabas_protocol.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch
+from barnabas_protocol.errors import DecodeError
+
+#: Bytes that are read at a time: large enough for a disk's best speed, small enough for a cache.
+CHUNK: Final = 1024 * 1024
+#: What no batch exceeds: ``message.max.bytes`` is an int, but one this large is a length that was overwritten.
+LARGEST_BATCH: Final = 1024 * 1024 * 1024
+#: Batches from this size on are stepped over when only headers are wanted.
+_WORTH_SKIPPING: Final = 65_536
+_LENGTH: Final = struct.Struct(">i")
+
+
+class BadBatch(Exception):
+    """Bytes in a log file that are no sound batch.
+
+    Args:
+        position: where, in bytes.
+        offset: the first offset that is in doubt.
+        size: of the batch if its framing is plausible, so that what follows may be looked at; None if it is not.
+        reason: what is wrong.
+    """
+
+    def __init__(self, position: int, offset: int, size: int | None, reason: str) -> None:
+        super().__init__(f"{reason} at position {position}, offset {offset}")
+        self.position = position
+        self.offset = offset
+        self.size = size
+        self.reason = reason
+
+
+def scan(
+    files: Files, handle: int, *, start: int, end: int, offset: int, verify: bool
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """The batches of a file from `start` up to `end`, each with its position.
+
+    Args:
+        files: the file system.
+        handle: of the file.
+        start: where a batch begins.
+        end: where the last one ends.
+        offset: the least that the first batch may begin with.
+        verify: whether CRC and structure are checked. Without it the third value is only the batch's header.
+
+    Raises:
+        BadBatch: at the first that is not sound, or cut off by `end`.
+    """
+    position = start
+    chunk, chunk_at, size = memoryview(b""), start, 0
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_SIZE:
+            want = CHUNK if verify or size < _WORTH_SKIPPING else HEADER_SIZE
+            chunk, chunk_at, at = memoryview(files.read(handle, min(want, end - position), position)), position, 0
+            if len(chunk) < HEADER_SIZE:
+                raise BadBatch(position, offset, None, f"{end - position} bytes are less than a batch header")
+        fields = HEADER.unpack_from(chunk, at)
+        size = fields[1] + LENGTH_END
+        if fields[3] != 2 or not HEADER_SIZE <= size <= LARGEST_BATCH:
+            raise BadBatch(position, offset, None, f"no batch header (length {fields[1]}, magic {fields[3]})")
+        if position + size > end:
+            raise BadBatch(position, offset, None, f"batch of {size} bytes cut off after {end - position}")
+        header = BatchHeader(fields[0], size, *fields[2:])
+        if header.base_offset < offset or header.last_offset_delta < 0:
+            raise BadBatch(position, offset, size, f"offsets from {header.base_offset} to {header.last_offset}")
+        if verify:
+            if len(chunk) - at < size:
+                want = min(max(CHUNK, size), end - position)
+                chunk, chunk_at, at = memoryview(files.read(handle, want, position)), position, 0
+                if len(chunk) < size:
+                    raise BadBatch(position, offset, None, f"batch of {size} bytes, {len(chunk)} could be read")
+            batch = chunk[at : at + size]
+            if crc32c(batch[CRC_START:]) != header.crc:
+                raise BadBatch(position, offset, size, "wrong CRC")
+            if header.count != header.last_offset_delta + 1 or header.attributes & ~0x3F:
+                try:
+                    check_batch(header, batch, allow_empty=True, allow_gaps=True)
+                except DecodeError as error:
+                    raise BadBatch(position, offset, size, str(error)) from error
+        else:
+            batch = chunk[at : at + HEADER_SIZE]
+        yield position, header, batch
+        offset = header.base_offset + header.last_offset_delta + 1
+        position += size
+
+
+def sizes(view: memoryview, at: int, limit: int) -> int:
+    """Walk whole batches in `view` from `at` for as long as they end at or before `limit`; where the last one ends."""
+    unpack = _LENGTH.unpack_from
+    while at + HEADER_SIZE <= limit:
+        end = at + LENGTH_END + int(unpack(view, at + 8)[0])
+        if end > limit or end <= at:
+            break
+        at = end
+    return at

@@ -1,0 +1,433 @@
+"""One segment of a log: a ``.log`` file and its two indexes (Kafka's ``LogSegment``).
+
+The last segment of a log is written to, its indexes grow in memory and reach their files when the log is flushed,
+rolled or closed; past the recovery point they are rebuilt anyway. All others only answer look-ups, from files that
+are opened and mapped when somebody asks.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from barnabas_broker.storage import names
+from barnabas_broker.storage.files import Files
+from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, CorruptIndex, OffsetIndex, TimeIndex
+from barnabas_broker.storage.scan import scan, sizes
+from barnabas_broker.storage.settings import LogSettings
+from barnabas_protocol.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch, read_header
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.wire import Buffer
+
+log = structlog.get_logger("broker.storage")
+
+#: Read at once when a batch is looked for behind an index entry.
+_LOOK: Final = 4096
+
+
+class Segment:
+    """A segment of which the ``.log`` file is there.
+
+    Args:
+        files: the file system.
+        directory: of the partition.
+        base_offset: its name.
+        now_ms: the time of day: its age counts from here if no batch has a timestamp.
+
+    Attributes:
+        size: of the ``.log`` file, in bytes.
+        max_timestamp: the largest in it, in ms, and `max_timestamp_offset` the last offset of the batch that has it.
+        first_timestamp: the largest of its first batch, which rolling by time counts from; -1 if unknown.
+        bad: batches that are known to be broken, as (position, size, offset).
+    """
+
+    __slots__ = (
+        "_handle",
+        "_index",
+        "_indexed_at",
+        "_saved",
+        "_time_index",
+        "_verified",
+        "bad",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "files",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+    )
+
+    def __init__(self, files: Files, directory: Path, base_offset: int, now_ms: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = now_ms
+        self.size = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = -1
+        self.bad: list[tuple[int, int, int]] = []
+        self._handle = -1
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        #: Where the batch of the last index entry starts, or 0.
+        self._indexed_at = 0
+        #: How many entries of each index are in their files.
+        self._saved = (0, 0)
+        #: The range of the file whose CRCs are known to hold: written or read by this process.
+        self._verified = (0, 0)
+
+    @classmethod
+    def create(cls, files: Files, directory: Path, base_offset: int, now_ms: int) -> "Segment":
+        """Make an empty one, with its files. What an earlier one of that name left is overwritten."""
+        segment = cls(files, directory, base_offset, now_ms)
+        segment._handle = files.open(segment.path(names.LOG), create=True)
+        files.truncate(segment._handle, 0)
+        segment._index, segment._time_index = OffsetIndex(base_offset), TimeIndex(base_offset)
+        segment._rewrite_indexes()
+        return segment
+
+    def path(self, suffix: str) -> Path:
+        """Where one of its files is."""
+        return names.offset_path(self.directory, self.base_offset, suffix)
+
+    # Opening and closing
+
+    @property
+    def handle(self) -> int:
+        """Of the ``.log`` file, opened if it was not."""
+        if self._handle < 0:
+            self._handle = self.files.open(self.path(names.LOG))
+        return self._handle
+
+    def load(self) -> None:
+        """Read what a closed segment's last time index entry and size say.
+
+        Raises:
+            CorruptIndex: its indexes must be rebuilt.
+        """
+        self.size = self.files.size(self.handle)
+        last_offset, last_position = self.index.last()
+        if last_position >= self.size > 0 or last_offset < self.base_offset:
+            raise CorruptIndex(f"entry at position {last_position} of {self.size} bytes")
+        last = self.time_index.last()
+        if last.offset < self.base_offset:
+            raise CorruptIndex(f"time index entry of offset {last.offset}")
+        self.max_timestamp, self.max_timestamp_offset = last
+        self._indexed_at = last_position
+        self._saved = (self.index.count, self.time_index.count)
+        if self.size >= HEADER_SIZE:
+            first = HEADER.unpack(self.files.read(self.handle, HEADER_SIZE, 0))
+            if first[3] == 2:
+                self.first_timestamp = first[8]
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index; CorruptIndex if its file is missing or cannot be one."""
+        if self._index is None:
+            self._index = OffsetIndex(self.base_offset, self._map(names.INDEX))
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index; CorruptIndex if its file is missing or cannot be one."""
+        if self._time_index is None:
+            self._time_index = TimeIndex(self.base_offset, self._map(names.TIME_INDEX))
+        return self._time_index
+
+    def _map(self, suffix: str) -> memoryview:
+        try:
+            handle = self.files.open(self.path(suffix))
+        except FileNotFoundError:
+            raise CorruptIndex(f"{self.path(suffix).name} is missing") from None
+        try:
+            return self.files.view(handle)
+        finally:
+            self.files.close(handle)
+
+    def close(self) -> None:
+        """Give handles and maps back. Nothing is written."""
+        if self._handle >= 0:
+            self.files.close(self._handle)
+            self._handle = -1
+        self._index = self._time_index = None
+
+    def rename(self, suffix: str) -> list[Path]:
+        """Add `suffix` to the names of all its files; their new paths."""
+        renamed = []
+        for kind in names.SEGMENT_FILES:
+            path = self.path(kind)
+            if self.files.exists(path):
+                target = path.with_name(path.name + suffix)
+                self.files.rename(path, target)
+                renamed.append(target)
+        return renamed
+
+    # Writing
+
+    def is_full(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, settings: LogSettings) -> bool:
+        """Whether an append belongs into a new segment.
+
+        Args:
+            size: of the append, in bytes.
+            last_offset: its last.
+            max_timestamp: its largest.
+            now_ms: the time of day.
+            settings: of the topic.
+        """
+        if not self.size:
+            return last_offset - self.base_offset > MOST_RELATIVE
+        if self.size + size > settings.segment_bytes or last_offset - self.base_offset > MOST_RELATIVE:
+            return True
+        waited = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            waited > settings.segment_ms
+            or self.index.count >= settings.index_max_bytes // OFFSET_ENTRY.size
+            or self.time_index.count >= settings.index_max_bytes // TIME_ENTRY.size - 1
+        )
+
+    def append(self, buffers: Sequence[Buffer], size: int) -> int:
+        """Write batches at the end and return where; :meth:`note` makes each known."""
+        position = self.size
+        self.files.write(self.handle, buffers, position)
+        self.size = position + size
+        if self._verified[1] == position:
+            self._verified = (self._verified[0], self.size)
+        return position
+
+    def note(self, position: int, last_offset: int, max_timestamp: int, interval: int) -> None:
+        """Take a batch that is in the file into the indexes.
+
+        Args:
+            position: where it starts.
+            last_offset: its last.
+            max_timestamp: its largest.
+            interval: bytes between two entries at least.
+        """
+        if not position:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
+        if position - self._indexed_at > interval:
+            self.index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._indexed_at = position
+
+    def seal(self) -> None:
+        """Nothing more will be appended: the largest timestamp goes into its index, both indexes into their files."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.save_indexes()
+        # From now on they are looked at in their files.
+        self._index = self._time_index = None
+
+    def save_indexes(self) -> None:
+        """Write the entries that their files do not have yet."""
+        index, time_index = self.index, self.time_index
+        now = (index.count, time_index.count)
+        if now == self._saved:
+            return
+        for suffix, entry_size, saved, content in (
+            (names.INDEX, OFFSET_ENTRY.size, self._saved[0], index.content(self._saved[0])),
+            (names.TIME_INDEX, TIME_ENTRY.size, self._saved[1], time_index.content(self._saved[1])),
+        ):
+            if content:
+                self._write(suffix, content, saved * entry_size)
+        self._saved = now
+
+    def _write(self, suffix: str, content: bytes, position: int) -> None:
+        handle = self.files.open(self.path(suffix), create=True)
+        try:
+            self.files.truncate(handle, position)
+            if content:
+                self.files.write(handle, [content], position)
+        finally:
+            self.files.close(handle)
+
+    def _rewrite_indexes(self) -> None:
+        self._write(names.INDEX, self.index.content(), 0)
+        self._write(names.TIME_INDEX, self.time_index.content(), 0)
+        self._saved = (self.index.count, self.time_index.count)
+
+    def reset_indexes(self) -> None:
+        """Forget the indexes; the batches must be noted again."""
+        self._index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        self._indexed_at = 0
+        self._rewrite_indexes()
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, -1
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut the file at `position`, where the batch with `next_offset` began."""
+        self.index.truncate(position)
+        # A copy: a map of the file must not outlive a cut of it.
+        self.time_index.truncate(next_offset)
+        self._rewrite_indexes()
+        self.files.truncate(self.handle, position)
+        self.size = position
+        self._indexed_at = self.index.last()[1]
+        self._verified = (min(self._verified[0], position), min(self._verified[1], position))
+        self.bad = [bad for bad in self.bad if bad[0] < position]
+        # What the time index says may be less than the truth by what came after its last entry.
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        start = self.index.position_before(self.max_timestamp_offset)
+        for _, header, _ in self.walk(start, verify=False):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if not position:
+            self.first_timestamp = -1
+
+    def resume(self, offset: int) -> int:
+        """Keep what the indexes say up to `offset` and forget the rest.
+
+        Returns:
+            The position of the last batch that is known from them, from which on batches must be noted again.
+        """
+        index, time_index = self.index, self.time_index
+        position = index.position_before(offset)
+        index.truncate(position + 1)
+        last_offset, self._indexed_at = index.last()
+        time_index.truncate(last_offset + 1 if position else self.base_offset)
+        self.max_timestamp, self.max_timestamp_offset = time_index.last()
+        self._saved = (min(self._saved[0], index.count), min(self._saved[1], time_index.count))
+        return position
+
+    def walk(
+        self, start: int, *, verify: bool, offset: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Its batches from position `start` on; see :func:`~barnabas_broker.storage.scan.scan`."""
+        least = self.base_offset if offset is None else offset
+        return scan(self.files, self.handle, start=start, end=self.size, offset=least, verify=verify)
+
+    def trust(self, start: int, end: int) -> None:
+        """The CRCs from `start` to `end` have been found right."""
+        low, high = self._verified
+        if start <= high and end >= low:
+            self._verified = (min(low, start), max(high, end))
+        elif end - start > high - low:
+            self._verified = (start, end)
+
+    # Reading
+
+    def locate(self, offset: int, end: int) -> tuple[int, BatchHeader] | None:
+        """The first batch before position `end` that ends at `offset` or later, with its position, or None.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, something on the way is no batch.
+        """
+        position = self.index.position_before(offset)
+        files, handle = self.files, self.handle
+        while position + HEADER_SIZE <= end:
+            chunk = files.read(handle, min(_LOOK, end - position), position)
+            at = 0
+            while at + HEADER_SIZE <= len(chunk):
+                fields = HEADER.unpack_from(chunk, at)
+                size = fields[1] + LENGTH_END
+                if size < HEADER_SIZE or fields[3] != 2 or position + at + size > end:
+                    raise self._corrupt(position + at, offset)
+                if fields[0] + fields[6] >= offset:
+                    return position + at, BatchHeader(fields[0], size, *fields[2:])
+                at += size
+            position += at
+        return None
+
+    def read(self, position: int, first_size: int, end: int, max_bytes: int, *, min_one: bool) -> memoryview:
+        """Whole batches from `position` on.
+
+        Args:
+            position: where the first starts.
+            first_size: its size, or 0 if it is not known.
+            end: where to stop at the latest; a batch ends there.
+            max_bytes: how much at most,
+            min_one: unless the first batch alone is more.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, what is there is broken.
+        """
+        for bad_position, bad_size, bad_offset in self.bad:
+            if bad_position <= position < bad_position + bad_size:
+                raise self._corrupt(bad_position, bad_offset)
+            if position < bad_position < end:
+                end = bad_position
+        if end <= position:
+            return memoryview(b"")
+        want = end - position
+        if want > max_bytes:
+            if max_bytes < first_size or max_bytes < HEADER_SIZE:
+                if not min_one:
+                    return memoryview(b"")
+                want = first_size or self._first_size(self.files.read(self.handle, HEADER_SIZE, position), position)
+            else:
+                want = max_bytes
+        view = memoryview(self.files.read(self.handle, want, position))
+        if len(view) < want:
+            raise self._corrupt(position + len(view), self.base_offset)
+        if position + want != end and want != first_size:
+            boundary = self.index.boundary_before(position + want)
+            want = sizes(view, max(boundary - position, 0), want)
+            if not want and min_one:
+                return self.read(position, self._first_size(view, position), end, max_bytes, min_one=True)
+            view = view[:want]
+        low, high = self._verified
+        if position < low or position + want > high:
+            view = self._verify(view, position)
+        return view
+
+    def _verify(self, view: memoryview, position: int) -> memoryview:
+        """Check batches that came from the disk of a former life; those before the first broken one.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, the first one is broken.
+        """
+        at = 0
+        try:
+            while at < len(view):
+                header = read_header(view, at)
+                check_batch(header, view[at : at + header.size], allow_empty=True, allow_gaps=True)
+                at += header.size
+        except DecodeError as error:
+            size, offset = self._frame(view, at)
+            self.mark_bad(position + at, size, offset, str(error))
+            if not at:
+                raise self._corrupt(position, offset) from error
+        self.trust(position, position + at)
+        return view[:at]
+
+    def _frame(self, view: memoryview, at: int) -> tuple[int, int]:
+        """What a broken batch says of its size and offset; if there is no sense in it, all that follows is in doubt."""
+        try:
+            header = read_header(view, at)
+        except DecodeError:
+            return self.size - at, self.base_offset
+        return header.size, header.base_offset
+
+    def mark_bad(self, position: int, size: int, offset: int, reason: str) -> None:
+        """Remember a batch as broken: it is reported now, and answered with CORRUPT_MESSAGE from now on."""
+        if all(bad[0] != position for bad in self.bad):
+            self.bad.append((position, size, offset))
+            self.bad.sort()
+            log.error(
+                "broken batch",
+                file=str(self.path(names.LOG)),
+                position=position,
+                size=size,
+                offset=offset,
+                reason=reason,
+            )
+
+    def _first_size(self, view: Buffer, position: int) -> int:
+        try:
+            size = read_header(view).size
+        except DecodeError as error:
+            raise self._corrupt(position, self.base_offset) from error
+        if position + size > self.size:
+            raise self._corrupt(position, self.base_offset)
+        return size
+
+    def _corrupt(self, position: int, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{self.path(names.LOG)} holds no sound batch at position {position} (offset {offset} or later)",
+        )

@@ -1,0 +1,76 @@
+"""A log in memory behind the coordinator's port, which can hold its reports back, fail, and forget."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import Record, decode_records, read_header, restamp
+
+Done = Callable[[ErrorCode], None]
+
+
+@dataclass
+class MemoryLog:
+    """Partitions as lists of batches.
+
+    Attributes:
+        hold: keep the reports in `held` until :meth:`release`.
+        fail: refuse appends with this error.
+        appends: how many there were.
+    """
+
+    batches: dict[int, list[bytes]] = field(default_factory=dict)
+    hold: bool = False
+    fail: ErrorCode = ErrorCode.NONE
+    appends: int = 0
+    held: list[tuple[Done, ErrorCode]] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    chunk: int = 1 << 20
+
+    def append(self, partition: int, batch: bytearray, done: Done) -> None:
+        self.appends += 1
+        if self.fail == ErrorCode.NONE:
+            self.put(partition, batch)
+        if self.hold:
+            self.held.append((done, self.fail))
+        else:
+            done(self.fail)
+
+    def put(self, partition: int, batch: bytearray) -> None:
+        """Append whatever it is."""
+        end = self.end_offset(partition)
+        restamp(batch, 0, end, 0)
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        self.ends[partition] = read_header(batch).next_offset
+
+    def release(self, count: int | None = None) -> None:
+        """Report on held appends, oldest first."""
+        ready, self.held = self.held[:count], self.held[len(self.held) if count is None else count :]
+        for done, error in ready:
+            done(error)
+
+    def end_offset(self, partition: int) -> int:
+        return self.ends.get(partition, 0)
+
+    def start_offset(self, partition: int) -> int:
+        batches = self.batches.get(partition)
+        return read_header(batches[0]).base_offset if batches else 0
+
+    async def read(self, partition: int, offset: int) -> bytes:
+        await asyncio.sleep(0)
+        out = b""
+        for batch in self.batches.get(partition, []):
+            end = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+            if end > offset and (not out or len(out) + len(batch) <= self.chunk):
+                out += batch
+        return out
+
+    def records(self) -> list[Record]:
+        """Every record of every partition."""
+        return [
+            record
+            for partition in sorted(self.batches)
+            for batch in self.batches[partition]
+            for record in decode_records(batch)
+        ]

@@ -1,0 +1,91 @@
+"""What the storage tests share: configurations, batches, a model of a log to compare with."""
+
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from barnabas_broker.config import Config, TopicConfig
+from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
+from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
+
+ROOT = Path("/data/log")
+TP = TopicPartition("events", 0)
+TOPIC_ID = bytes(range(16))
+
+
+def broker_config(**given: str) -> Config:
+    """A broker's configuration; `log_segment_bytes="100"` is ``log.segment.bytes``."""
+    return Config(BROKER_KEYS, {name.replace("_", "."): value for name, value in given.items()})
+
+
+def topic_config(overrides: Mapping[str, str] | None = None, config: Config | None = None) -> TopicConfig:
+    return TopicConfig(config or broker_config(), overrides or {}, TOPIC_KEYS)
+
+
+def open_directory(
+    files: MemoryFiles, config: Config | None = None, *, now_ms: int = 0, node_id: int = 1
+) -> LogDirectory:
+    """A log directory in memory where background work is done at once, with ids that are the same in every run."""
+    return LogDirectory.open(
+        ROOT,
+        config or broker_config(),
+        node_id=node_id,
+        now_ms=now_ms,
+        files=files,
+        background=Inline(),
+        random_bytes=random.Random(1).randbytes,
+    )
+
+
+def new_log(files: MemoryFiles | None = None, overrides: Mapping[str, str] | None = None, now_ms: int = 0) -> Log:
+    """An empty log in a directory of its own."""
+    return open_directory(files or MemoryFiles()).create(TP, TOPIC_ID, topic_config(overrides), now_ms)
+
+
+def batch(
+    *values: bytes,
+    timestamp: int = 1000,
+    step: int = 1,
+    producer: tuple[int, int, int] | None = None,
+    compression: str = "none",
+    keys: Iterable[bytes | None] | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch of values; `producer` is (id, epoch, first sequence)."""
+    keys = [None] * len(values) if keys is None else list(keys)
+    producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
+    return build_batch(
+        [(key, value, (), timestamp + n * step) for n, (key, value) in enumerate(zip(keys, values, strict=True))],
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        transactional=transactional,
+    )
+
+
+def read_records(
+    log: Log, start: int | None = None, max_bytes: int = 1 << 20, up_to: int | None = None
+) -> list[Record]:
+    """Everything that a consumer gets that begins at `start`."""
+    offset = log.log_start_offset if start is None else start
+    up_to = log.log_end_offset if up_to is None else up_to
+    records: list[Record] = []
+    while offset < up_to:
+        buffers = log.read(offset, max_bytes, up_to, min_one=True)
+        if not buffers:
+            break
+        for header, data in iter_batches(b"".join(buffers)):
+            records += [record for record in decode_records(data) if record.offset >= offset]
+            offset = header.next_offset
+    return records
+
+
+def values(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> list[bytes | None]:
+    return [record.value for record in read_records(log, start, max_bytes)]

@@ -1,0 +1,168 @@
+"""Crash at every write, cut, sync and rename of a workload: what was acknowledged is there, and nothing else."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from barnabas_broker.config import Config
+from barnabas_broker.storage import Log
+from barnabas_broker.storage.memory_files import Crash, MemoryFiles
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records import Record, decode_records, iter_batches
+from tests.broker.storage.support import (
+    TOPIC_ID,
+    TP,
+    batch,
+    broker_config,
+    open_directory,
+    read_records,
+    topic_config,
+)
+
+SEED = random.SystemRandom().randrange(2**32)
+PRODUCER = 77
+
+
+class Model:
+    """What was appended (offset to value), and what was acknowledged of it."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.durable = 0  # everything before it must survive the machine
+        self.start = 0  # the log may begin at any offset up to this
+
+    def append(self, log: Log, count: int, leader_epoch: int) -> None:
+        first = len(self.values)
+        new = [b"%06d" % (first + n) * (n % 5 + 20) for n in range(count)]
+        self.values += new
+        # While it is appended it may or may not be there after a crash; once acknowledged it must be.
+        log.append_as_leader(
+            batch(*new, timestamp=first, producer=(PRODUCER, 0, first)), leader_epoch=leader_epoch, now_ms=first
+        )
+        log.set_high_watermark(log.log_end_offset)
+
+
+def workload(files: MemoryFiles, config: Config, model: Model, *, each_is_durable: bool) -> None:
+    rng = random.Random(5)
+    now = 0
+    for life in range(2):
+        directory = open_directory(files, config, now_ms=now)
+        log = directory.create(TP, TOPIC_ID, topic_config({"file.delete.delay.ms": "5"}, config), now)
+        for step in range(12):
+            now += 10
+            model.append(log, rng.randrange(1, 6), leader_epoch=life)
+            if each_is_durable:
+                model.durable = len(model.values)
+            if step % 5 == 3:
+                log.flush()
+                model.durable = len(model.values)
+            if step % 6 == 4:
+                model.start = max(model.start, log.high_watermark - 20)
+                log.delete_records(model.start)
+                log.retain(now)
+            if step % 4 == 0:
+                now += 60_000
+            directory.maintain(now)
+        directory.close(now)
+        model.durable = len(model.values)
+
+
+def readable(log: Log) -> list[Record]:
+    """What a consumer gets up to the end, or up to the first batch that is reported as broken."""
+    offset, records = log.log_start_offset, []
+    while offset < log.log_end_offset:
+        try:
+            buffers = log.read(offset, 200, log.log_end_offset, min_one=True)
+        except KafkaError as error:
+            if error.code != ErrorCode.CORRUPT_MESSAGE:
+                raise
+            break
+        for header, data in iter_batches(b"".join(buffers)):
+            records += [record for record in decode_records(data) if record.offset >= offset]
+            offset = header.next_offset
+    return records
+
+
+def check(files: MemoryFiles, config: Config, model: Model, durable: int) -> None:
+    directory = open_directory(files, config, now_ms=10_000)
+    log = directory.logs.get(TP)
+    if log is None:
+        assert durable == 0
+        log = directory.create(TP, TOPIC_ID, topic_config(None, config), 10_000)
+    records = readable(log)
+    end = records[-1].offset + 1 if records else log.log_start_offset
+    assert log.log_start_offset <= max(model.start, durable)
+    assert [record.offset for record in records] == list(range(log.log_start_offset, end))
+    assert [record.value for record in records] == model.values[log.log_start_offset : end]
+    assert end >= durable
+    # The producer goes on where the log ends: neither refused, nor taken for a duplicate.
+    state = log.producers.states.get(PRODUCER)
+    if state is not None and end == log.log_end_offset:
+        assert state.last_sequence == log.log_end_offset - 1
+    at = log.log_end_offset
+    sequence = at if state is not None else 0
+    info = log.append_as_leader(
+        batch(b"after", timestamp=at, producer=(PRODUCER, 0, sequence)), leader_epoch=9, now_ms=10_000
+    )
+    assert (info.first_offset, info.duplicate) == (at, False)
+    for timestamp in range(log.log_start_offset, end, 7):
+        found = log.offset_for_timestamp(timestamp)
+        assert found is not None and found[1] == timestamp
+    directory.close(10_000)
+    again = open_directory(files, config, now_ms=10_000).logs[TP]
+    assert again.log_end_offset == at + 1
+    assert read_records(again, at)[0].value == b"after"
+
+
+@contextmanager
+def explained(seed: int, step: int, files: MemoryFiles) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        print(f"seed {seed}, crash at step {step}: {files.log[-3:]}")
+        raise
+
+
+def steps_of(run: Callable[[MemoryFiles], None]) -> int:
+    files = MemoryFiles()
+    run(files)
+    return files.steps
+
+
+SETTINGS = {
+    "page cache": ({"log_segment_bytes": "2500"}, False),
+    "each append": ({"log_segment_bytes": "2500", "log_flush_interval_messages": "1"}, True),
+    "small index interval": ({"log_segment_bytes": "4000", "log_index_interval_bytes": "100"}, False),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_machine_that_stops_at_any_step_keeps_what_was_acknowledged(name: str) -> None:
+    given, each = SETTINGS[name]
+    config = broker_config(**given)
+    total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=each))
+    assert total > 100
+    for step in range(1, total + 1):
+        files, model = MemoryFiles(), Model()
+        files.crash_at = step
+        with pytest.raises(Crash):
+            workload(files, config, model, each_is_durable=each)
+        for dealt in range(3):
+            rng = random.Random(SEED + step * 10 + dealt)
+            with explained(SEED, step, files):
+                check(files.crash(rng, lose_all=dealt == 0), config, model, model.durable)
+
+
+def test_a_killed_process_loses_nothing_that_was_appended() -> None:
+    config = broker_config(log_segment_bytes="2500")
+    total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=True))
+    for step in range(1, total + 1):
+        files, model = MemoryFiles(), Model()
+        files.crash_at = step
+        with pytest.raises(Crash):
+            # The page cache survives a process, so each append is safe at once.
+            workload(files, config, model, each_is_durable=True)
+        with explained(SEED, step, files):
+            check(files.kill(), config, model, model.durable)

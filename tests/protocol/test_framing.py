@@ -1,0 +1,146 @@
+"""Frames come out of a stream the same, however it is cut."""
+
+import random
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.framing import Framer, FrameTooLarge
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+def feed(framer: Framer, data: bytes, steps: list[int]) -> list[bytes]:
+    """Write `data` as a transport would: into the buffers it gets, at most as many bytes at a time as a step says."""
+    frames: list[bytes] = []
+    at = turn = 0
+    while at < len(data):
+        room = framer.get_buffer()
+        assert len(room) > 0
+        count = min(steps[turn % len(steps)], len(room), len(data) - at)
+        room[:count] = data[at : at + count]
+        frames += [bytes(frame) for frame in framer.received(count)]
+        at, turn = at + count, turn + 1
+    return frames
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 3, 60, 4000, 65_531, 65_532, 65_533, 70_000, 200_000]), max_size=6),
+    steps=st.lists(st.sampled_from([1, 2, 3, 5, 64, 1000, 65_536, 10**6]), min_size=1, max_size=4),
+)
+def test_any_split_gives_the_same_frames(sizes: list[int], steps: list[int]) -> None:
+    if max(steps) < 1000 and sum(sizes) > 20_000:
+        steps = [*steps, 30_000]
+    rng = random.Random(len(sizes))
+    frames = [rng.randbytes(size) for size in sizes]
+    assert feed(Framer(10**6), framed(*frames), steps) == frames
+
+
+def test_byte_by_byte() -> None:
+    frames = [b"a", b"", b"bcd" * 100]
+    assert feed(Framer(1000), framed(*frames), [1]) == frames
+
+
+def test_many_frames_in_one_read() -> None:
+    frames = [bytes([n % 256]) * (n % 50) for n in range(1000)]
+    assert feed(Framer(1000), framed(*frames), [65_536]) == frames
+
+
+def test_a_frame_outlives_the_buffer() -> None:
+    framer = Framer(1000)
+    data = framed(b"first")
+    framer.get_buffer()[: len(data)] = data
+    (frame,) = framer.received(len(data))
+    feed(framer, framed(b"other"), [100])
+    assert frame == b"first"
+
+
+def test_frames_can_be_written_to() -> None:
+    framer = Framer(10**6)
+    for payload in (b"small", b"large" * 50_000):
+        data = framed(payload)
+        frame = None
+        while frame is None:
+            room = framer.get_buffer()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            frame = next(framer.received(count), None)
+        memoryview(frame)[0:1] = b"X"
+        assert frame[0:2] == b"X" + payload[1:2]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_sizes_that_are_refused(size: int) -> None:
+    framer = Framer(1000)
+    framer.get_buffer()[:4] = struct.pack(">i", size)
+    with pytest.raises(FrameTooLarge, match="at most 1000"):
+        list(framer.received(4))
+    assert issubclass(FrameTooLarge, DecodeError)
+
+
+def test_frames_before_a_bad_one_come_out() -> None:
+    framer = Framer(1000)
+    data = framed(b"good") + struct.pack(">i", 1001)
+    framer.get_buffer()[: len(data)] = data
+    received = framer.received(len(data))
+    assert next(received) == b"good"
+    with pytest.raises(FrameTooLarge):
+        next(received)
+
+
+def test_the_largest_frame_is_accepted() -> None:
+    for size in (1000, 65_532, 65_533, 3 * MIB):
+        assert feed(Framer(size), framed(b"x" * size), [100_000]) == [b"x" * size]
+
+
+def test_announcing_a_large_frame_takes_no_room() -> None:
+    framer = Framer(100 * MIB)
+    tracemalloc.start()
+    try:
+        feed(framer, struct.pack(">i", 100 * MIB) + b"x", [100])
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * MIB
+        sent = 1
+        for _ in range(60):
+            room = framer.get_buffer()
+            count = min(64 * KIB, len(room))
+            assert list(framer.received(count)) == []
+            sent += count
+        assert tracemalloc.get_traced_memory()[0] < max(1.1 * MIB, 2.1 * sent)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_frame_grows_while_the_transport_holds_its_buffer() -> None:
+    framer = Framer(100 * MIB)
+    payload = random.Random(1).randbytes(5 * MIB + 3)
+    data = framed(payload, b"next")
+    held, frames, at = [], [], 0
+    while at < len(data):
+        room = framer.get_buffer()
+        held.append(room)
+        count = min(len(room), 300_000, len(data) - at)
+        room[:count] = data[at : at + count]
+        frames += list(framer.received(count))
+        at += count
+    assert frames == [payload, b"next"]
+
+
+def test_what_is_pending_moves_to_the_front_when_room_gets_short() -> None:
+    framer = Framer(64 * KIB)
+    first, second = b"a" * 40_000, b"b" * 40_000
+    data = framed(first, second)
+    cut = 64 * KIB - 100
+    assert feed(framer, data[:cut], [cut]) == [first]
+    assert len(framer.get_buffer()) > 30_000
+    assert feed(framer, data[cut:], [cut]) == [second]

@@ -1,0 +1,214 @@
+"""Hand-written paths do what the codec does, over all versions, broken frames included."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from barnabas_protocol import codec, hot
+from barnabas_protocol.apis.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
+from tests.protocol.support import damaged, some, structs
+
+PRODUCE = range(3, 14)
+FETCH = range(4, 19)
+relaxed = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def as_request(version: int, decoded: tuple[hot.ProduceHead, list[hot.ProduceTopic]]) -> ProduceRequest:
+    """What the hot path decoded, as the ordinary message."""
+    head, topics = decoded
+    made = []
+    for topic, partitions in topics:
+        data = [PartitionProduceData(index=index, records=records) for index, records in partitions]
+        if version < 13:
+            assert isinstance(topic, str)
+            made.append(TopicProduceData(name=topic, partition_data=data))
+        else:
+            assert isinstance(topic, bytes)
+            made.append(TopicProduceData(topic_id=topic, partition_data=data))
+    return ProduceRequest(
+        transactional_id=head.transactional_id, acks=head.acks, timeout_ms=head.timeout_ms, topic_data=made
+    )
+
+
+def outcome(decode: Any, *arguments: Any) -> Any:
+    """What comes out, or that it is refused."""
+    try:
+        return decode(*arguments)
+    except DecodeError:
+        return "refused"
+
+
+@pytest.mark.parametrize("version", PRODUCE)
+@relaxed
+@given(data=st.data())
+def test_produce_requests(version: int, data: st.DataObject) -> None:
+    request = data.draw(structs(ProduceRequest, version))
+    body = codec.encode(request, version)
+    assert as_request(version, hot.decode_produce_request(version, body)) == request
+
+
+@pytest.mark.parametrize("version", FETCH)
+@relaxed
+@given(data=st.data())
+def test_fetch_responses(version: int, data: st.DataObject) -> None:
+    response = data.draw(structs(FetchResponse, version))
+    frame = codec.encode_response(response, version, 77)
+    assert b"".join(hot.encode_fetch_response(response, version, 77)) == frame
+    assert hot.decode_fetch_response(version, frame[4:]) == response
+
+
+def _produce(version: int, data: bytes) -> ProduceRequest:
+    return as_request(version, hot.decode_produce_request(version, data))
+
+
+@pytest.mark.parametrize("version", PRODUCE)
+def test_damaged_produce_requests(version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(4):
+        body = codec.encode(some(rng, ProduceRequest, version), version)
+        for size in range(len(body)):
+            assert outcome(_produce, version, body[:size]) == "refused"
+        for _ in range(800):
+            broken = damaged(rng, body)
+            assert outcome(_produce, version, broken) == outcome(codec.decode, ProduceRequest, version, broken)
+
+
+@pytest.mark.parametrize("version", FETCH)
+def test_damaged_fetch_responses(version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(4):
+        frame = codec.encode_response(some(rng, FetchResponse, version), version, 77)[4:]
+        for size in range(len(frame)):
+            assert outcome(hot.decode_fetch_response, version, frame[:size]) == "refused"
+        for _ in range(800):
+            broken = damaged(rng, frame)
+            twin = outcome(codec.decode_response, FetchResponse, version, broken)
+            assert outcome(hot.decode_fetch_response, version, broken) == twin
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_produced_records_are_views(version: int, kind: Any) -> None:
+    partition = PartitionProduceData(index=1, records=b"a batch")
+    topic = {"topic_id": b"x" * 16} if version == 13 else {"name": "t"}
+    request = ProduceRequest(acks=1, timeout_ms=5, topic_data=[])
+    named: Any = topic
+    request.topic_data = [TopicProduceData(partition_data=[partition], **named)]
+    frame = bytearray(codec.encode(request, version))
+    body = memoryview(frame) if kind is memoryview else kind(frame)
+    _, ((_, ((_, records),)),) = hot.decode_produce_request(version, body)
+    assert records is not None
+    assert records.obj is (frame if kind is memoryview else body)
+    assert records.readonly is (kind is bytes)
+
+
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_fetched_records_are_not_copied(version: int) -> None:
+    first, second, third = b"one batch", memoryview(b"another"), bytearray(b"third")
+    response = FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                partitions=[
+                    PartitionData(partition_index=0, error_code=0, high_watermark=5, records=first),
+                    PartitionData(
+                        partition_index=1, error_code=0, high_watermark=5, records=hot.chain([second, third])
+                    ),
+                    PartitionData(partition_index=2, error_code=0, high_watermark=5, records=hot.chain([])),
+                    PartitionData(partition_index=3, error_code=1, high_watermark=5, records=None),
+                ]
+            )
+        ]
+    )
+    buffers = hot.encode_fetch_response(response, version, 1)
+    for records in (first, second, third):
+        assert sum(buffer is records for buffer in buffers) == 1
+    assert all(len(buffer) > 0 for buffer in buffers)
+    frame = b"".join(buffers)
+    held = [partition.records for partition in hot.decode_fetch_response(version, frame[4:]).responses[0].partitions]
+    assert held == [b"one batch", b"anotherthird", b"", None]
+    for records in held[:3]:
+        assert isinstance(records, memoryview)
+    partitions = response.responses[0].partitions
+    partitions[1].records, partitions[2].records = b"anotherthird", b""
+    assert codec.encode_response(response, version, 1) == frame
+
+
+def _with(partition: dict[str, Any], **fields: Any) -> FetchResponse:
+    whole: dict[str, Any] = {"partition_index": 0, "error_code": 0, "high_watermark": 5, "records": None} | partition
+    return FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(**whole)])], **fields)
+
+
+@pytest.mark.parametrize("version", FETCH)
+@pytest.mark.parametrize(
+    "response",
+    [
+        pytest.param(_with({"preferred_read_replica": 3}), id="preferred replica, from 11"),
+        pytest.param(_with({"diverging_epoch": EpochEndOffset(epoch=1)}), id="a tag, from 12"),
+        pytest.param(_with({}, session_id=5), id="a session, from 7"),
+        pytest.param(_with({}, node_endpoints=[NodeEndpoint(node_id=1)]), id="endpoints, from 16"),
+        pytest.param(_with({}, throttle_time_ms=5, error_code=3), id="what is ignorable"),
+        pytest.param(_with({"aborted_transactions": None}), id="null"),
+        pytest.param(_with({"aborted_transactions": [AbortedTransaction(first_offset=3)]}), id="aborted"),
+        pytest.param(_with({"high_watermark": 2**63}), id="too large a number"),
+        pytest.param(_with({"partition_index": None}), id="no number"),
+        pytest.param(_with({"records": "text"}), id="no bytes"),
+        pytest.param(_with({"aborted_transactions": [None]}), id="no transaction"),
+        pytest.param(FetchResponse(responses=[FetchableTopicResponse(topic="x" * 40_000, partitions=[])]), id="name"),
+        pytest.param(FetchResponse(responses=[FetchableTopicResponse(topic_id=b"x", partitions=[])]), id="short id"),
+    ],
+)
+def test_both_refuse_the_same(version: int, response: FetchResponse) -> None:
+    try:
+        expected = codec.encode_response(response, version, 1)
+    except EncodeError:
+        with pytest.raises(EncodeError, match=f"FetchResponse v{version}"):
+            hot.encode_fetch_response(response, version, 1)
+    else:
+        assert b"".join(hot.encode_fetch_response(response, version, 1)) == expected
+
+
+@pytest.mark.parametrize("version", [0, 2, 14, -1])
+def test_produce_versions_that_are_not_read(version: int) -> None:
+    with pytest.raises(DecodeError, match="3 to 13"):
+        hot.decode_produce_request(version, b"")
+
+
+@pytest.mark.parametrize("version", [3, 19])
+def test_fetch_versions_that_are_not_served(version: int) -> None:
+    with pytest.raises(DecodeError, match="4 to 18"):
+        hot.decode_fetch_response(version, bytes(20))
+    with pytest.raises(EncodeError, match="4 to 18"):
+        hot.encode_fetch_response(FetchResponse(responses=[]), version, 1)
+
+
+def test_elements_are_limited_in_all() -> None:
+    partition = bytes(22) + (1000).to_bytes(4, "big") + bytes(16_000) + bytes(4)
+    count = MAX_ELEMENTS // 1000 + 1
+    frame = bytes(8) + b"\0\0\0\x01\0\0" + count.to_bytes(4, "big") + partition * count
+    with pytest.raises(DecodeError, match="array elements"):
+        hot.decode_fetch_response(4, frame)
+    body = b"\xff\xff\0\1\0\0\0\0" + (MAX_ELEMENTS + 1).to_bytes(4, "big") + bytes(6 * (MAX_ELEMENTS + 1))
+    with pytest.raises(DecodeError, match="array elements"):
+        hot.decode_produce_request(3, body)
+
+
+def test_an_answer_without_topics_is_one_buffer() -> None:
+    for version in FETCH:
+        buffers: list[Buffer] = hot.encode_fetch_response(FetchResponse(responses=[], session_id=0), version, 9)
+        assert len(buffers) == 1
+        assert buffers[0] == codec.encode_response(FetchResponse(responses=[]), version, 9)
