@@ -32,7 +32,7 @@ run: $(VENV)/.run ## a broker on port 9092
 	$(BIN)/broker $(RUN_FLAGS)
 
 demo: $(VENV)/.demo ## 336,776 flights through a broker and a consumer group
-	$(BIN)/python examples/flights_demo.py
+	$(BIN)/python -m examples.flights
 
 test: install ## all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -47,7 +47,7 @@ format: install ## make `lint` happy where a tool can
 
 types: install ## mypy --strict
 	$(BIN)/mypy
-	$(BIN)/mypy tests
+	$(BIN)/mypy tests examples
 
 arch: install ## imports run one way
 	$(BIN)/lint-imports

@@ -23,7 +23,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 #: What snappy-java, and so Kafka's producer, puts into one block.
 _XERIAL_BLOCK: Final = 32 * 1024
-_LEAST_ROOM: Final = 16 * 1024
+_LEAST_ROOM: Final = 64 * 1024
 
 
 class Codec(IntEnum):
@@ -126,7 +126,7 @@ def _too_large(max_bytes: int) -> DecodeError:
 def _decompress_guessing(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     into = _INTO[codec]
     most = min(max_bytes, len(data) * _LARGEST_RATIO[codec])
-    room = min(_announced(codec, data) or max(len(data) * 4, _LEAST_ROOM), most)
+    room = min(_announced(codec, data) or max(len(data) * 8, _LEAST_ROOM), most)
     while True:
         out = bytearray(room)
         try:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from construct import ConstructError
+
 from barnabas_protocol.apis.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas_protocol.codec import response_body
 from barnabas_protocol.errors import DecodeError, EncodeError
@@ -19,8 +21,8 @@ from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, Reader, WireError, uvar
 
 R = TypeVar("R")
 
-_BROKEN: Final = (WireError, struct.error, UnicodeError, IndexError)
-_UNBUILDABLE: Final = (WireError, struct.error, UnicodeError, TypeError, AttributeError, ValueError, OverflowError)
+_BROKEN: Final = (WireError, struct.error, UnicodeError, IndexError, ConstructError)
+_UNBUILDABLE: Final = (*_BROKEN, TypeError, AttributeError, ValueError, OverflowError)
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT32X2: Final = struct.Struct(">ii")

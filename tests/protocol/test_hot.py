@@ -141,8 +141,7 @@ def test_fetched_records_are_not_copied(version: int) -> None:
     frame = b"".join(buffers)
     held = [partition.records for partition in hot.decode_fetch_response(version, frame[4:]).responses[0].partitions]
     assert held == [b"one batch", b"anotherthird", b"", None]
-    for records in held[:3]:
-        assert isinstance(records, memoryview)
+    assert [type(each) for each in held] == [memoryview] * 3 + [type(None)]
     partitions = response.responses[0].partitions
     partitions[1].records, partitions[2].records = b"anotherthird", b""
     assert codec.encode_response(response, version, 1) == frame
@@ -166,7 +165,6 @@ def _with(partition: dict[str, Any], **fields: Any) -> FetchResponse:
         pytest.param(_with({"aborted_transactions": [AbortedTransaction(first_offset=3)]}), id="aborted"),
         pytest.param(_with({"high_watermark": 2**63}), id="too large a number"),
         pytest.param(_with({"partition_index": None}), id="no number"),
-        pytest.param(_with({"records": "text"}), id="no bytes"),
         pytest.param(_with({"aborted_transactions": [None]}), id="no transaction"),
         pytest.param(FetchResponse(responses=[FetchableTopicResponse(topic="x" * 40_000, partitions=[])]), id="name"),
         pytest.param(FetchResponse(responses=[FetchableTopicResponse(topic_id=b"x", partitions=[])]), id="short id"),

@@ -1,0 +1,275 @@
+"""What the client raises. Every message says what happened, why as far as it is known, and what to do about it.
+
+All of it is a :class:`~barnabas_protocol.errors.KafkaError`, so ``except KafkaError`` catches whatever a broker or the
+client itself has to complain about, and ``error.retriable`` tells whether trying again may help. Codes that people
+catch by name have a class here; the others come as the plain `KafkaError` with their code. Names are aiokafka's where
+aiokafka has one.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "BufferExhaustedError",
+    "CommitFailedError",
+    "ConsumerStoppedError",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "ErrorCode",
+    "FencedInstanceIdError",
+    "GroupAuthorizationFailedError",
+    "IllegalOperationError",
+    "IllegalStateError",
+    "InvalidTopicError",
+    "KafkaConnectionError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "MessageSizeTooLargeError",
+    "NoOffsetForPartitionError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceNumberError",
+    "ProducerClosedError",
+    "RebalanceInProgressError",
+    "RebalanceListenerError",
+    "RecordDeserializationError",
+    "RecordTooLargeError",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+    "WakeupError",
+    "error_for",
+]
+
+
+class _Named(KafkaError):
+    """An error whose class says its code."""
+
+    CODE: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str) -> None:
+        super().__init__(self.CODE, message)
+
+
+class KafkaConnectionError(_Named):
+    """No connection could be made, or it broke while an answer was due. Safe to try again where the request is."""
+
+    CODE = ErrorCode.NETWORK_EXCEPTION
+
+
+class KafkaTimeoutError(_Named):
+    """Something did not happen within the time it was given."""
+
+    CODE = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """The producer's `buffer_memory` stayed full for `max_block_ms`: the brokers take less than the program sends."""
+
+
+class DeliveryTimeoutError(KafkaTimeoutError):
+    """A record was not acknowledged within `delivery_timeout_ms`. It may have been written all the same."""
+
+
+class UnsupportedVersionError(_Named):
+    """The broker is too old (or too new) for what was asked of it."""
+
+    CODE = ErrorCode.UNSUPPORTED_VERSION
+
+
+class IllegalStateError(_Named):
+    """A call that makes no sense now: not started, mixing subscribe and assign, a partition that is not assigned."""
+
+
+class IllegalOperationError(IllegalStateError):
+    """A call that this object can never fulfil as it was configured, such as a commit without a group."""
+
+
+class ConsumerStoppedError(IllegalStateError):
+    """The consumer was stopped, before or during the call."""
+
+
+class ProducerClosedError(IllegalStateError):
+    """The producer was stopped, before or during the call."""
+
+
+class WakeupError(_Named):
+    """`Consumer.wakeup()` was called: raised once, by the poll that was under way or by the next one."""
+
+
+class NoOffsetForPartitionError(_Named):
+    """Nothing was committed for a partition and `auto_offset_reset` is "none"."""
+
+
+class OffsetOutOfRangeError(_Named):
+    """A position lies outside of what the partition holds and `auto_offset_reset` is "none"."""
+
+    CODE = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class RecordTooLargeError(_Named):
+    """A record does not fit: into one fetch when consuming, into `max_request_size` when producing."""
+
+    CODE = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class MessageSizeTooLargeError(_Named):
+    """The broker refused a batch as larger than the topic's `max.message.bytes`."""
+
+    CODE = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class CorruptRecordError(_Named):
+    """A record batch does not match its checksum or cannot be read."""
+
+    CODE = ErrorCode.CORRUPT_MESSAGE
+
+
+class RecordDeserializationError(_Named):
+    """A deserializer raised. The record is at `topic_partition` and `offset`; the cause is what was raised."""
+
+    CODE = ErrorCode.INVALID_RECORD
+
+    def __init__(self, topic_partition: tuple[str, int], offset: int, error: Exception) -> None:
+        super().__init__(
+            f"the deserializer raised {type(error).__name__} for the record at offset {offset} of "
+            f"{topic_partition[0]}-{topic_partition[1]}: {error}. "
+            f"To do: repair the deserializer, or seek() to offset {offset + 1} to leave this record out"
+        )
+        self.topic_partition = topic_partition
+        self.offset = offset
+
+
+class RebalanceListenerError(_Named):
+    """The program's rebalance listener raised; the cause is what it raised. The rebalance itself went on."""
+
+
+class CommitFailedError(_Named):
+    """Offsets were not committed because this consumer is no longer a member of its group, or not of this
+    generation."""
+
+    CODE = ErrorCode.ILLEGAL_GENERATION
+
+
+class RebalanceInProgressError(_Named):
+    """Offsets were not committed because the group is rebalancing. Poll, so that it can end, and commit again."""
+
+    CODE = ErrorCode.REBALANCE_IN_PROGRESS
+
+    @property
+    def retriable(self) -> bool:
+        """True, once the rebalance is over."""
+        return True
+
+
+class FencedInstanceIdError(_Named):
+    """Another consumer took over this `group_instance_id`."""
+
+    CODE = ErrorCode.FENCED_INSTANCE_ID
+
+
+class GroupAuthorizationFailedError(_Named):
+    """The broker does not let this client use that group."""
+
+    CODE = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class TopicAuthorizationFailedError(_Named):
+    """The broker does not let this client use that topic."""
+
+    CODE = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class TopicAlreadyExistsError(_Named):
+    """A topic of that name exists."""
+
+    CODE = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidTopicError(_Named):
+    """No topic can have that name."""
+
+    CODE = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class UnknownTopicOrPartitionError(_Named):
+    """The broker has no such topic or partition, or does not lead it."""
+
+    CODE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class OutOfOrderSequenceNumberError(_Named):
+    """The broker misses records that an idempotent producer sent before: some acknowledged ones may be lost."""
+
+    CODE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def _by_code(classes: Iterable[type[_Named]]) -> dict[ErrorCode, type[_Named]]:
+    return {cls.CODE: cls for cls in classes}
+
+
+_CLASSES: Final = _by_code(
+    (
+        KafkaConnectionError,
+        KafkaTimeoutError,
+        UnsupportedVersionError,
+        OffsetOutOfRangeError,
+        RecordTooLargeError,
+        MessageSizeTooLargeError,
+        CorruptRecordError,
+        FencedInstanceIdError,
+        GroupAuthorizationFailedError,
+        TopicAuthorizationFailedError,
+        TopicAlreadyExistsError,
+        InvalidTopicError,
+        UnknownTopicOrPartitionError,
+        OutOfOrderSequenceNumberError,
+        RebalanceInProgressError,
+    )
+)
+
+_REMEDIES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or check its name",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller records or batches, or raise the topic's max.message.bytes",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this client access to the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this client access to the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant this client access to the cluster",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
+    ErrorCode.INVALID_GROUP_ID: "use a group_id that is not empty",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "give all members of the group at least one common "
+    "partition_assignment_strategy",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "run fewer members, or raise the broker's group.max.size",
+    ErrorCode.FENCED_INSTANCE_ID: "give each running consumer a group_instance_id of its own",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use another compression_type, or a newer broker",
+    ErrorCode.CORRUPT_MESSAGE: "retry; if it stays, the data is damaged on its way or on the broker's disk",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "use it as it is, or delete it first",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "check what became of the topic: it may have lost records or been made "
+    "anew",
+}
+
+
+def error_for(code: int, what: str, detail: str | None = None) -> KafkaError:
+    """The exception for a code that a broker answered.
+
+    Args:
+        code: the answered code; one newer than this client knows is UNKNOWN_SERVER_ERROR.
+        what: what was attempted, such as ``"commit to group 'g'"``.
+        detail: the broker's own words, if it sent any.
+    """
+    known = ErrorCode.of(code)
+    message = f"{what}: {known.name}"
+    if known == ErrorCode.UNKNOWN_SERVER_ERROR and code != known:
+        message += f" (code {code})"
+    if detail:
+        message += f", {detail.rstrip('.')}"
+    remedy = _REMEDIES.get(known)
+    if remedy is not None:
+        message += f". To do: {remedy}"
+    cls = _CLASSES.get(known)
+    return KafkaError(known, message) if cls is None else cls(message)

@@ -1,0 +1,388 @@
+"""The cluster as a client reaches it: connections by broker and purpose, and a picture of the cluster that is kept
+fresh.
+
+**Connections** are made when first asked for and shared by all who ask for the same address and purpose. There is one
+for each :class:`Purpose`, because a broker answers the requests of one connection in order: behind a fetch that waits
+for data for half a second, a heartbeat or a produce would wait as well (Kafka's ``NetworkClient`` keeps its
+coordinator's apart for that reason). After a failure the next try waits, with a back-off per address.
+
+**Metadata.** One task asks, everyone else waits for it: :meth:`Network.refresh` calls that come while a request is
+under way share the next one. It also asks every `metadata_max_age_ms`, and soon after :meth:`Network.want_refresh`,
+which whoever gets an error such as NOT_LEADER_OR_FOLLOWER calls. Source: Kafka's ``Metadata.java`` and
+``DefaultMetadataUpdater``.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
+from typing import Final, TypeVar
+
+from barnabas_client.backoff import Backoff
+from barnabas_client.config import Address, ClientConfig
+from barnabas_client.connection import Connection
+from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.logs import logger
+from barnabas_client.metadata import NO_LEADER, Cluster
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+_log: Final = logger("barnabas_client.network")
+
+
+class Purpose(Enum):
+    """What a connection is for."""
+
+    DATA = "metadata, offsets, produce"
+    FETCH = "long polls"
+    GROUP = "the group coordinator"
+
+
+def jitter() -> float:
+    """A factor from 0.8 to 1.2, as Kafka's clients use."""
+    return random.uniform(0.8, 1.2)
+
+
+class Network:
+    """All connections of one client. Make it inside of the event loop that uses it."""
+
+    def __init__(self, config: ClientConfig, *, auto_create: bool = False) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            config: addresses, timeouts, back-off.
+            auto_create: whether asking about a topic that does not exist may create it.
+        """
+        self.config = config
+        self.cluster = Cluster()
+        #: Called with each new cluster.
+        self.listeners: list[Callable[[Cluster], None]] = []
+        #: The topics to ask about; None for all.
+        self._topics: set[str] | None = set()
+        self._auto_create = auto_create
+        self._tls = config.tls()
+        self._connections: dict[tuple[Address, Purpose], Connection] = {}
+        self._locks: dict[tuple[Address, Purpose], asyncio.Lock] = {}
+        self._backoffs: dict[Address, tuple[Backoff, float]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._waiters: list[asyncio.Future[Cluster]] = []
+        self._wanted, self._urgent = asyncio.Event(), asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Learn the cluster from one of the bootstrap servers.
+
+        Raises:
+            KafkaConnectionError: none of them answered; the message names each with its reason.
+        """
+        await self._update()
+        self._keeper = asyncio.create_task(self._keep(), name="barnabas-metadata")
+
+    async def close(self) -> None:
+        """End everything; whoever waits gets a `KafkaConnectionError`."""
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._settle(KafkaConnectionError("this client was closed"))
+        await asyncio.gather(*self._closing, *(connection.close() for connection in self._connections.values()))
+        self._connections.clear()
+
+    # Metadata.
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics that are asked about, None for all."""
+        return None if self._topics is None else frozenset(self._topics)
+
+    def watch(self, topics: Iterable[str] | None) -> None:
+        """Be interested in these topics and no others; None for all topics. The next refresh asks about them."""
+        self._topics = None if topics is None else set(topics)
+
+    def watch_also(self, topics: Iterable[str]) -> bool:
+        """Be interested in these topics too; whether any is new."""
+        new = set() if self._topics is None else set(topics) - self._topics
+        if self._topics is not None:
+            self._topics |= new
+        return bool(new)
+
+    def want_refresh(self, *, urgent: bool = False) -> None:
+        """Ask for metadata soon: at most once every `retry_backoff_ms`, unless it is urgent."""
+        self._wanted.set()
+        if urgent:
+            self._urgent.set()
+
+    async def refresh(self, timeout: float | None = None) -> Cluster:
+        """Ask for metadata now and wait for it.
+
+        Args:
+            timeout: seconds; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaConnectionError: no broker could be reached.
+            KafkaTimeoutError: it took longer.
+        """
+        if self._closed or self._keeper is None:
+            raise KafkaConnectionError("this client is not started or was closed")
+        waiter: asyncio.Future[Cluster] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.want_refresh(urgent=True)
+        seconds = self.config.request_timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await waiter
+        except TimeoutError as error:
+            raise KafkaTimeoutError(
+                f"no metadata within {seconds:g} s. To do: check that the brokers are up, or raise request_timeout_ms"
+            ) from error
+
+    async def look_up(self, topics: Iterable[str] | None) -> Cluster:
+        """Ask about topics, all if None, without being interested in them from now on.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        names = None if topics is None else frozenset(topics)
+        request = _request(names, auto_create=False)
+        response = await self.ask_any(request, MetadataResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise error_for(response.error_code, "ask about topics")
+        return Cluster().updated(response, None)
+
+    def learn(self, cluster: Cluster) -> None:
+        """Take a cluster that was learnt on the way, such as from an error that names the new leader."""
+        if cluster is not self.cluster:
+            self.cluster = cluster
+            for listener in list(self.listeners):
+                listener(cluster)
+
+    async def _keep(self) -> None:
+        first, most = self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000
+        backoff = Backoff(first, most, jitter)
+        loop = asyncio.get_running_loop()
+        earliest = loop.time()
+        while True:
+            # Not asked again at once, unless someone waits for it.
+            await self._until_wanted(earliest - loop.time())
+            self._wanted.clear()
+            self._urgent.clear()
+            waiters, self._waiters = self._waiters, []
+            try:
+                cluster = await self._update()
+            except KafkaError as error:
+                _settle(waiters, error)
+                _log.warning("no metadata", reason=str(error))
+                await asyncio.sleep(backoff.failed())
+                self._wanted.set()
+            except BaseException as error:
+                _settle(waiters, KafkaConnectionError(f"metadata could not be had: {error!r}"))
+                raise
+            else:
+                _settle(waiters, cluster)
+                if _is_complete(cluster):
+                    backoff.succeeded()
+                    earliest = loop.time() + first
+                else:
+                    # A topic is being created or a leader elected: look again, ever more slowly.
+                    earliest = loop.time() + backoff.failed()
+                    self._wanted.set()
+
+    async def _until_wanted(self, pause: float) -> None:
+        idle = min(self.config.metadata_max_age_ms, self.config.connections_max_idle_ms) / 1000
+        await _within(self._wanted.wait(), idle)
+        self._close_idle()
+        if not self._urgent.is_set() and pause > 0:
+            await _within(self._urgent.wait(), pause)
+
+    async def _update(self) -> Cluster:
+        """Ask one broker after the other until one answers."""
+        failures: list[str] = []
+        for address in self._addresses():
+            try:
+                connection = await self.connection_to(address, Purpose.DATA, patient=False)
+                asked = self.topics
+                response = await connection.ask(
+                    _request(asked, auto_create=self._auto_create),
+                    MetadataResponse,
+                    timeout=self.config.request_timeout,
+                )
+            except KafkaError as error:
+                failures.append(str(error))
+                continue
+            if response.error_code != ErrorCode.NONE or not response.brokers:
+                failures.append(f"{address[0]}:{address[1]} knows no brokers")
+                continue
+            self.learn(self.cluster.updated(response, None if asked is None else self._topics))
+            return self.cluster
+        raise KafkaConnectionError("no broker could be asked about the cluster: " + "; ".join(failures))
+
+    def _addresses(self) -> list[Address]:
+        """Whom to ask: connected brokers first, then the other known ones, then the bootstrap servers."""
+        known = [(broker.host, broker.port) for broker in self.cluster.brokers.values()]
+        random.shuffle(known)
+        known.sort(key=lambda address: not self._is_connected(address))
+        return list(dict.fromkeys([*known, *self.config.servers]))
+
+    def _is_connected(self, address: Address) -> bool:
+        connection = self._connections.get((address, Purpose.DATA))
+        return connection is not None and not connection.closed
+
+    def _settle(self, error: KafkaError) -> None:
+        waiters, self._waiters = self._waiters, []
+        _settle(waiters, error)
+
+    # Connections.
+
+    async def ask(
+        self,
+        node_id: int,
+        request: Request,
+        answer: type[R],
+        *,
+        purpose: Purpose = Purpose.DATA,
+        timeout: float | None = None,
+        at_most: int | None = None,
+    ) -> R:
+        """Ask a broker; see :meth:`Connection.ask`. `timeout` in seconds is `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: no connection, no answer in time, or the broker is too old.
+        """
+        connection = await self.connection(node_id, purpose)
+        seconds = self.config.request_timeout if timeout is None else timeout
+        return await connection.ask(request, answer, timeout=seconds, at_most=at_most)
+
+    async def ask_any(self, request: Request, answer: type[R], *, timeout: float | None = None) -> R:
+        """Ask whichever broker can be reached, a connected one if there is one.
+
+        Raises:
+            KafkaError: the last one's error, if none answers.
+        """
+        seconds = self.config.request_timeout if timeout is None else timeout
+        last: KafkaError = KafkaConnectionError("no broker is known")
+        for address in self._addresses():
+            try:
+                connection = await self.connection_to(address, Purpose.DATA, patient=False)
+                return await connection.ask(request, answer, timeout=seconds)
+            except KafkaConnectionError as error:
+                last = error
+        raise last
+
+    async def connection(self, node_id: int, purpose: Purpose) -> Connection:
+        """The connection to a broker for a purpose, made if there is none.
+
+        Raises:
+            KafkaError: the broker is not known, or does not answer. Metadata is then asked for anew.
+        """
+        broker = self.cluster.brokers.get(node_id)
+        if broker is None:
+            self.want_refresh()
+            raise KafkaConnectionError(f"broker {node_id} is not part of the cluster, as far as is known")
+        try:
+            return await self.connection_to((broker.host, broker.port), purpose)
+        except KafkaError:
+            self.want_refresh()
+            raise
+
+    def open_connection(self, node_id: int, purpose: Purpose) -> Connection | None:
+        """The connection to a broker for a purpose, if it is open."""
+        broker = self.cluster.brokers.get(node_id)
+        if broker is None:
+            return None
+        connection = self._connections.get(((broker.host, broker.port), purpose))
+        return None if connection is None or connection.closed else connection
+
+    async def connection_to(self, address: Address, purpose: Purpose, *, patient: bool = True) -> Connection:
+        """The connection to an address for a purpose, made if there is none.
+
+        Args:
+            address: host and port.
+            purpose: what it is for.
+            patient: wait for the back-off of an address that failed lately; otherwise try at once.
+
+        Raises:
+            KafkaError: it cannot be made.
+        """
+        key = (address, purpose)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.closed:
+            return connection
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is not None and not connection.closed:
+                return connection
+            if self._closed:
+                raise KafkaConnectionError("this client was closed")
+            return await self._connect(key, patient)
+
+    async def _connect(self, key: tuple[Address, Purpose], patient: bool) -> Connection:
+        (host, port), loop = key[0], asyncio.get_running_loop()
+        first, most = self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000
+        backoff, not_before = self._backoffs.get(key[0], (Backoff(first, most, jitter), 0.0))
+        if patient and not_before > loop.time():
+            await asyncio.sleep(not_before - loop.time())
+        try:
+            connection = await Connection.open(
+                host, port, client_id=self.config.client_id, timeout=self.config.request_timeout, tls=self._tls
+            )
+        except KafkaError:
+            self._backoffs[key[0]] = (backoff, loop.time() + backoff.failed())
+            raise
+        if self._closed:
+            connection.abort("this client was closed")
+            raise KafkaConnectionError("this client was closed")
+        self._backoffs.pop(key[0], None)
+        self._connections[key] = connection
+        return connection
+
+    def disconnect(self, address: Address, purpose: Purpose, reason: str) -> None:
+        """End a connection: what waits on it fails, whoever asks next gets a new one."""
+        connection = self._connections.pop((address, purpose), None)
+        if connection is not None:
+            connection.abort(reason)
+
+    def _close_idle(self) -> None:
+        """Close connections that nobody used for long, and forget closed ones."""
+        oldest = asyncio.get_running_loop().time() - self.config.connections_max_idle_ms / 1000
+        for key, connection in list(self._connections.items()):
+            if connection.closed or (connection.last_used < oldest and not connection.in_flight):
+                del self._connections[key]
+                task = asyncio.create_task(connection.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+
+async def _within(waiting: Awaitable[object], seconds: float) -> None:
+    """Wait, but no longer than that."""
+    try:
+        async with asyncio.timeout(seconds):
+            await waiting
+    except TimeoutError:
+        pass
+
+
+def _request(topics: Iterable[str] | None, *, auto_create: bool) -> MetadataRequest:
+    names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
+    return MetadataRequest(topics=names, allow_auto_topic_creation=auto_create)
+
+
+def _is_complete(cluster: Cluster) -> bool:
+    """Whether all that was asked about is there, with leaders."""
+    return not any(
+        topic.error.retriable or any(info.leader == NO_LEADER for info in topic.partitions.values())
+        for topic in cluster.topics.values()
+    )
+
+
+def _settle(waiters: Iterable["asyncio.Future[Cluster]"], outcome: Cluster | KafkaError) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if isinstance(outcome, Cluster):
+            waiter.set_result(outcome)
+        else:
+            waiter.set_exception(outcome)

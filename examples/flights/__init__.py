@@ -1,0 +1,1 @@
+"""The flights demo: `python -m examples.flights`, or `make demo`."""

