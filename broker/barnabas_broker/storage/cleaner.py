@@ -1,13 +1,14 @@
 """Compaction of logs whose ``cleanup.policy`` says so (Kafka's ``LogCleaner``, ``LogCleanerManager``).
 
-One log at a time: the event loop decides what is to be cleaned, a thread reads closed segments and writes new ones beside them,
-no faster than ``log.cleaner.io.max.bytes.per.second``, and the event loop swaps them in if nothing has happened to the old
-ones meanwhile. What a crash interrupts is undone or finished by :mod:`.recovery`.
+One log at a time: the event loop decides what is to be cleaned, a thread reads closed segments and writes new ones
+beside them, no faster than ``log.cleaner.io.max.bytes.per.second``, and the event loop swaps them in if nothing has
+happened to the old ones meanwhile. What a crash interrupts is undone or finished by :mod:`.recovery`.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -120,7 +121,7 @@ def dirtiness(owner: "Log", first_dirty: int, now_ms: int, trusted: int) -> tupl
     limit = min(owner.last_stable_offset, trusted)
     clean = dirty = 0
     overdue = False
-    for segment, following in zip(owner.segments, owner.segments[1:], strict=False):
+    for segment, following in pairwise(owner.segments):
         if segment.bad or following.base_offset > limit:
             break
         if following.base_offset <= first_dirty:
@@ -187,9 +188,7 @@ def _batches(files: Files, source: Source, throttle: Throttle) -> Iterator[tuple
     """The batches of a segment, read through a handle of its own."""
     handle = files.open(source.path)
     try:
-        for _, header, batch in scan(
-            files, handle, start=0, end=source.size, offset=source.base_offset, verify=True
-        ):
+        for _, header, batch in scan(files, handle, start=0, end=source.size, offset=source.base_offset, verify=True):
             throttle.spend(header.size)
             yield header, batch
     finally:
@@ -307,7 +306,7 @@ class Cleaner:
             return False
         owner = best[2]
         work = plan(owner, self._first_dirty(owner), best[1], now_ms)
-        old = owner.segments[: len(work.sources)]
+        old = owner.segments.items[: len(work.sources)]
         files, throttle = self._disk.files, self._throttle()
         self.running = True
         self._disk.background.run(
@@ -318,11 +317,13 @@ class Cleaner:
     def _first_dirty(self, owner: "Log") -> int:
         # Beyond the active segment's base the checkpoint is of a log that has been cut since.
         known = self.offsets.get(owner.topic_partition, 0)
-        return known if known <= owner.segments[-1].base_offset else 0
+        return known if known <= owner.segments.active.base_offset else 0
 
     def _cleaned(self, owner: "Log", old: Sequence[Segment], result: Cleaned | Exception) -> None:
         """Back on the event loop: the thread has written everything, or has failed."""
-        if isinstance(result, OSError):
+        if isinstance(result, FileNotFoundError):
+            self.running = False  # retention or a deletion was faster
+        elif isinstance(result, OSError):
             self.running = False
             self._disk.fail(f"compaction of {owner.topic_partition}", result)
         elif isinstance(result, Exception):
@@ -340,6 +341,8 @@ class Cleaner:
 
     def _swap(self, owner: "Log", old: Sequence[Segment], done: Cleaned, error: Exception | None) -> None:
         self.running = False
+        if isinstance(error, FileNotFoundError):
+            return  # the partition has been deleted
         if error is not None:
             self._disk.fail(f"compaction of {owner.topic_partition}", error)
             return
@@ -362,7 +365,7 @@ class Cleaner:
 
 
 def _mark_complete(files: Files, directory: Path, done: Cleaned) -> None:
-    """Rename what is finished to ``.swap``, the last segment first: recovery finishes what has no ``.cleaned`` before it."""
+    """Rename what is finished to ``.swap``, the last one first: recovery undoes it if ``.cleaned`` ones are left."""
     for _, base in reversed(done.groups):
         for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
             files.rename(

@@ -1,8 +1,8 @@
 """What compaction leaves of a batch (Kafka's ``Cleaner``, ``MemoryRecords.filterTo``, KIP-534). Pure.
 
-A record stays if no later one has its key. A tombstone stays for ``delete.retention.ms`` after it was first seen by the cleaner,
-so that readers who are slow still learn of the deletion: the batch then carries that deadline in the place of its base
-timestamp. Offsets, sequences and the batch's range of offsets never change.
+A record stays if no later one has its key. A tombstone stays for ``delete.retention.ms`` after it was first seen by
+the cleaner, so that readers who are slow still learn of the deletion: the batch then carries that deadline in the
+place of its base timestamp. Offsets, sequences and the batch's range of offsets never change.
 """
 
 import struct
@@ -40,7 +40,7 @@ def fingerprint(key: bytes) -> bytes:
 
 
 def is_opaque(header: BatchHeader) -> bool:
-    """Whether compaction leaves a batch as it is: markers, and batches of transactions, whose end it would have to know."""
+    """Whether compaction leaves a batch as it is: a marker, or part of a transaction, whose end decides."""
     return header.attributes & (CONTROL | TRANSACTIONAL) != 0
 
 

@@ -13,6 +13,9 @@ import structlog
 
 from barnabas_broker.config import Config, TopicConfig, parse_properties
 from barnabas_broker.config_keys import (
+    LOG_CLEANER_BACKOFF_MS,
+    LOG_CLEANER_ENABLE,
+    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
     TOPIC_KEYS,
@@ -26,6 +29,7 @@ from barnabas_broker.storage.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
+from barnabas_broker.storage.cleaner import Cleaner, Throttle
 from barnabas_broker.storage.disk import Background, Disk, Threads
 from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
 from barnabas_broker.storage.log import Log
@@ -73,6 +77,10 @@ class LogDirectory:
         self._checkpoint_number = self._checkpoint_written = 0
         #: Partitions that the checkpoints on the disk tell of and that are gone.
         self._stale: set[TopicPartition] = set()
+        #: The recovery points that are on the disk.
+        self._trusted: dict[TopicPartition, int] = {}
+        self._cleaner = Cleaner(disk, lambda: Throttle(config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND]))
+        self._cleaned_ms = now_ms
         disk.checkpoint_now = self._checkpoint_now
 
     @classmethod
@@ -139,6 +147,8 @@ class LogDirectory:
         self.was_clean = files.exists(marker)
         points = self._read_offsets(names.RECOVERY_POINTS)
         starts = self._read_offsets(names.LOG_STARTS)
+        self._trusted = dict(points)
+        self._cleaner.offsets = self._read_offsets(names.CLEANER_OFFSETS)
         watermarks = self._read_offsets(names.HIGH_WATERMARKS)
         config = TopicConfig(self._config, {}, TOPIC_KEYS)
         settings = LogSettings.of(config)
@@ -239,6 +249,7 @@ class LogDirectory:
         if doomed is None:
             return
         doomed.abandon()
+        self._cleaner.offsets.pop(topic_partition, None)
         self._stale.add(topic_partition)
         target = self.path / names.doomed_name(topic_partition, self._random_bytes(16).hex())
         try:
@@ -264,6 +275,9 @@ class LogDirectory:
             if now_ms - self._retained_ms >= self._config[LOG_RETENTION_CHECK_INTERVAL_MS]:
                 self._retained_ms = now_ms
                 self.retain(now_ms)
+            if self._config[LOG_CLEANER_ENABLE] and now_ms - self._cleaned_ms >= self._config[LOG_CLEANER_BACKOFF_MS]:
+                self._cleaned_ms = now_ms
+                self.compact(now_ms)
             if now_ms - self._expired_ms >= _EXPIRATION_CHECK_MS:
                 self._expired_ms = now_ms
                 for each in self.logs.values():
@@ -278,14 +292,19 @@ class LogDirectory:
         self._disk.empty_trash(now_ms)
 
     def retain(self, now_ms: int) -> int:
-        """Remove what retention and log start offsets leave; how many segments."""
+        """Roll old segments, remove what retention and log start offsets leave; how many segments went."""
         removed = 0
         for each in list(self.logs.values()):
             try:
+                each.roll_if_old(now_ms)
                 removed += each.retain(now_ms)
             except KafkaError:
                 break  # the disk has failed, which has been said
         return removed
+
+    def compact(self, now_ms: int) -> bool:
+        """Begin to compact the dirtiest log in the background, if one is dirty enough; whether one is."""
+        return self._cleaner.begin(self.logs.values(), now_ms, self._trusted)
 
     def checkpoint(self) -> None:
         """Write down, in the background, recovery points, log start offsets and high watermarks."""
@@ -315,7 +334,9 @@ class LogDirectory:
     def _checkpoint_writer(self) -> Callable[[], None]:
         """Something that writes checkpoints as of now, unless newer ones have been written meanwhile."""
         self._checkpoint_number += 1
-        number, contents = self._checkpoint_number, self._checkpoints()
+        number = self._checkpoint_number
+        points = {where: each.recovery_point for where, each in self.logs.items()}
+        contents = self._checkpoints(points)
         files, path = self._disk.files, self.path
 
         def write() -> None:
@@ -324,13 +345,14 @@ class LogDirectory:
                     for name, content in contents:
                         replace_file(files, path / name, content)
                     self._checkpoint_written = number
+                    self._trusted = points
 
         return write
 
-    def _checkpoints(self) -> list[tuple[str, bytes]]:
+    def _checkpoints(self, points: dict[TopicPartition, int]) -> list[tuple[str, bytes]]:
         logs = self.logs
         return [
-            (names.RECOVERY_POINTS, format_offsets({tp: each.recovery_point for tp, each in logs.items()})),
+            (names.RECOVERY_POINTS, format_offsets(points)),
             (
                 names.LOG_STARTS,
                 # As Kafka does: only where it is not the first segment's name anyway.
@@ -338,11 +360,15 @@ class LogDirectory:
                     {
                         tp: each.log_start_offset
                         for tp, each in logs.items()
-                        if each.log_start_offset > each.segments[0].base_offset
+                        if each.log_start_offset > each.segments.first_offset
                     }
                 ),
             ),
             (names.HIGH_WATERMARKS, format_offsets({tp: each.high_watermark for tp, each in logs.items()})),
+            (
+                names.CLEANER_OFFSETS,
+                format_offsets({tp: offset for tp, offset in self._cleaner.offsets.items() if tp in logs}),
+            ),
         ]
 
     def close(self, now_ms: int) -> None:

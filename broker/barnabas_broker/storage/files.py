@@ -16,6 +16,8 @@ from barnabas_protocol.wire import Buffer
 
 #: What one system call takes at most (IOV_MAX of Linux).
 MOST_BUFFERS: Final = 1024
+#: Read from the page cache or not at all; other systems than Linux have no such thing, and always read.
+_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 
 
 class Files(Protocol):
@@ -32,6 +34,9 @@ class Files(Protocol):
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         """At most `size` bytes from `position`; fewer only where the file ends."""
+
+    def is_cached(self, handle: int, size: int, position: int) -> bool:
+        """Whether a read would not wait for the disk, as far as both ends and the middle of the range tell."""
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of `buffers`, one after another, at `position`."""
@@ -98,6 +103,17 @@ class RealFiles:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def is_cached(self, handle: int, size: int, position: int) -> bool:
+        probe = bytearray(1)
+        try:
+            for at in (position, position + size // 2, position + size - 1):
+                os.preadv(handle, [probe], at, _NO_WAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # a file system that cannot tell
+        return True
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
         if len(buffers) > MOST_BUFFERS:

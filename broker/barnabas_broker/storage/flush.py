@@ -8,7 +8,6 @@ names and epochs are synced as well.
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -216,16 +215,14 @@ class Flusher:
     def _collect(self, full: bool) -> _Work:
         """What has to be synced for the log as it is now."""
         log, files = self._log, self._log.disk.files
-        first = max(bisect_right([segment.base_offset for segment in log.segments], self.synced) - 1, 0)
-        dirty = [segment for segment in log.segments[first:] if segment.size]
+        dirty = [segment for segment in log.segments.since(self.synced) if segment.size]
         handles = [files.duplicate(segment.handle) for segment in dirty]
         replaced: list[tuple[Path, bytes]] = []
         paths: list[Path] = []
         directories: list[Path] = []
         if full:
             # The segment that ends at the recovery point too: closing it has added to its time index.
-            first = max(bisect_left([segment.base_offset for segment in log.segments], self.recovery_point) - 1, 0)
-            for segment in log.segments[first:]:
+            for segment in log.segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
                 paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
             paths += self._paths

@@ -5,7 +5,6 @@ done per record, except where a timestamp is looked up or a compacted topic need
 """
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,13 +19,13 @@ from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import Producers
 from barnabas_broker.storage.recovery import Recovered, load_snapshot, remove_snapshots_after, replay, replay_segments
-from barnabas_broker.storage.scan import BadBatch
 from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.segments import Segments, TimestampAt
 from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.swap import swap_in
 from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
 from barnabas_protocol.batches import CONTROL, BatchHeader
-from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.records import decode_records
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
 log = structlog.get_logger("broker.storage")
@@ -51,14 +50,6 @@ class AppendInfo(NamedTuple):
     log_append_time: int
     log_start_offset: int
     duplicate: bool = False
-
-
-class TimestampAt(NamedTuple):
-    """A record by its timestamp (ms), its offset and the leader epoch of its batch."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 class Log:
@@ -95,15 +86,14 @@ class Log:
         self.topic_id = topic_id
         self.config = config
         self.settings = LogSettings.of(config)
-        self.segments: list[Segment] = recovered.segments
+        self.segments = Segments(recovered.segments)
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.high_watermark = recovered.high_watermark
         self.leader_epochs: LeaderEpochs = recovered.leader_epochs
         self.producers: Producers = recovered.producers
         self.flusher = Flusher(self, recovered.recovery_point)
-        self._bases = [segment.base_offset for segment in self.segments]
-        self._active = self.segments[-1]
+        self.swapping = False
         self._ends: dict[int, tuple[Segment, int]] = {}
 
     def __repr__(self) -> str:
@@ -117,7 +107,7 @@ class Log:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
+        return self.segments.size
 
     @property
     def recovery_point(self) -> int:
@@ -220,7 +210,7 @@ class Log:
         last = headers[-1]
         last_offset = last.base_offset + last.last_offset_delta
         latest = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
-        segment = self._active
+        segment = self.segments.active
         try:
             if segment.is_full(size, last_offset, latest, now_ms, settings):
                 segment = self.roll(now_ms, headers[0].base_offset)
@@ -255,7 +245,7 @@ class Log:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         base = self.log_end_offset if base_offset is None else base_offset
-        old = self._active
+        old = self.segments.active
         if old.base_offset == base:
             return old
         try:
@@ -265,8 +255,6 @@ class Log:
         except OSError as error:
             raise self.disk.fail(f"roll of {self.topic_partition}", error) from error
         self.segments.append(new)
-        self._bases.append(base)
-        self._active = new
         self._ends.clear()
         self.flusher.rolled()
         return new
@@ -318,14 +306,18 @@ class Log:
             ) from error
 
     def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> list[Buffer]:
-        n = bisect_right(self._bases, offset) - 1
-        while n < len(self.segments) and self._bases[n] < up_to:
-            segment = self.segments[n]
-            is_last = n + 1 == len(self.segments)
+        segments, log_end = self.segments, self.log_end_offset
+        for n in range(segments.floor(offset), len(segments)):
+            segment = segments.items[n]
+            if segment.base_offset >= up_to:
+                break
+            is_last = segment is segments.active
             end = segment.size
-            to_end = up_to == self.log_end_offset if is_last else up_to >= self._bases[n + 1]
+            to_end = up_to >= segments.end_of(n, log_end)
             if not to_end and (found := segment.locate(up_to, end)) is not None:
                 end = found[0]
+            if not is_last:
+                self.disk.opened(segment)
             position, first_size = -1, 0
             if (known := self._ends.get(offset)) is not None and known[0] is segment:
                 position = known[1]
@@ -339,8 +331,44 @@ class Log:
                     self._ends[up_to] = segment, end
                 return [view] if view else []
             # Compaction has left nothing from `offset` to the end of this segment.
-            n += 1
         return []
+
+    def warm(self, offset: int, max_bytes: int) -> "asyncio.Future[None] | None":
+        """Have a thread bring what a read would return into the page cache, if it is not there.
+
+        Args:
+            offset: where the read will begin.
+            max_bytes: how much it will return at most.
+
+        Returns:
+            None: a read now waits for no disk. Else a future; it is done when a read is worth while, and never fails.
+        """
+        if offset in self._ends or not self.log_start_offset <= offset < self.log_end_offset:
+            return None
+        segment = self.segments.items[self.segments.floor(offset)]
+        files = segment.files
+        try:
+            position = segment.index.position_before(offset)
+            size = min(max_bytes, segment.size - position)
+            if size <= 0 or files.is_cached(segment.handle, size, position):
+                return None
+            handle = files.duplicate(segment.handle)
+        except OSError:
+            return None  # the read itself will tell
+        future = asyncio.get_running_loop().create_future()
+
+        def load() -> None:
+            try:
+                files.read(handle, size, position)
+            finally:
+                files.close(handle)
+
+        def loaded(_: Exception | None) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.disk.background.run(load, loaded)
+        return future
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAt | None:
         """The first record at or after `timestamp` (ms), or None.
@@ -348,38 +376,11 @@ class Log:
         Raises:
             KafkaError: CORRUPT_MESSAGE, a batch on the way is broken; KAFKA_STORAGE_ERROR, it cannot be read.
         """
-        for segment in self.segments:
-            if segment.max_timestamp >= timestamp:
-                start = max(segment.time_index.before(timestamp).offset, self.log_start_offset)
-                found = self._find_timestamp(segment, segment.index.position_before(start), timestamp)
-                if found is not None:
-                    return found
-        return None
+        return self.segments.find_timestamp(timestamp, self.log_start_offset)
 
     def max_timestamp(self) -> TimestampAt | None:
         """The first record with the largest timestamp, or None if no record has one."""
-        segment = max(self.segments, key=lambda segment: segment.max_timestamp)
-        if segment.max_timestamp < 0:
-            return None
-        position = segment.index.position_before(segment.max_timestamp_offset)
-        return self._find_timestamp(segment, position, segment.max_timestamp)
-
-    def _find_timestamp(self, segment: Segment, position: int, timestamp: int) -> TimestampAt | None:
-        files, handle = segment.files, segment.handle
-        try:
-            for at, header, _ in segment.walk(position, verify=False):
-                if header.max_timestamp < timestamp or header.next_offset <= self.log_start_offset:
-                    continue
-                for record in decode_records(files.read(handle, header.size, at)):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        return TimestampAt(record.timestamp, record.offset, header.leader_epoch)
-        except (BadBatch, DecodeError) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG)}: {error}") from error
-        except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
-            ) from error
-        return None
+        return self.segments.find_max_timestamp(self.log_start_offset)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to `leader_epoch`, and the offset after its last record; (-1, -1) if it is not known."""
@@ -395,23 +396,21 @@ class Log:
         """
         if offset >= self.log_end_offset:
             return
-        if offset <= self._bases[0]:
+        if offset <= self.segments.first_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self.disk.check()
         try:
             self._lower_recovery_point(offset)
-            n = bisect_right(self._bases, offset - 1) - 1
-            self._remove(self.segments[n + 1 :], 0)
-            segment = self.segments[-1]
-            self._active = segment
+            self.remove_segments(self.segments.since(offset, closed_at=True)[1:], [], 0)
+            segment = self.segments.active
             if (found := segment.locate(offset, segment.size)) is not None:
                 offset = min(offset, found[1].base_offset)
                 segment.truncate(found[0], offset)
             self._set_end(offset)
             remove_snapshots_after(self.disk.files, self.path, offset)
             load_snapshot(self.disk.files, self.path, self.producers, self.log_start_offset, offset)
-            replay_segments(self.segments, self.producers, offset)
+            replay_segments(self.segments.items, self.producers, offset)
         except OSError as error:
             raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
 
@@ -424,12 +423,12 @@ class Log:
         self.disk.check()
         try:
             self._lower_recovery_point(offset)
-            self._remove(list(self.segments), 0)
-            self._active = Segment.create(self.disk.files, self.path, offset, now_ms)
+            old = list(self.segments)
+            # Their names first: the new one may have the name of one of them.
+            self.discard_files(old, 0)
+            self.segments.replace(old, [Segment.create(self.disk.files, self.path, offset, now_ms)])
         except OSError as error:
             raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
-        self.segments.append(self._active)
-        self._bases.append(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
         self.producers.clear(offset)
@@ -468,27 +467,41 @@ class Log:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Cannot delete records up to {offset}, the high watermark is {self.high_watermark}",
             )
-        self._start_at(offset)
+        self.start_at(offset)
         return self.log_start_offset
 
-    def _start_at(self, offset: int) -> None:
+    def start_at(self, offset: int) -> None:
+        """Nothing before `offset` is read any more; it never goes back."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_start(offset)
             self._ends.clear()
 
-    def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Take segments out of the log; their files get another name, and are unlinked later."""
-        due = now_ms + self.settings.file_delete_delay_ms
-        for segment in segments:
-            at = self.segments.index(segment)
-            del self.segments[at], self._bases[at]
+    def remove_segments(self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int) -> None:
+        """Take segments out of the log, and put others into their place."""
+        if old:
+            self.discard_files(old, now_ms)
+            self.segments.replace(old, new)
+
+    def discard_files(self, old: Sequence[Segment], now_ms: int) -> None:
+        """Give the files of segments another name; they are unlinked later."""
+        for segment in old:
             segment.close()
-            self.disk.discard(segment.rename(names.DELETED), due)
+            self.disk.discard(segment.rename(names.DELETED), now_ms + self.settings.file_delete_delay_ms)
         self._ends.clear()
         self.flusher.renamed()
 
     # Life of data
+
+    def roll_if_old(self, now_ms: int) -> None:
+        """Begin a new segment where nothing is appended that would do it: after ``segment.ms`` by the clock.
+
+        A compacted log also rolls when its first record must be looked at (``max.compaction.lag.ms``).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        retention.roll_if_old(self, now_ms)
 
     def retain(self, now_ms: int) -> int:
         """Remove the segments that are too old, too many, or before the log start offset; how many.
@@ -496,30 +509,32 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        expired = retention.expired(
-            self.segments, self.settings, self.log_start_offset, self.log_end_offset, self.high_watermark, now_ms
-        )
-        if not expired:
-            return 0
-        self.disk.check()
-        segments = self.segments[: expired.number]
-        try:
-            if expired.number == len(self.segments):
-                # The active one too: the log goes on in an empty segment, so that offsets do not start again.
-                self.roll(now_ms)
-            self._remove(segments, now_ms)
-            self._start_at(self._bases[0])
-            retention.remove_snapshots(self.disk.files, self.path, self._bases[0])
-        except OSError as error:
-            raise self.disk.fail(f"retention of {self.topic_partition}", error) from error
-        log.info(
-            "segments removed",
-            partition=str(self.topic_partition),
-            segments=len(segments),
-            reason=expired.reason,
-            log_start_offset=self.log_start_offset,
-        )
-        return len(segments)
+        return retention.retain(self, now_ms)
+
+    # Compaction
+
+    def begin_swap(self, old: Sequence[Segment]) -> bool:
+        """Cleaned segments are about to take the place of the first ones.
+
+        Returns:
+            Whether those are still as they were; if so nothing but truncation changes them until :meth:`end_swap`.
+        """
+        self.swapping = self.segments.starts_with(old)
+        return self.swapping
+
+    def end_swap(self, old: Sequence[Segment], groups: Sequence[tuple[Sequence[int], int]]) -> bool:
+        """Take cleaned segments, whose files have the suffix ``.swap``, into the log.
+
+        Args:
+            old: what they replace.
+            groups: the base offsets of neighbours in `old`, with the base offset of what replaces them.
+
+        Returns:
+            False if the log has been cut meanwhile; then they are removed.
+        """
+        return swap_in(self, old, groups)
+
+    # Durability
 
     def durable(self, offset: int) -> "asyncio.Future[None] | None":
         """When the record at `offset`, and all before it, may be acknowledged (``flush.messages``).
@@ -554,7 +569,7 @@ class Log:
         """
         if self.disk.failure is None:
             try:
-                self._active.seal()
+                self.segments.active.seal()
                 self._write_snapshot()
                 retention.remove_snapshots(self.disk.files, self.path, self.log_end_offset, keep=2)
             except OSError as error:

@@ -46,6 +46,7 @@ class MemoryFiles:
         crash_at: the number of the step at which the machine stops; None for never.
         steps: how many steps were taken: writes, cuts, syncs, changes of names.
         fault: called before each step with what is done ("write", "sync", ...) and the path; it may raise OSError.
+        cached: what :meth:`is_cached` answers.
         log: what the steps were, for the message of a test that fails.
     """
 
@@ -54,6 +55,7 @@ class MemoryFiles:
         self.steps = 0
         self.fault: Callable[[str, Path], None] | None = None
         self.log: list[str] = []
+        self.cached = True
         self._names: dict[str, _Entry] = {"/": None}
         self._kept_names = dict(self._names)
         self._changes: list[tuple[str, list[_Change]]] = []
@@ -160,6 +162,9 @@ class MemoryFiles:
         if self.fault is not None:
             self.fault("read", path)
         return bytes(node.seen[position : position + size])
+
+    def is_cached(self, handle: int, size: int, position: int) -> bool:
+        return self.cached
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
         node, path = self._node(handle)

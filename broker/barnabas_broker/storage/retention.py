@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
+
+if TYPE_CHECKING:
+    from barnabas_broker.storage.log import Log
+
+log = structlog.get_logger("broker.storage")
 
 
 class Expired(NamedTuple):
@@ -58,6 +65,44 @@ def expired(
         size -= segment.size
         count, reason = n + 1, why
     return Expired(count, reason)
+
+
+def roll_if_old(owner: "Log", now_ms: int) -> None:
+    """See :meth:`Log.roll_if_old`."""
+    segment, settings = owner.segments.active, owner.settings
+    if segment.size and (
+        now_ms - segment.created_ms > settings.segment_ms
+        or (settings.compact and 0 <= segment.first_timestamp < now_ms - settings.max_compaction_lag_ms)
+    ):
+        owner.roll(now_ms)
+
+
+def retain(owner: "Log", now_ms: int) -> int:
+    """See :meth:`Log.retain`."""
+    found = expired(
+        owner.segments.items, owner.settings, owner.log_start_offset, owner.log_end_offset, owner.high_watermark, now_ms
+    )
+    if not found or owner.swapping:
+        return 0
+    owner.disk.check()
+    old = owner.segments.items[: found.number]
+    try:
+        if found.number == len(owner.segments):
+            # The active one too: the log goes on in an empty segment, so that offsets do not start again.
+            owner.roll(now_ms)
+        owner.remove_segments(old, [], now_ms)
+        owner.start_at(owner.segments.first_offset)
+        remove_snapshots(owner.disk.files, owner.path, owner.segments.first_offset)
+    except OSError as error:
+        raise owner.disk.fail(f"retention of {owner.topic_partition}", error) from error
+    log.info(
+        "segments removed",
+        partition=str(owner.topic_partition),
+        segments=len(old),
+        reason=found.reason,
+        log_start_offset=owner.log_start_offset,
+    )
+    return len(old)
 
 
 def newest(segment: Segment) -> int:

@@ -45,7 +45,7 @@ def new_log(files: MemoryFiles | None = None, overrides: Mapping[str, str] | Non
 
 
 def batch(
-    *values: bytes,
+    *values: bytes | None,
     timestamp: int = 1000,
     step: int = 1,
     producer: tuple[int, int, int] | None = None,

@@ -1,0 +1,80 @@
+"""Kafka's text files."""
+
+import pytest
+
+from barnabas_broker.storage.checkpoints import (
+    BadCheckpoint,
+    format_epochs,
+    format_meta_properties,
+    format_offsets,
+    format_partition_metadata,
+    new_cluster_id,
+    parse_epochs,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from barnabas_broker.storage.names import (
+    TopicPartition,
+    doomed_name,
+    is_doomed,
+    parse_offset_name,
+    parse_partition_directory,
+    partition_directory,
+)
+
+
+def test_offsets_as_kafka_writes_them() -> None:
+    offsets = {TopicPartition("b-1", 10): 7, TopicPartition("a", 0): 1 << 40}
+    text = format_offsets(offsets).decode()
+    assert text == "0\n2\na 0 1099511627776\nb-1 10 7\n"
+    assert parse_offsets(text) == offsets
+    assert parse_offsets("") == {}
+
+
+def test_epochs_as_kafka_writes_them() -> None:
+    assert format_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
+    assert parse_epochs("0\n2\n0 0\n3 17\n") == [(0, 0), (3, 17)]
+
+
+@pytest.mark.parametrize(
+    "text", ["1\n0\n", "0\n", "0\nx\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 x\n", "\0" * 20]
+)
+def test_a_broken_checkpoint_is_said_to_be_one(text: str) -> None:
+    with pytest.raises(BadCheckpoint):
+        parse_offsets(text)
+
+
+def test_partition_metadata_holds_the_topic_id_as_kafka_prints_it() -> None:
+    topic_id = bytes(range(16))
+    content = format_partition_metadata(topic_id)
+    assert content == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert parse_partition_metadata(content.decode()) == topic_id
+    for broken in ("", "version: 0\ntopic_id: AAE", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "topic_id: *"):
+        with pytest.raises(BadCheckpoint):
+            parse_partition_metadata(broken)
+
+
+def test_meta_properties() -> None:
+    assert format_meta_properties("abc", 3) == b"#\ncluster.id=abc\nnode.id=3\nversion=1\n"
+    assert new_cluster_id(bytes(16)) == "A" * 22
+
+
+def test_names_of_directories() -> None:
+    assert partition_directory(TopicPartition("a-b.c_d", 7)) == "a-b.c_d-7"
+    assert parse_partition_directory("a-b.c_d-7") == TopicPartition("a-b.c_d", 7)
+    for no_partition in ("a", "a-", "a-01", "-1", "a b-1", "a-1.deadbeef-delete"):
+        assert parse_partition_directory(no_partition) is None
+    for bad in ("..", ".", "a/b", "", "a" * 250, "ü"):
+        with pytest.raises(ValueError, match="is no name for a directory"):
+            partition_directory(TopicPartition(bad, 0))
+    doomed = doomed_name(TopicPartition("t" * 249, 123), "0" * 32)
+    assert len(doomed) == 255
+    assert is_doomed(doomed)
+    assert parse_partition_directory(doomed) is None
+
+
+def test_names_of_files() -> None:
+    assert parse_offset_name("00000000000000000042.log") == (42, ".log")
+    assert parse_offset_name("00000000000000000042.index.swap") == (42, ".index.swap")
+    for other in ("leader-epoch-checkpoint", "partition.metadata", "42", ".log", "x42.log"):
+        assert parse_offset_name(other) is None

@@ -1,0 +1,199 @@
+"""Whose directory it is, and which partitions are in it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition, names
+from barnabas_broker.storage.checkpoints import parse_offsets
+from barnabas_broker.storage.files import read_all, replace_file
+from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config, values
+
+
+def open_real(path: Path, node_id: int = 1) -> LogDirectory:
+    return LogDirectory.open(path, broker_config(), node_id=node_id, now_ms=0, background=Inline())
+
+
+def refusal(path: Path, node_id: int = 1) -> str:
+    with pytest.raises(LogDirectoryError) as caught:
+        open_real(path, node_id)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_new_directory_gets_a_cluster_id_and_keeps_it(tmp_path: Path) -> None:
+    first = open_real(tmp_path / "a" / "b")
+    first.close(0)
+    second = open_real(tmp_path / "a" / "b")
+    assert len(first.cluster_id) == 22
+    assert second.cluster_id == first.cluster_id
+    assert second.was_clean
+    assert not (tmp_path / "a" / "b" / names.CLEAN_SHUTDOWN).exists()
+    second.close(0)
+    other = open_real(tmp_path / "c")
+    assert other.cluster_id != first.cluster_id
+    other.close(0)
+
+
+def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    first = open_real(tmp_path)
+    assert "used by another broker" in refusal(tmp_path)
+    first.close(0)
+    open_real(tmp_path).close(0)
+
+
+def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+    open_real(tmp_path, 1).close(0)
+    assert "belongs to node 1, this is node 2" in refusal(tmp_path, 2)
+    open_real(tmp_path, 1).close(0)  # and the refused one has let go of it
+
+
+def test_files_of_another_program_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    assert "holiday.jpg" in refusal(tmp_path)
+    assert not (tmp_path / names.META_PROPERTIES).exists()
+    used = tmp_path / "used"
+    open_real(used).close(0)
+    (used / "pictures").mkdir()
+    assert "pictures is no partition" in refusal(used)
+    (used / "pictures").rmdir()
+    (used / "lost+found").mkdir()
+    (used / "notes.txt").write_text("plain files are left alone, as Kafka does")
+    open_real(used).close(0)
+
+
+def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "cannot be used as log directory" in refusal(tmp_path / "file")
+    assert "cannot be used as log directory" in refusal(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_is_not_writable(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "not writable" in refusal(tmp_path)
+    assert "not writable" in refusal(tmp_path / "below")
+
+
+def test_names_that_are_no_topics_never_become_paths() -> None:
+    directory = open_directory(MemoryFiles())
+    for topic in ("..", "a/b", "../../etc", "", "x" * 250):
+        with pytest.raises(KafkaError) as caught:
+            directory.create(TopicPartition(topic, 0), TOPIC_ID, topic_config(), 0)
+        assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_partitions_come_back_with_their_topic_id() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    for n in range(3):
+        log = directory.create(TP._replace(partition=n), TOPIC_ID, topic_config(), 0)
+        log.append_as_leader(batch(b"%d" % n), leader_epoch=0, now_ms=0)
+        log.set_high_watermark(1)
+    assert directory.create(TP, TOPIC_ID, topic_config({"retention.ms": "5"}), 0) is directory.logs[TP]
+    assert directory.logs[TP].settings.retention_ms == 5
+    directory.close(0)
+    again = open_directory(files)
+    assert {where: (values(log), log.topic_id, log.high_watermark) for where, log in again.logs.items()} == {
+        TP._replace(partition=n): ([b"%d" % n], TOPIC_ID, 1) for n in range(3)
+    }
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, topic_config({"file.delete.delay.ms": "1000"}), 0)
+    log.append_as_leader(batch(b"old"), leader_epoch=0, now_ms=0)
+    log.set_high_watermark(1)
+    log.delete_records(1)
+    log.flush()
+    directory.checkpoint()
+    directory.delete(TP, 50)
+    directory.delete(TP, 50)
+    doomed = [name for name in files.names(ROOT) if names.is_doomed(name)]
+    assert len(doomed) == 1
+    assert TP not in directory.logs
+    # One of the same name begins at 0, whatever the checkpoints said of the old one.
+    new = directory.create(TP, bytes(16), topic_config(), 60)
+    new.append_as_leader(batch(b"new"), leader_epoch=0, now_ms=60)
+    directory.maintain(1049)
+    assert doomed[0] in files.names(ROOT)
+    again = open_directory(files.kill(), now_ms=70)
+    assert values(again.logs[TP]) == [b"new"]
+    directory.maintain(1050)
+    assert doomed[0] not in files.names(ROOT)
+
+
+def test_what_a_crash_left_of_a_deleted_topic_does_not_come_back() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    directory.create(TP, TOPIC_ID, topic_config(), 0).append_as_leader(batch(b"old"), leader_epoch=0, now_ms=0)
+    again = open_directory(files.kill())
+    recreated = again.create(TP, bytes(range(1, 17)), topic_config(), 0)
+    assert recreated.log_end_offset == 0
+
+
+def test_doomed_directories_are_removed_at_the_next_start() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    directory.create(TP, TOPIC_ID, topic_config(), 0)
+    directory.delete(TP, 0)
+    files = files.kill()
+    open_directory(files).maintain(0)
+    assert not [name for name in files.names(ROOT) if names.is_doomed(name)]
+
+
+def test_checkpoints_are_written_at_their_interval_and_after_a_roll() -> None:
+    files = MemoryFiles()
+    config = broker_config(log_flush_offset_checkpoint_interval_ms="1000")
+    directory = open_directory(files, config)
+    log = directory.create(TP, TOPIC_ID, topic_config({"segment.bytes": "200"}), 0)
+
+    def points() -> dict[TopicPartition, int]:
+        return parse_offsets(read_all(files, ROOT / names.RECOVERY_POINTS).decode())
+
+    log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=0)
+    log.set_high_watermark(1)
+    directory.maintain(999)
+    assert not files.exists(ROOT / names.RECOVERY_POINTS)
+    directory.maintain(1000)
+    assert points() == {TP: 1}
+    assert parse_offsets(read_all(files, ROOT / names.HIGH_WATERMARKS).decode()) == {TP: 1}
+    log.append_as_leader(batch(b"x" * 100), leader_epoch=0, now_ms=0)
+    directory.maintain(1001)
+    assert points() == {TP: 1}
+    log.append_as_leader(batch(b"x" * 100), leader_epoch=0, now_ms=0)  # rolls
+    directory.maintain(1002)
+    assert points() == {TP: 2}
+
+
+def test_checkpoints_that_cannot_be_read_cost_a_scan_and_nothing_else() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, topic_config(), 0)
+    log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=0)
+    directory.close(0)
+    for name in (names.RECOVERY_POINTS, names.LOG_STARTS, names.HIGH_WATERMARKS, f"{TP}/{names.EPOCH_CHECKPOINT}"):
+        replace_file(files, ROOT / name, b"\0garbage")
+    replace_file(files, ROOT / str(TP) / names.PARTITION_METADATA, b"")
+    files.remove(ROOT / names.CLEAN_SHUTDOWN)
+    again = open_directory(files).logs[TP]
+    assert (values(again), again.leader_epochs.entries(), again.topic_id) == ([b"x"], [(0, 0)], bytes(16))
+
+
+def test_retention_runs_at_its_interval() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files, broker_config(log_retention_check_interval_ms="1000"))
+    log = directory.create(TP, TOPIC_ID, topic_config({"retention.ms": "10", "file.delete.delay.ms": "100"}), 0)
+    log.append_as_leader(batch(b"x", timestamp=1), leader_epoch=0, now_ms=1)
+    log.set_high_watermark(1)
+    directory.maintain(999)
+    assert log.log_start_offset == 0
+    directory.maintain(1000)
+    assert log.log_start_offset == 1
+    assert any(name.endswith(names.DELETED) for name in files.names(ROOT / str(TP)))
+    directory.maintain(1100)
+    assert not any(name.endswith(names.DELETED) for name in files.names(ROOT / str(TP)))

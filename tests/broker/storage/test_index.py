@@ -1,0 +1,72 @@
+"""The sparse indexes, compared with a plain search."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex, TimestampOffset
+
+BASE = 5_000_000_000
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[tuple[int, int]]:
+    steps = draw(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9000)), max_size=40))
+    out, offset, position = [], BASE - 1, 0
+    for more_offset, more_position in steps:
+        offset, position = offset + more_offset, position + more_position
+        out.append((offset, position))
+    return out
+
+
+@given(entries(), st.integers(BASE - 2, BASE + 2500), st.integers(0, 400_000))
+def test_the_offset_index_answers_as_a_plain_search(found: list[tuple[int, int]], offset: int, position: int) -> None:
+    index = OffsetIndex(BASE)
+    for entry in found:
+        index.append(*entry)
+    on_disk = OffsetIndex(BASE, memoryview(index.content()))
+    for each in (index, on_disk):
+        each.check()
+        assert each.count == len(found)
+        assert each.last() == (found[-1] if found else (BASE, 0))
+        assert each.position_before(offset) == max((p for o, p in found if o <= offset), default=0)
+        assert each.boundary_before(position) == max((p for _, p in found if p <= position), default=0)
+    on_disk.truncate(position)
+    assert [on_disk.entry(n) for n in range(on_disk.count)] == [entry for entry in found if entry[1] < position]
+
+
+@given(entries(), st.integers(0, 400_000), st.integers(BASE - 2, BASE + 2500))
+def test_the_time_index_answers_as_a_plain_search(found: list[tuple[int, int]], timestamp: int, offset: int) -> None:
+    index = TimeIndex(BASE)
+    pairs = [TimestampOffset(position, offset) for offset, position in found]
+    for pair in pairs:
+        index.maybe_append(*pair)
+        index.maybe_append(pair.timestamp, pair.offset + 1)  # not later: no entry
+    index.check()
+    before = [pair for pair in pairs if pair.timestamp <= timestamp]
+    assert index.before(timestamp) == (before[-1] if before else TimestampOffset(-1, BASE))
+    assert index.last() == (pairs[-1] if pairs else TimestampOffset(-1, BASE))
+    index.truncate(offset)
+    assert [index.entry(n) for n in range(index.count)] == [pair for pair in pairs if pair.offset < offset]
+
+
+def test_zeros_that_kafka_preallocates_are_no_entries() -> None:
+    index = OffsetIndex(BASE)
+    index.append(BASE + 3, 4100)
+    assert OffsetIndex(BASE, memoryview(index.content() + bytes(800))).last() == (BASE + 3, 4100)
+    assert OffsetIndex(BASE, memoryview(bytes(800))).count == 0
+    times = TimeIndex(BASE)
+    times.maybe_append(17, BASE + 3)
+    assert TimeIndex(BASE, memoryview(times.content() + bytes(1200))).last() == (17, BASE + 3)
+    assert TimeIndex(BASE, memoryview(bytes(1200))).count == 0
+
+
+def test_what_cannot_be_an_index_is_said_to_be_none() -> None:
+    with pytest.raises(CorruptIndex):
+        OffsetIndex(0, memoryview(bytes(9)))
+    with pytest.raises(CorruptIndex):
+        TimeIndex(0, memoryview(bytes(13)))
+    with pytest.raises(CorruptIndex):
+        OffsetIndex(0, memoryview(bytes.fromhex("00000002000000100000000100000020"))).check()
+    with pytest.raises(CorruptIndex):
+        TimeIndex(0, memoryview(bytes.fromhex("000000000000000200000001000000000000000100000002"))).check()

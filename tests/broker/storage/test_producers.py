@@ -1,0 +1,160 @@
+"""Idempotent producers: the rules of Kafka's ProducerStateManager and ProducerAppendInfo."""
+
+import struct
+
+import pytest
+
+from barnabas_broker.storage.producers import CorruptSnapshot, Producers, read_snapshot
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records import BatchHeader, read_header
+from tests.broker.storage.support import batch
+from tests.protocol.reference import load
+
+
+def header(
+    sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 5, transactional: bool = False
+) -> BatchHeader:
+    values = [b"v"] * count
+    return read_header(batch(*values, producer=(producer_id, epoch, sequence), transactional=transactional))
+
+
+def append(producers: Producers, what: BatchHeader, offset: int) -> None:
+    producers.check(what, sequence=True)
+    producers.wrote(what, offset)
+
+
+def refused(producers: Producers, what: BatchHeader, *, sequence: bool = True) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        producers.check(what, sequence=sequence)
+    return caught.value.code
+
+
+def test_each_of_the_last_five_batches_is_known_again() -> None:
+    producers = Producers()
+    for n in range(7):
+        append(producers, header(n * 3, 3), 100 + n * 3)
+    for n in range(2, 7):
+        known = producers.duplicate_of(header(n * 3, 3))
+        assert known is not None
+        assert (known.first_offset, known.last_offset) == (100 + n * 3, 102 + n * 3)
+    # Older ones, and ranges that were never a batch, are out of order.
+    for strange in (header(3, 3), header(6, 2), header(7, 3), header(9, 6), header(0)):
+        assert producers.duplicate_of(strange) is None
+        assert refused(producers, strange) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_refused_and_the_next_sequence_is_not() -> None:
+    producers = Producers()
+    append(producers, header(0, 2), 0)
+    assert refused(producers, header(3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.check(header(2), sequence=True)
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    producers = Producers()
+    append(producers, header(1234), 0)  # KIP-360: its earlier records may have been deleted
+    assert producers.states[5].last_sequence == 1234
+
+
+def test_a_new_epoch_begins_with_zero_and_fences_the_old_one() -> None:
+    producers = Producers()
+    append(producers, header(0, 4), 0)
+    assert refused(producers, header(4, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(producers, header(0, epoch=1), 4)
+    assert refused(producers, header(4)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producers.duplicate_of(header(0, 4)) is None
+
+
+def test_sequences_wrap_to_zero() -> None:
+    producers = Producers()
+    append(producers, header(2**31 - 2, 4), 0)  # ends at sequence 1
+    assert producers.states[5].last_sequence == 1
+    known = producers.duplicate_of(header(2**31 - 2, 4))
+    assert known is not None
+    assert known.first_sequence == 2**31 - 2
+    append(producers, header(2, 1), 4)
+    fresh = Producers()
+    append(fresh, header(2**31 - 1), 0)
+    append(fresh, header(0), 1)
+
+
+def test_the_coordinators_batches_have_no_sequence_but_an_epoch() -> None:
+    producers = Producers()
+    append(producers, header(0, epoch=3), 0)
+    producers.check(header(77, epoch=3), sequence=False)
+    assert refused(producers, header(77, epoch=2), sequence=False) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_transaction_holds_the_last_stable_offset_back_until_its_marker() -> None:
+    producers = Producers()
+    append(producers, header(0, transactional=True), 10)
+    append(producers, header(1, transactional=True), 11)
+    append(producers, header(0, producer_id=6, transactional=True), 12)
+    assert producers.first_unstable_offset() == 10
+    assert refused(producers, header(2)) == ErrorCode.INVALID_TXN_STATE
+    producers.ended(5, 0, 1, 2000)
+    assert producers.first_unstable_offset() == 12
+    producers.expire(10**9, 1)
+    assert set(producers.states) == {6}  # whoever has a transaction open does not expire
+
+
+def test_producers_that_are_silent_expire() -> None:
+    producers = Producers()
+    append(producers, header(0), 0)  # at timestamp 1000
+    producers.expire(1999, 1000)
+    assert producers.states
+    producers.expire(2000, 1000)
+    assert not producers.states
+
+
+def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
+    producers = Producers()
+    for n in range(3):
+        append(producers, header(n * 2, 2), n * 2)
+    append(producers, header(0, producer_id=6, epoch=2, transactional=True), 6)
+    again = Producers()
+    again.load(producers.snapshot(), 7)
+    assert again.end_offset == 7
+    assert set(again.states) == {5, 6}
+    assert again.states[5].last_sequence == 5
+    assert again.duplicate_of(header(4, 2)) is not None
+    assert again.duplicate_of(header(2, 2)) is None
+    assert (again.states[6].epoch, again.states[6].transaction_start) == (2, 6)
+    assert again.snapshot() == producers.snapshot()
+
+
+def test_a_damaged_snapshot_is_refused_at_every_byte() -> None:
+    producers = Producers()
+    append(producers, header(0), 0)
+    good = producers.snapshot()
+    for at in range(len(good)):
+        broken = bytearray(good)
+        broken[at] ^= 0x41
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(broken)
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(good[:at])
+
+
+def test_the_snapshot_has_the_fields_of_kafkas_schema() -> None:
+    schema = next(each for each in load("messages.json")["schemas"] if each["name"] == "ProducerSnapshot")
+    kinds = {"uint32": "I", "int64": "q", "int32": "i", "int16": "h"}
+    assert schema["validVersions"] == "1"
+    crc, entries = schema["fields"]
+    layout = ">" + "".join(kinds[field["type"]] for field in entries["fields"])
+    producers = Producers()
+    append(producers, header(7), 30)
+    content = producers.snapshot()
+    assert struct.unpack_from(">h" + kinds[crc["type"]] + "i", content)[::2] == (1, 1)
+    names = [field["name"] for field in entries["fields"]]
+    entry = dict(zip(names, struct.unpack(layout, content[10:]), strict=True))
+    assert entry == {
+        "ProducerId": 5,
+        "Epoch": 0,
+        "LastSequence": 7,
+        "LastOffset": 30,
+        "OffsetDelta": 0,
+        "Timestamp": 1000,
+        "CoordinatorEpoch": -1,
+        "CurrentTxnFirstOffset": -1,
+    }

@@ -1,0 +1,237 @@
+"""A log that was not closed: what is checked, what is cut, what is reported."""
+
+import random
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_broker.storage import Log, names
+from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config, values
+
+PARTITION = ROOT / str(TP)
+Lines = list[MutableMapping[str, Any]]
+
+
+def filled(files: MemoryFiles, count: int = 60, **overrides: str) -> Log:
+    log = open_directory(files).create(
+        TP, TOPIC_ID, topic_config({"segment.bytes": "2000", "index.interval.bytes": "200"} | overrides), 0
+    )
+    for n in range(count):
+        log.append_as_leader(
+            batch(b"value %d" % n * 5, timestamp=n, producer=(1, 0, n)), leader_epoch=n // 25, now_ms=n
+        )
+    log.set_high_watermark(count)
+    return log
+
+
+def expected(count: int) -> list[bytes]:
+    return [b"value %d" % n * 5 for n in range(count)]
+
+
+def reopened(files: MemoryFiles) -> Log:
+    return open_directory(files, broker_config(log_index_interval_bytes="200")).logs[TP]
+
+
+def overwrite(files: MemoryFiles, path: Path, position: int, data: bytes) -> None:
+    handle = files.open(path)
+    files.write(handle, [data], position)
+    files.close(handle)
+
+
+def cut(files: MemoryFiles, path: Path, size: int) -> None:
+    handle = files.open(path)
+    files.truncate(handle, size)
+    files.close(handle)
+
+
+def reads_of(files: MemoryFiles) -> dict[str, int]:
+    """From now on: how often each file is read."""
+    counts: dict[str, int] = {}
+
+    def count(what: str, path: Path) -> None:
+        if what == "read":
+            counts[path.name] = counts.get(path.name, 0) + 1
+
+    files.fault = count
+    return counts
+
+
+def test_a_tail_torn_at_any_byte_is_cut(log_lines: Lines) -> None:
+    files = MemoryFiles()
+    log = filled(files, 4)
+    sizes = [log.segments.active.locate(n, log.size) for n in range(4)]
+    starts = [found[0] for found in sizes if found] + [log.size]
+    for size in range(log.size + 1):
+        after = files.kill()
+        cut(after, PARTITION / names.offset_name(0, names.LOG), size)
+        log_lines.clear()
+        again = reopened(after)
+        whole = sum(start <= size for start in starts) - 1
+        assert values(again) == expected(whole)
+        assert again.log_end_offset == whole
+        torn = [line for line in log_lines if line["event"] == "torn end of a log is cut"]
+        assert [(line["position"], line["offset"]) for line in torn] == (
+            [] if size in starts else [(starts[whole], whole)]
+        )
+        state = again.producers.states.get(1)
+        assert (state.last_sequence if state else -1) == whole - 1
+
+
+def test_garbage_behind_the_end_is_cut() -> None:
+    for garbage in (bytes(5000), random.Random(1).randbytes(5000), b"\xff" * 61):
+        files = MemoryFiles()
+        log = filled(files, 4)
+        overwrite(files, PARTITION / names.offset_name(0, names.LOG), log.size, garbage)
+        assert values(reopened(files.kill())) == expected(4)
+
+
+def test_what_is_before_the_recovery_point_is_not_read() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    log.flush()
+    log.disk.checkpoint_now()
+    log.append_as_leader(batch(b"value 60" * 5, timestamp=60, producer=(1, 0, 60)), leader_epoch=2, now_ms=0)
+    after = files.kill()
+    counts = reads_of(after)
+    again = reopened(after)
+    closed = [names.offset_name(s.base_offset, names.LOG) for s in again.segments.items[:-1]]
+    assert len(closed) > 2
+    # Only the header of the first batch, for the age of the segment; the last closed one also at its end.
+    assert all(counts[name] == 1 for name in closed[:-1])
+    assert values(again) == expected(61)
+    assert again.producers.states[1].last_sequence == 60
+    assert again.leader_epochs.entries() == [(0, 0), (1, 25), (2, 50)]
+
+
+def test_indexes_that_are_gone_or_broken_are_rebuilt() -> None:
+    for damage in ("remove", "cut", "zeros"):
+        for clean in (True, False):
+            files = MemoryFiles()
+            log = filled(files)
+            before = [(s.index.content(), s.time_index.content()) for s in log.segments]
+            if clean:
+                log.disk.checkpoint_now()
+                log.close()
+                files.open(ROOT / names.CLEAN_SHUTDOWN, create=True)
+            files = files.kill()
+            for segment in log.segments:
+                for suffix in (names.INDEX, names.TIME_INDEX):
+                    path = segment.path(suffix)
+                    if damage == "remove":
+                        files.remove(path)
+                    elif damage == "cut":
+                        cut(files, path, 5)
+                    else:
+                        overwrite(files, path, 0, b"\xff" * 40)
+                        cut(files, path, 40)
+            again = reopened(files)
+            after = [(s.index.content(), s.time_index.content()) for s in again.segments]
+            assert [index for index, _ in after] == [index for index, _ in before]
+            assert values(again) == expected(60)
+            found = again.offset_for_timestamp(33)
+            assert found is not None and found[:2] == (33, 33)
+
+
+def damaged_in_the_middle(files: MemoryFiles, log: Log, offset: int) -> tuple[Path, int]:
+    segment = log.segments.items[log.segments.floor(offset)]
+    found = segment.locate(offset, segment.size)
+    assert found is not None
+    overwrite(files, segment.path(names.LOG), found[0] + 80, b"\0\0")
+    return segment.path(names.LOG), found[0]
+
+
+@pytest.mark.parametrize("known_to_be_on_the_disk", [True, False])
+def test_a_broken_batch_in_a_closed_segment_is_reported_and_kept(
+    known_to_be_on_the_disk: bool, log_lines: Lines
+) -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    if known_to_be_on_the_disk:
+        log.flush()
+        log.disk.checkpoint_now()
+    else:
+        files.remove(ROOT / names.RECOVERY_POINTS)
+    files = files.kill()
+    path, position = damaged_in_the_middle(files, log, 20)
+    again = reopened(files)
+    assert again.log_end_offset == 60
+    got = bytes(again.read(18, 10_000, 60, min_one=True)[0])
+    assert b"value 19" in got
+    assert b"value 21" not in got
+    with pytest.raises(KafkaError) as caught:
+        again.read(20, 10_000, 60, min_one=True)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert str(path) in str(caught.value)
+    assert values(again, 21) == expected(60)[21:]
+    assert [
+        (line["file"], line["position"], line["offset"]) for line in log_lines if line["event"] == "broken batch"
+    ] == [(str(path), position, 20)]
+    assert again.producers.states[1].last_sequence == 59
+
+
+def test_what_was_synced_is_not_cut_even_at_the_end() -> None:
+    files = MemoryFiles()
+    log = filled(files, 10)
+    log.flush()
+    log.disk.checkpoint_now()
+    files = files.kill()
+    _, position = damaged_in_the_middle(files, log, 9)
+    overwrite(files, log.segments.active.path(names.LOG), position + 8, b"\xff\xff\xff\xff")
+    again = reopened(files)
+    assert (again.log_end_offset, len(again.segments)) == (10, 2)
+    assert b"value 8" in bytes(again.read(0, 10_000, 10, min_one=True)[0])
+    with pytest.raises(KafkaError):
+        again.read(9, 10_000, 10, min_one=True)
+    assert again.append_as_leader(batch(b"next"), leader_epoch=3, now_ms=0).first_offset == 10
+    assert values(again, 10) == [b"next"]
+
+
+def test_producers_come_back_from_the_snapshot_and_what_follows_it() -> None:
+    files = MemoryFiles()
+    log = filled(files, 60)
+    assert len(log.segments) > 2
+    for name in files.names(PARTITION):
+        if name.endswith(names.SNAPSHOT):
+            overwrite(files, PARTITION / name, 3, b"\xff")
+    again = reopened(files.kill())
+    assert again.producers.states[1].last_sequence == 59
+    info = again.append_as_leader(batch(b"value 59" * 5, timestamp=59, producer=(1, 0, 59)), leader_epoch=2, now_ms=0)
+    assert (info.duplicate, info.first_offset) == (True, 59)
+
+
+def test_a_swap_that_was_interrupted_is_finished_and_one_that_was_not_begun_is_undone() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    base = log.segments.items[1].base_offset
+    for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+        path = log.segments.items[1].path(kind)
+        files.rename(path, path.with_name(path.name + names.SWAP))
+    # What it replaces is still there.
+    handle = files.open(names.offset_path(PARTITION, base, names.LOG), create=True)
+    files.write(handle, [b"old"], 0)
+    for name in (names.offset_name(7, names.LOG + names.DELETED), names.offset_name(9, names.INDEX)):
+        files.open(PARTITION / name, create=True)
+    assert values(reopened(files.kill())) == expected(60)
+    undone = files.kill()
+    handle = undone.open(names.offset_path(PARTITION, base, names.LOG), create=True)
+    undone.open(names.offset_path(PARTITION, base, names.LOG + names.CLEANED), create=True)
+    assert reopened(undone).log_end_offset >= base
+    assert not [name for name in undone.names(PARTITION) if name.endswith((names.SWAP, names.CLEANED, names.DELETED))]
+
+
+def test_a_log_that_ends_before_it_starts_goes_on_at_its_start(log_lines: Lines) -> None:
+    files = MemoryFiles()
+    log = filled(files, 30)
+    log.delete_records(29)
+    log.disk.checkpoint_now()
+    files = files.kill()
+    for segment in log.segments.items[1:]:
+        files.remove(segment.path(names.LOG))
+    files.remove(ROOT / names.RECOVERY_POINTS)
+    again = reopened(files)
+    assert (again.log_start_offset, again.log_end_offset) == (29, 29)
+    assert any("ends before it starts" in line["event"] for line in log_lines)
