@@ -6,6 +6,7 @@ again.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
@@ -28,16 +29,26 @@ _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
 
 
-def handle_fetch(context: RequestContext, request: FetchRequest) -> "FetchResponse | asyncio.Future[FetchResponse]":
+def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Answer Fetch, now or when there is enough to answer."""
     fetch = context.services.fetch_sessions.resolve(request, context.version, asyncio.get_running_loop().time())
     if fetch.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
+    cold = reading.cold()
+    if cold:
+        return _when_warm(reading, cold)
     enough = reading.read()
     if enough or request.max_wait_ms <= 0:
         return reading.response()
     return reading.wait()
+
+
+async def _when_warm(reading: "_Reading", cold: list["asyncio.Future[None]"]) -> FetchResponse:
+    """Read when the disk has been read; there is something then, so the fetch need not wait for more."""
+    await asyncio.wait(cold)
+    reading.read()
+    return reading.response()
 
 
 class _Reading:
@@ -53,6 +64,21 @@ class _Reading:
         self._hosted: list[Hosted] = []
         self._answers: list[tuple[Target, PartitionData]] = []
         self._size = 0
+
+    def cold(self) -> list["asyncio.Future[None]"]:
+        """What a thread brings into the page cache before a read would have to wait for it."""
+        services = self._context.services
+        image, loading = services.cluster.image, []
+        for (target, _), wanted in self._fetch.wanted.items():
+            try:
+                name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
+                log = services.replicas.find(name, wanted.partition).log
+            except KafkaError:
+                continue  # the read will tell
+            future = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
+            if future is not None:
+                loading.append(future)
+        return loading
 
     def read(self) -> bool:
         """Read every partition.

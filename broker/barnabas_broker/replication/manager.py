@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from barnabas_broker.cluster.image import (
+    BrokerConfigured,
     Event,
     Image,
     PartitionsAdded,
@@ -113,7 +114,10 @@ class ReplicaManager:
     # What the cluster tells
 
     def start(self, image: Image) -> None:
-        """Host what the image says this broker leads."""
+        """Host what the image says this broker leads; what is on disk and in no topic was being deleted."""
+        for orphan in [where for where in self._directory.logs if not _exists(image, where)]:
+            log.warning("partition without a topic is deleted", partition=str(orphan))
+            self._directory.delete(orphan, self._wall_ms())
         for topic in image.topics.values():
             self._host(topic)
 
@@ -126,9 +130,10 @@ class ReplicaManager:
                 case TopicDeleted():
                     self._drop(event.name)
                 case TopicConfigured() if event.name in image.topics:
-                    config = self._topic_config(image.topics[event.name])
-                    for hosted in self._hosted.get(event.name, {}).values():
-                        hosted.log.configure(config)
+                    self._configure(image.topics[event.name])
+                case BrokerConfigured():
+                    for topic in image.topics.values():
+                        self._configure(topic)
 
     def _topic_config(self, topic: TopicInfo) -> TopicConfig:
         try:
@@ -137,6 +142,11 @@ class ReplicaManager:
             # Checked before it was kept, so this is a key that an older or newer version of the broker knew.
             log.error("topic configuration ignored", topic=topic.name, reason=str(error))
             return TopicConfig(self._config, {}, TOPIC_KEYS)
+
+    def _configure(self, topic: TopicInfo) -> None:
+        config = self._topic_config(topic)
+        for hosted in self._hosted.get(topic.name, {}).values():
+            hosted.log.configure(config)
 
     def _host(self, topic: TopicInfo) -> None:
         config = self._topic_config(topic)
@@ -153,7 +163,7 @@ class ReplicaManager:
         for index, hosted in self._hosted.pop(name, {}).items():
             for delayed in hosted.waiting:
                 delayed.wake()
-            self._directory.delete(TopicPartition(name, index))
+            self._directory.delete(TopicPartition(name, index), self._wall_ms())
 
     # What handlers ask
 
@@ -175,3 +185,8 @@ class ReplicaManager:
         for topic, partitions in self._hosted.items():
             for index, hosted in partitions.items():
                 yield TopicPartition(topic, index), hosted
+
+
+def _exists(image: Image, where: TopicPartition) -> bool:
+    topic = image.topics.get(where.topic)
+    return topic is not None and where.partition < len(topic.partitions)
