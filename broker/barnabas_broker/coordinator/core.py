@@ -94,6 +94,7 @@ class GroupCore:
     __slots__ = (
         "_began",
         "_check_at",
+        "_held",
         "_initial_delay",
         "_initial_left",
         "_join_at",
@@ -131,6 +132,8 @@ class GroupCore:
         self._began = self._joined_at = now
         self._ticket = 0
         self._tickets: dict[int, Assigning | Replacing | None] = {}
+        #: Who held what in the last generation that was assigned, whoever of them is still here.
+        self._held: tuple[tuple[Member, bytes], ...] = ()
 
     def die(self, now: float) -> None:
         """Deleted or expired."""

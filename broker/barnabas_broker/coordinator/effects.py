@@ -42,6 +42,7 @@ class Kind(Enum):
     MEMBER_NOT_SYNCED = "member_not_synced"
     MEMBER_REFUSED = "member_refused"
     MEMBER_SLOW = "member_slow"
+    MEMBER_REJOINED = "member_rejoined"
     SUBSCRIPTION_CHANGED = "subscription_changed"
     LEADER_REJOINED = "leader_rejoined"
     LEADER_CHANGED = "leader_changed"

@@ -97,6 +97,7 @@ class Group(Joining):
             members.leader = value.leader
         group.state = group._previous = STABLE if value.members else EMPTY
         group.subscriptions = tuple(member.metadata(value.protocol) for member in members)
+        group._held = tuple((member, member.assignment) for member in members)
         return group
 
     def sync(self, request: SyncGroupRequest, token: Token, now: float) -> list[Effect]:
@@ -217,7 +218,7 @@ class Group(Joining):
             # It never came to exist: as if none of its members had joined.
             for member in list(self.members):
                 self._remove(member, out, error)
-            self._transition(DEAD, now)
+            self.die(now)
         return out
 
     def unload(self, now: float) -> list[Effect]:

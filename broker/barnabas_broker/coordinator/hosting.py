@@ -173,7 +173,7 @@ class Host:
         wall_ms: the time of day, in ms since 1970.
         commit_timeout: seconds that an append may take.
         loop: an event loop; the running one if None.
-        listen: hears every note of every group.
+        listen: hears every note of every group; whether the log shall be spared the line.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Host:
         wall_ms: Callable[[], int],
         commit_timeout: float,
         loop: Scheduler | None,
-        listen: Callable[[str, Note], None],
+        listen: Callable[[str, Note], bool],
     ) -> None:
         self.settings = settings
         self.port = port
@@ -301,11 +301,11 @@ class Host:
             self.forget(hosted)
 
     def note(self, group_id: str, note: Note) -> None:
-        """Log a note and pass it on."""
+        """Pass a note on, and log it."""
+        quiet = self._listen(group_id, note)
         line = line_of(group_id, note)
         if line is not None:
-            getattr(log, line[0])(line[1])
-        self._listen(group_id, note)
+            getattr(log, "debug" if quiet else line[0])(line[1])
 
     def _persist(self, hosted: Hosted, effect: Persist) -> None:
         value = effect.value

@@ -19,6 +19,7 @@ from barnabas_broker.coordinator.effects import Effect, Kind, Reply, Token
 from barnabas_broker.coordinator.membership import Member, Protocols, protocols_of
 from barnabas_broker.coordinator.phases import Phases
 from barnabas_broker.coordinator.responses import current_generation, join_error
+from barnabas_broker.coordinator.subscriptions import CONSUMER, read_topics
 from barnabas_protocol.apis.join_group import JoinGroupRequest
 from barnabas_protocol.errors import ErrorCode
 
@@ -136,19 +137,32 @@ class Joining(Phases):
             return
         state = self.state.value
         why = reason_of(request.reason)
-        if changed:
-            old, new = member.metadata(self.members.protocol), dict(protocols).get(self.members.protocol or "")
-            out.append(self._note(Kind.SUBSCRIPTION_CHANGED, **member.who(), client_reason=why, old=old, new=new))
+        cause = self._cause(member, protocols) if changed else Kind.LEADER_REJOINED
         if self.state is PREPARING:
-            cause, reason = Kind.MEMBER_JOINED, f"Member {member.member_id} is joining group during {state}"
+            reason = f"Member {member.member_id} is joining group during {state}"
         elif leads and self.state is STABLE:
-            cause, reason = Kind.LEADER_REJOINED, f"Leader {member.member_id} re-joining group during {state}"
+            reason = f"Leader {member.member_id} re-joining group during {state}"
         else:
-            cause, reason = Kind.SUBSCRIPTION_CHANGED, f"Updating metadata for member {member.member_id} during {state}"
-        if cause is Kind.LEADER_REJOINED and not changed:
-            out.append(self._note(Kind.LEADER_REJOINED, **member.who(), client_reason=why))
+            reason = f"Updating metadata for member {member.member_id} during {state}"
+        if cause is Kind.SUBSCRIPTION_CHANGED:
+            old, new = member.metadata(self.members.protocol), dict(protocols).get(self.members.protocol or "")
+            out.append(self._note(cause, **member.who(), client_reason=why, old=old, new=new))
+        elif self.state is not PREPARING:
+            if leads:
+                cause = Kind.LEADER_REJOINED
+            out.append(self._note(cause, **member.who(), client_reason=why))
         self._update(request, version, member, protocols, token, out, now)
         self._prepare_or_complete(f"{reason}; client reason: {why}", cause, member, out, now)
+
+    def _cause(self, member: Member, protocols: Protocols) -> Kind:
+        """Whether new blobs say something new to people: other topics; or only what the member owns now (KIP-429)."""
+        if self.members.protocol_type == CONSUMER:
+            new = dict(protocols)
+            for name, metadata in member.protocols:
+                topics = read_topics(metadata)
+                if topics is not None and sorted(topics) == sorted(read_topics(new.get(name, b"")) or ()):
+                    return Kind.MEMBER_REJOINED
+        return Kind.SUBSCRIPTION_CHANGED
 
     def _update(
         self,

@@ -94,6 +94,7 @@ class Phases(GroupCore):
         if not members.by_id:
             members.protocol = None
             self.subscriptions = ()
+            self._held = ()
             self._transition(EMPTY, now)
             out.append(self._note(Kind.GROUP_EMPTY))
             out.append(self._persist(None))
@@ -136,17 +137,17 @@ class Phases(GroupCore):
             reason = f"Error {error.name} when storing group assignment during SyncGroup (member: {members.leader})."
             self._prepare(reason, Kind.PERSIST_FAILED, who, out, now)
             return
-        moves = {}
+        before = self._held
         for member in members:
-            share = about.shares.get(member.member_id, b"")
-            moves[member.member_id] = (member.who(), share)
-            member.assignment = share
+            member.assignment = about.shares.get(member.member_id, b"")
             if member.sync_token is not None:
                 self._answer_sync(member, own_share(members, member), out, now)
+        self._held = tuple((member, member.assignment) for member in members)
         synced = now - self._joined_at
         self._transition(STABLE, now)
-        data = {"join_took": self._joined_at - self._began, "sync_took": synced, "shares": moves}
-        out.append(self._note(Kind.REBALANCE_OVER, members=len(members), protocol=members.protocol, **data))
+        data = {"join_took": self._joined_at - self._began, "sync_took": synced, "before": before, "after": self._held}
+        kinds = {"protocol_type": members.protocol_type, "protocol": members.protocol}
+        out.append(self._note(Kind.REBALANCE_OVER, members=len(members), **kinds, **data))
 
     def _sync_phase_over(self, out: list[Effect], now: float) -> None:
         """Who has not synced within the rebalance timeout is removed (rule 20)."""
@@ -204,7 +205,9 @@ class Phases(GroupCore):
         heard = now - member.heard
         allowed = member.allowance
         self._remove(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
-        out.append(self._note(Kind.MEMBER_EXPIRED, **member.who(), heard_ago=heard, session=allowed, new=member.is_new))
+        out.append(
+            self._note(Kind.MEMBER_EXPIRED, **member.who(), heard_ago=heard, session=allowed, newcomer=member.is_new)
+        )
         if self.state in (STABLE, COMPLETING):
             reason = f"removing member {member.member_id} on heartbeat expiration."
             self._prepare(reason, Kind.MEMBER_EXPIRED, [member], out, now)

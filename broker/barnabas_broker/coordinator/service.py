@@ -12,7 +12,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 import structlog
@@ -33,6 +33,7 @@ from barnabas_broker.coordinator.effects import Kind, Note
 from barnabas_broker.coordinator.group import APPEND_ERRORS, Caller, GroupSettings
 from barnabas_broker.coordinator.hosting import Host, Hosted, Parked, note_of
 from barnabas_broker.coordinator.inspection import describe_group, list_groups, missing_group, refused_group
+from barnabas_broker.coordinator.journal import Journal
 from barnabas_broker.coordinator.loading import Loader
 from barnabas_broker.coordinator.offset_service import OffsetService, Sweep
 from barnabas_broker.coordinator.ports import EventSink, OffsetsLog, Scheduler
@@ -59,18 +60,6 @@ log = structlog.get_logger("broker.coordinator")
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
 
 
-class Journal(Protocol):
-    """Hears what happens to groups."""
-
-    def note(self, group_id: str, note: Note) -> None:
-        """Something happened to a group."""
-
-
-class _NoJournal:
-    def note(self, group_id: str, note: Note) -> None:
-        pass
-
-
 def java_hash(text: str) -> int:
     """Java's ``String.hashCode``, over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
@@ -90,7 +79,11 @@ class GroupCoordinator:
         wall_ms: the time of day, in ms since 1970.
         new_id: makes the second half of member ids.
         loop: an event loop; the one that is running at the first request if None.
-        journal: hears of everything that happens to groups.
+        events: where the story of every group is written to; nowhere if None.
+        listen: hears every note of every group beside that.
+
+    Attributes:
+        journal: the story of every group, and what it adds up to.
     """
 
     def __init__(
@@ -102,7 +95,8 @@ class GroupCoordinator:
         wall_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid4()),
         loop: Scheduler | None = None,
-        journal: Journal | None = None,
+        events: EventSink | None = None,
+        listen: Callable[[str, Note], None] | None = None,
     ) -> None:
         self._now = now
         self._partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
@@ -114,8 +108,9 @@ class GroupCoordinator:
             initial_delay=config[GROUP_INITIAL_REBALANCE_DELAY_MS] / 1000,
             max_size=config[GROUP_MAX_SIZE],
         )
-        listen = (journal or _NoJournal()).note
-        self._host = Host(settings, port, now, wall_ms, self._commit_timeout, loop, listen)
+        self._host = Host(settings, port, now, wall_ms, self._commit_timeout, loop, self._hear)
+        self._listen = listen
+        self.journal = Journal(events, self.partition_for, now, wall_ms, self._host.loop)
         self._groups = self._host.groups
         self._offsets = OffsetService(
             self._host,
@@ -128,6 +123,11 @@ class GroupCoordinator:
         self._loader = Loader(self._host, port)
         self._topics: dict[str, int] = {}
         self._closed = False
+
+    def _hear(self, group_id: str, note: Note) -> bool:
+        if self._listen is not None:
+            self._listen(group_id, note)
+        return self.journal.note(group_id, note)
 
     # Where a group belongs
 
@@ -321,6 +321,16 @@ class GroupCoordinator:
         future = host.loop().create_future()
         return future
 
+    @property
+    def groups(self) -> Mapping[str, Hosted]:
+        """The groups that are coordinated here, by id. For looking only."""
+        return self._groups
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The partitions of ``__consumer_offsets`` that are coordinated here and whose replay is over."""
+        return frozenset(index for index, place in self._host.partitions.items() if not place.loading)
+
     # The life of partitions
 
     async def load(self, partition: int, leader_epoch: int) -> None:
@@ -374,6 +384,7 @@ class GroupCoordinator:
         for partition in list(host.partitions):
             self.unload(partition)
         host.timers.close()
+        self.journal.flush()
 
 
 def _join_outcome(parked: Parked, host: Host) -> JoinGroupResponse | Future[JoinGroupResponse]:

@@ -8,6 +8,7 @@ from typing import Any
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import BROKER_KEYS
 from barnabas_broker.coordinator.effects import Note
+from barnabas_broker.coordinator.events import Event, decode_event
 from barnabas_broker.coordinator.service import Caller, GroupCoordinator
 from barnabas_protocol.apis.delete_groups import DeleteGroupsRequest
 from barnabas_protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -34,21 +35,12 @@ from barnabas_protocol.apis.offset_fetch import (
 from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import Record, decode_records
 from barnabas_protocol.schema import Response
 from tests.broker.coordinator.memory import MemoryLog
 
 CALLER = Caller("client", "/127.0.0.1")
 WEEK_MS = 7 * 24 * 3_600_000
-
-
-class Journal:
-    """Keeps notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[tuple[str, Note]] = []
-
-    def note(self, group_id: str, note: Note) -> None:
-        self.notes.append((group_id, note))
 
 
 def subscription(*topics: str) -> bytes:
@@ -67,6 +59,21 @@ def assignment(**topics: Iterable[int]) -> bytes:
     return out + b"\xff\xff\xff\xff"
 
 
+class MemoryEvents:
+    """Keeps what the coordinator writes to ``__group_events``."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, Record]] = []
+
+    def append(self, partition: int, batch: bytearray) -> None:
+        self.written.extend((partition, record) for record in decode_records(batch))
+
+    def of(self, group_id: str) -> list[Event]:
+        """The events of a group."""
+        found = [decode_event(record.value or b"") for _, record in self.written if record.key == group_id.encode()]
+        return [event for event in found if event is not None]
+
+
 class Service:
     """A coordinator and everything around it. Answers are built and parsed in their version: shapes must be right."""
 
@@ -74,7 +81,8 @@ class Service:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
         self.wall = 100 * WEEK_MS
-        self.journal = Journal()
+        self.notes: list[tuple[str, Note]] = []
+        self.events = MemoryEvents()
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
         ids = count(1)
         self.groups = GroupCoordinator(
@@ -83,7 +91,8 @@ class Service:
             now=lambda: self.time,
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
-            journal=self.journal,
+            events=self.events,
+            listen=lambda group_id, note: self.notes.append((group_id, note)),
         )
 
     async def loaded(self) -> "Service":

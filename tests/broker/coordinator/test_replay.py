@@ -91,7 +91,7 @@ def test_a_corrupt_batch_at_the_end_of_what_was_read_is_left_behind() -> None:
 
 
 def test_transactional_commits_count_when_the_transaction_is_over() -> None:
-    pairs = [offset(0, 5)]
+    pairs: Pairs = [offset(0, 5)]
     open_batch = batch(0, pairs, transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
     made, _ = replay(open_batch)
     assert committed(made) == {}

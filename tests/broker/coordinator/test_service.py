@@ -326,7 +326,7 @@ async def test_offsets_expire_and_the_group_with_them() -> None:
     await turn()
     assert service.committed() == -1
     assert service.list_groups().groups == []
-    assert {note.kind for _, note in service.journal.notes} == {Kind.OFFSETS_EXPIRED, Kind.GROUP_DELETED}
+    assert {note.kind for _, note in service.notes} == {Kind.OFFSETS_EXPIRED, Kind.GROUP_DELETED}
     assert (await Service(service.log).loaded()).list_groups().groups == []
 
 
@@ -416,7 +416,7 @@ async def test_a_topic_that_grows_is_noted_by_who_subscribes_to_it(service: Serv
     await service.member(topics=("t",))
     service.groups.topics_changed({"t": 1, "u": 1})
     service.groups.topics_changed({"t": 2, "u": 2})
-    noted = [note.data for _, note in service.journal.notes if note.kind is Kind.TOPIC_CHANGED]
+    noted = [note.data for _, note in service.notes if note.kind is Kind.TOPIC_CHANGED]
     assert noted == [{"topic": "t", "before": 1, "partitions": 2}]
 
 

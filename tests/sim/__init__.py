@@ -1,0 +1,1 @@
+"""A seeded simulation of the group coordinator with everything around it: brokers, log, network, consumers."""

@@ -1,0 +1,61 @@
+"""Run seeds: ``python -m tests.sim --seeds 20000``. A failing one prints itself, and is replayed by ``--seed N``."""
+
+import argparse
+import logging
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import Pool
+from typing import Any
+
+import structlog
+
+from tests.sim.bugs import BUGS
+from tests.sim.scenario import run_seed
+from tests.sim.world import Violation
+
+
+def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
+    seed, bug = task
+    planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
+    with planted:
+        try:
+            run_seed(seed)
+        except Violation as violation:
+            return seed, str(violation)
+        except Exception as error:
+            return seed, f"seed {seed}: {type(error).__name__}: {error}"
+    return seed, None
+
+
+def _quiet() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def main() -> int:
+    """Run what the command line says; 1 if a seed fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this one and print what went on")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        seeds = range(arguments.seed, arguments.seed + 1)
+    else:
+        seeds = range(arguments.start, arguments.start + arguments.seeds)
+    started = time.monotonic()
+    failed = 0
+    with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_quiet) as pool:
+        for _, violation in pool.imap_unordered(_one, ((seed, arguments.bug) for seed in seeds), chunksize=20):
+            if violation is not None:
+                failed += 1
+                print(violation if failed <= 3 else violation.partition("\n")[0])
+    seconds = time.monotonic() - started
+    print(f"{len(seeds)} seeds, {failed} failed, {seconds:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Planted bugs: each is something that an implementer could get wrong, and the simulation must find it."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from math import inf
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker.coordinator.core import Assigning
+from barnabas_broker.coordinator.effects import Effect, Persist
+from barnabas_broker.coordinator.group import Group
+from barnabas_broker.coordinator.hosting import Host
+from barnabas_broker.coordinator.offset_service import _CommitWaiter
+from barnabas_broker.coordinator.phases import Phases
+from barnabas_broker.coordinator.writer import Writer
+from barnabas_protocol.errors import ErrorCode
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+def generation_is_not_bumped() -> AbstractContextManager[Any]:
+    """The next generation has the number of the last."""
+    right = Phases._complete
+
+    @wraps(right)
+    def wrong(self: Phases, out: list[Effect], now: float) -> None:
+        self.generation -= self.generation > 1
+        right(self, out, now)
+
+    return patch.object(Phases, "_complete", wrong)
+
+
+def sync_is_answered_before_it_is_persisted() -> AbstractContextManager[Any]:
+    """Members get their shares while the assignment is on its way into the log."""
+    right = Group.sync
+
+    @wraps(right)
+    def wrong(self: Group, request: Any, token: Any, now: float) -> list[Effect]:
+        effects = right(self, request, token, now)
+        for effect in list(effects):
+            if isinstance(effect, Persist) and isinstance(self._tickets.get(effect.ticket), Assigning):
+                effects += self.persisted(effect.ticket, ErrorCode.NONE, now)
+        return effects
+
+    return patch.object(Group, "sync", wrong)
+
+
+def commits_of_any_generation_are_accepted() -> AbstractContextManager[Any]:
+    """Who was a member once may commit for ever."""
+    right = Group.check_commit
+
+    @wraps(right)
+    def wrong(self: Group, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+        code = right(self, member_id, instance_id, generation, now)
+        return ErrorCode.NONE if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID) else code
+
+    return patch.object(Group, "check_commit", wrong)
+
+
+def commits_are_answered_before_they_are_durable() -> AbstractContextManager[Any]:
+    """What is acknowledged is lost with the broker."""
+    right = Writer.add
+
+    @wraps(right)
+    def wrong(self: Writer, partition: int, records: Any, waiter: Any) -> None:
+        right(self, partition, records, waiter)
+        if isinstance(waiter, _CommitWaiter):
+            waiter.done(ErrorCode.NONE)
+
+    return patch.object(Writer, "add", wrong)
+
+
+def silent_members_are_kept() -> AbstractContextManager[Any]:
+    """Nobody looks at who has not been heard of."""
+
+    def wrong(self: Phases, out: list[Effect], now: float) -> None:
+        self._check_at = inf
+
+    return patch.object(Phases, "_look_after", wrong)
+
+
+def commits_after_a_replay_are_older_than_it() -> AbstractContextManager[Any]:
+    """The order of appends starts over with each coordinator, so that what was replayed wins for ever."""
+    return patch.object(Host, "skip_sequences", lambda self, offset: None)
+
+
+def what_is_parked_is_forgotten_when_the_coordinator_moves() -> AbstractContextManager[Any]:
+    """A coordinator that is one no longer leaves its members waiting."""
+
+    def wrong(self: Group, now: float) -> list[Effect]:
+        self.die(now)
+        return []
+
+    return patch.object(Group, "unload", wrong)
+
+
+def static_doubles_are_not_fenced() -> AbstractContextManager[Any]:
+    """Two processes with one instance id go on side by side: heartbeats and commits look at the instance only."""
+    right = Group.check_commit
+
+    @wraps(right)
+    def wrong(self: Group, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+        if instance_id in self.members.static:
+            member_id = self.members.static[instance_id]
+        return right(self, member_id, instance_id, generation, now)
+
+    return patch.object(Group, "check_commit", wrong)
+
+
+BUGS: Final[dict[str, Plant]] = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        generation_is_not_bumped,
+        sync_is_answered_before_it_is_persisted,
+        commits_of_any_generation_are_accepted,
+        commits_are_answered_before_they_are_durable,
+        silent_members_are_kept,
+        commits_after_a_replay_are_older_than_it,
+        what_is_parked_is_forgotten_when_the_coordinator_moves,
+        static_doubles_are_not_fenced,
+    )
+}

@@ -1,0 +1,54 @@
+"""The simulation finds nothing, but everything that is planted."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from tests.sim.bugs import BUGS
+from tests.sim.scenario import run_seed
+from tests.sim.world import Violation
+
+SEEDS = 300
+STEP = 50
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """No log lines of thousands of rebalances."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
+
+
+def run_seeds(count: int) -> None:
+    for seed in range(count):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, STEP))
+def test_no_seed_violates_an_invariant(start: int) -> None:
+    for seed in range(start, start + STEP):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", sorted(BUGS))
+def test_every_planted_bug_is_found(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
+        run_seeds(2000)
+
+
+def test_a_seed_replays() -> None:
+    first, again = run_seed(7), run_seed(7)
+    assert (first.world.steps, first.world.now) == (again.world.steps, again.world.now)
+    assert first.log.batches == again.log.batches
+
+
+def test_a_violation_says_what_led_to_it() -> None:
+    with BUGS["silent-members-are-kept"](), pytest.raises(Violation) as found:
+        run_seeds(2000)
+    text = str(found.value)
+    assert "not Stable" in text.partition("\n")[0]
+    assert len(text.splitlines()) > 10
