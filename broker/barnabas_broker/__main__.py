@@ -9,14 +9,13 @@ import gc
 import os
 import signal
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
 import uvloop
 
 from barnabas_broker import logs
-from barnabas_broker.broker import Broker, BrokerError
+from barnabas_broker.broker import Broker, BrokerError, product_version
 from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
 from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, LOG_DIR, NODE_ID
 
@@ -39,20 +38,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dir; default: ./barnabas-data)")
     parser.add_argument("--node-id", metavar="N", help="id of this broker (node.id; default: 1)")
     parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: the listener)")
+    parser.add_argument("--http-port", type=int, metavar="N", help="serve /metrics and health; 0 picks a free port")
+    parser.add_argument("--http-host", default="127.0.0.1", help="address for that (default: %(default)s)")
     parser.add_argument(
         "--set", metavar="key=value", action="append", default=[], help="any of Kafka's configuration keys; repeatable"
     )
     parser.add_argument("--log-format", choices=logs.FORMATS, default="console", help="default: %(default)s")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="default: %(default)s")
-    parser.add_argument("--version", action="version", version=f"barnabas {_version()}")
+    parser.add_argument("--version", action="version", version=f"barnabas {product_version()}")
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("barnabas")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
@@ -98,6 +92,8 @@ async def _serve(broker: Broker) -> None:
     except BrokerError as error:
         _fail(str(error))
     print(f"barnabas: listening on {broker.host}:{broker.port}", flush=True)
+    if broker.http_port is not None:
+        print(f"barnabas: http on {broker.http_host}:{broker.http_port}", flush=True)
     # What is there now stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -112,14 +108,18 @@ def main() -> None:
     logs.configure(arguments.log_format, arguments.log_level)
     try:
         config, unknown = read_config(arguments)
-        if not 0 <= arguments.port < 65536:
-            raise ConfigError(f"--port {arguments.port}: must be from 0 to 65535")
+        for flag, port in (("--port", arguments.port), ("--http-port", arguments.http_port)):
+            if port is not None and not 0 <= port < 65536:
+                raise ConfigError(f"{flag} {port}: must be from 0 to 65535")
     except ConfigError as error:
         _fail(str(error))
     for key in unknown:
         print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(Broker(config, arguments.host, arguments.port)))
+        broker = Broker(
+            config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
+        )
+        runner.run(_serve(broker))
 
 
 if __name__ == "__main__":

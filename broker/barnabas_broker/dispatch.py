@@ -5,6 +5,7 @@ client asked for no answer. It translates between messages and services and hold
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import structlog
 
 from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.server import Answer, CloseConnection, Peer
 from barnabas_protocol import codec
 from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
@@ -59,13 +61,26 @@ class Route:
 
 
 class Dispatch:
-    """Answers request frames by the table of handlers."""
+    """Answers request frames by the table of handlers.
 
-    def __init__(self, services: Services, handlers: dict[ApiKey, Route]) -> None:
+    Args:
+        services: what handlers may use.
+        handlers: the table.
+        now: a clock that never goes back, in seconds, fine enough for a single request.
+
+    Attributes:
+        metrics: what was asked, how long it took and what went wrong.
+    """
+
+    def __init__(
+        self, services: Services, handlers: dict[ApiKey, Route], now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.services = services
         self.handlers = handlers
+        self.metrics = RequestMetrics()
+        self._now = now
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._served: dict[tuple[int, int], tuple[Route, type[Request]]] = {}
+        self._served: dict[tuple[int, int], tuple[Route, type[Request], ApiMetrics]] = {}
 
     def __call__(self, peer: Peer, frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
         """Answer one request frame.
@@ -74,6 +89,7 @@ class Dispatch:
             CloseConnection: the API or its version is not served, or its handler failed.
             DecodeError: the frame is no request.
         """
+        started = self._now()
         header = codec.decode_request_header(frame)
         known = self._served.get((header.api_key, header.api_version))
         if known is None:
@@ -81,22 +97,26 @@ class Dispatch:
             if isinstance(found, list):
                 return found
             known = found
-        route, request_class = known
+        route, request_class, metrics = known
         request = route.decode(request_class, header, frame)
         context = RequestContext(self.services, peer, header.api_version, header.client_id or "")
         try:
             handled = route.handler(context, request)
             if handled is None:
+                metrics.answered(None, self._now() - started)
                 return None
             if isinstance(handled, Response):
-                return route.encode(handled, header.api_version, header.correlation_id)
-            return self._later(handled, route, header, peer)
+                answer = route.encode(handled, header.api_version, header.correlation_id)
+                metrics.answered(handled, self._now() - started)
+                return answer
+            return self._later(handled, route, header, peer, metrics, started)
         except CloseConnection:
             raise
         except Exception:
+            metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
             return self._failed(header, peer)
 
-    def _find(self, header: RequestHeader) -> tuple[Route, type[Request]] | Answer:
+    def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics] | Answer:
         """The route of an API and version that is met for the first time."""
         try:
             key = ApiKey(header.api_key)
@@ -109,7 +129,7 @@ class Dispatch:
             if key is ApiKey.API_VERSIONS:
                 return self._unsupported_api_versions(header)
             raise CloseConnection(f"{key.name} version {header.api_version} is not served, only {route.served(key)}")
-        known = (route, api(key).request)
+        known = (route, api(key).request, self.metrics.of(key))
         self._served[header.api_key, header.api_version] = known
         return known
 
@@ -121,7 +141,13 @@ class Dispatch:
         return encode(response, 0, header.correlation_id)
 
     def _later(
-        self, handled: Awaitable[Response], route: Route, header: RequestHeader, peer: Peer
+        self,
+        handled: Awaitable[Response],
+        route: Route,
+        header: RequestHeader,
+        peer: Peer,
+        metrics: ApiMetrics,
+        started: float,
     ) -> "asyncio.Future[Answer]":
         loop = asyncio.get_running_loop()
         pending = loop.create_task(handled) if isinstance(handled, Coroutine) else asyncio.ensure_future(handled)
@@ -139,10 +165,14 @@ class Dispatch:
             try:
                 if error is not None:
                     raise error
-                answer.set_result(route.encode(finished.result(), header.api_version, header.correlation_id))
+                response = finished.result()
+                encoded = route.encode(response, header.api_version, header.correlation_id)
+                metrics.answered(response, self._now() - started)
+                answer.set_result(encoded)
             except CloseConnection as closing:
                 answer.set_exception(closing)
             except Exception:
+                metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
                 try:
                     answer.set_result(self._failed(header, peer))
                 except CloseConnection as closing:

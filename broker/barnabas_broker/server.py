@@ -20,6 +20,7 @@ import structlog
 
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import CONNECTIONS_MAX_IDLE_MS, MAX_CONNECTIONS, SOCKET_REQUEST_MAX_BYTES
+from barnabas_broker.metrics import Traffic
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.wire import Buffer
@@ -125,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active = self.server.now()
+        self.server.traffic.bytes_in += nbytes
         try:
             self._backlog.extend(self._framer.received(nbytes))
         except DecodeError as error:
@@ -205,6 +207,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         if self._out and self._transport is not None:
+            self.server.traffic.bytes_out += self._out_bytes
             out, self._out, self._out_bytes = self._out, [], 0
             if len(out) == 1:
                 self._transport.write(out[0])
@@ -214,6 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
             log.warning("connection closed", peer=str(self.peer), reason=reason)
+            self.server.traffic.dropped += 1
             self._backlog.clear()
             self._transport.close()
 
@@ -250,11 +254,15 @@ class Server:
         config: the limits.
         dispatch: answers requests.
         now: a monotonic clock, in seconds.
+
+    Attributes:
+        traffic: what all connections together did.
     """
 
     def __init__(self, config: Config, dispatch: Dispatcher, now: Callable[[], float]) -> None:
         self.dispatch = dispatch
         self.now = now
+        self.traffic = Traffic()
         self.max_request_bytes = config[SOCKET_REQUEST_MAX_BYTES]
         self._max_connections = config[MAX_CONNECTIONS]
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
@@ -277,7 +285,9 @@ class Server:
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection in, unless there are too many."""
+        self.traffic.accepted += 1
         if len(self._connections) >= self._max_connections:
+            self.traffic.refused += 1
             log.warning(
                 "connection refused", peer=str(connection.peer), reason=f"max.connections={self._max_connections}"
             )

@@ -7,7 +7,7 @@ from barnabas_broker.cluster.image import Image, TopicInfo
 from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.topics import create_automatically
-from barnabas_broker.replication.offsets_log import OFFSETS_TOPIC
+from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol import codec
 from barnabas_protocol.apis.describe_cluster import (
     DescribeClusterBroker,
@@ -135,11 +135,13 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Answer FindCoordinator; ``__consumer_offsets`` is created when it is first needed, as in Kafka."""
+    """Answer FindCoordinator; the topics of groups are created when they are first needed, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
-    if request.key_type == _GROUP and any(keys) and OFFSETS_TOPIC not in context.services.cluster.image.topics:
-        await create_automatically(context.services, [OFFSETS_TOPIC])
+    topics = context.services.cluster.image.topics
+    missing = [name for name in (EVENTS_TOPIC, OFFSETS_TOPIC) if name not in topics]
+    if missing and request.key_type == _GROUP and any(keys):
+        await create_automatically(context.services, missing)
     found = [_coordinator(context, request.key_type, key) for key in keys]
     if batched:
         return FindCoordinatorResponse(coordinators=found)

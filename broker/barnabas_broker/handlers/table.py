@@ -2,7 +2,17 @@
 
 from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.dispatch import Route
-from barnabas_broker.handlers import api_versions, configs, fetch, groups, metadata, offsets, produce, topics
+from barnabas_broker.handlers import (
+    api_versions,
+    configs,
+    descriptions,
+    fetch,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    topics,
+)
 from barnabas_protocol.hot import encode_fetch_response
 from barnabas_protocol.registry import ApiKey
 
@@ -36,6 +46,8 @@ def handlers() -> dict[ApiKey, Route]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(configs.handle_incremental_alter_configs),
         ApiKey.OFFSET_DELETE: Route(groups.handler_for(GroupCoordinator.delete_offsets)),
         ApiKey.DESCRIBE_CLUSTER: Route(metadata.handle_describe_cluster),
+        ApiKey.DESCRIBE_LOG_DIRS: Route(descriptions.handle_describe_log_dirs),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(descriptions.handle_describe_topic_partitions),
     }
     table[ApiKey.API_VERSIONS] = Route(api_versions.handler_for(table))
     return table

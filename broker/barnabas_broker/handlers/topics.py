@@ -1,6 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions, and the topics that come into being because somebody asks for them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
@@ -17,7 +18,7 @@ from barnabas_broker.config_keys import (
     TOPIC_KEYS,
 )
 from barnabas_broker.context import RequestContext, Services
-from barnabas_broker.replication.offsets_log import OFFSETS_TOPIC
+from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -79,25 +80,24 @@ async def create_automatically(services: Services, names: Sequence[str]) -> dict
     return refused
 
 
+#: How long the story of groups is kept: 7 days, in ms.
+_EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
+
+
 def _automatic_topic(config: Config, image: Image, name: str) -> Event:
-    internal = name == OFFSETS_TOPIC
-    factor = config[OFFSETS_TOPIC_REPLICATION_FACTOR if internal else DEFAULT_REPLICATION_FACTOR]
+    partitions, factor = config[NUM_PARTITIONS], config[DEFAULT_REPLICATION_FACTOR]
     configs = {}
-    if internal:
+    if name in (OFFSETS_TOPIC, EVENTS_TOPIC):
+        partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
         # Kafka waits until there are enough brokers; here a smaller cluster gets on with those it has.
-        factor = min(factor, max(len(image.brokers), 1))
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config[OFFSETS_TOPIC_SEGMENT_BYTES]),
-        }
+        factor = min(config[OFFSETS_TOPIC_REPLICATION_FACTOR], max(len(image.brokers), 1))
+        configs = {"compression.type": "producer", "segment.bytes": str(config[OFFSETS_TOPIC_SEGMENT_BYTES])}
+        if name == OFFSETS_TOPIC:
+            configs["cleanup.policy"] = "compact"
+        else:
+            configs["retention.ms"] = str(_EVENTS_RETENTION_MS)
     return controller.create_topic(
-        image,
-        name,
-        topic_id=new_topic_id(),
-        partitions=config[OFFSETS_TOPIC_NUM_PARTITIONS if internal else NUM_PARTITIONS],
-        replication_factor=factor,
-        configs=configs,
+        image, name, topic_id=new_topic_id(), partitions=partitions, replication_factor=factor, configs=configs
     )
 
 

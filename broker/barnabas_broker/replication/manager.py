@@ -105,7 +105,7 @@ class ReplicaManager:
     """
 
     def __init__(self, directory: LogDirectory, config: Config, node_id: int, wall_ms: Callable[[], int]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._config = config
         self._node_id = node_id
         self._wall_ms = wall_ms
@@ -115,9 +115,9 @@ class ReplicaManager:
 
     def start(self, image: Image) -> None:
         """Host what the image says this broker leads; what is on disk and in no topic was being deleted."""
-        for orphan in [where for where in self._directory.logs if not _exists(image, where)]:
+        for orphan in [where for where in self.directory.logs if not _exists(image, where)]:
             log.warning("partition without a topic is deleted", partition=str(orphan))
-            self._directory.delete(orphan, self._wall_ms())
+            self.directory.delete(orphan, self._wall_ms())
         for topic in image.topics.values():
             self._host(topic)
 
@@ -154,7 +154,7 @@ class ReplicaManager:
         for index, partition in enumerate(topic.partitions):
             if partition.leader == self._node_id and index not in mine:
                 where = TopicPartition(topic.name, index)
-                partition_log = self._directory.create(where, topic.topic_id, config, self._wall_ms())
+                partition_log = self.directory.create(where, topic.topic_id, config, self._wall_ms())
                 partition_log.configure(config)
                 partition_log.set_high_watermark(partition_log.log_end_offset)
                 mine[index] = Hosted(partition_log, partition.leader_epoch)
@@ -163,7 +163,7 @@ class ReplicaManager:
         for index, hosted in self._hosted.pop(name, {}).items():
             for delayed in hosted.waiting:
                 delayed.wake()
-            self._directory.delete(TopicPartition(name, index), self._wall_ms())
+            self.directory.delete(TopicPartition(name, index), self._wall_ms())
 
     # What handlers ask
 

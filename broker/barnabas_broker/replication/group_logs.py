@@ -1,4 +1,5 @@
-"""The coordinator's port onto ``__consumer_offsets``, over the partitions that this broker leads."""
+"""The coordinator's ports onto ``__consumer_offsets`` and ``__group_events``, over the partitions that this broker
+leads."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from barnabas_protocol.wire import Buffer
 log = structlog.get_logger("broker.offsets")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+EVENTS_TOPIC: Final = "__group_events"
 #: Bytes that a replay reads at a time.
 _CHUNK: Final = 1024 * 1024
 
@@ -65,3 +67,23 @@ def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
     if future.cancelled() or future.exception() is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE
+
+
+class GroupEventsLog:
+    """Appends the story of groups to ``__group_events``. What cannot be written is dropped: nobody waits for it.
+
+    Args:
+        replicas: the partitions of this broker.
+        wall_ms: the time of day, in ms.
+    """
+
+    def __init__(self, replicas: ReplicaManager, wall_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+
+    def append(self, partition: int, batch: bytearray) -> None:
+        """Append a batch of events."""
+        try:
+            self._replicas.find(EVENTS_TOPIC, partition).append(batch, self._wall_ms(), internal=True)
+        except KafkaError as error:
+            log.debug("group events dropped", partition=partition, error=error.code.name)

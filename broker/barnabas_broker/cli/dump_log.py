@@ -1,0 +1,150 @@
+"""`barnabas dump log`: the batches of log files, in the words of Kafka's DumpLogSegments."""
+
+import base64
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from barnabas_broker.cli import Output
+from barnabas_broker.storage import names
+from barnabas_broker.storage.inspect import DumpedBatch, Problem, dump
+from barnabas_protocol.compression import Codec
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records import Record, control_record_type
+
+
+def dump_log(arguments: Namespace, output: Output) -> int:
+    """Print each batch; the exit status is 1 if one is broken."""
+    problems = 0
+    for file in _files([Path(name) for name in arguments.files]):
+        if not output.json:
+            output.line(f"Dumping {file}")
+        for item in dump(file, verify=arguments.verify):
+            if isinstance(item, Problem):
+                problems += 1
+                _problem(item, output)
+                continue
+            try:
+                records = item.records() if arguments.records else None
+            except DecodeError as error:
+                problems += 1
+                records = None
+                _problem(Problem(file, item.position, item.header.base_offset, str(error)), output)
+            if output.json:
+                output.row(_as_data(file, item, records, arguments.verify))
+            else:
+                _print(item, records, arguments.verify, output)
+    return 1 if problems else 0
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    """The named files, and the log files of named directories."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(path.glob(f"*{names.LOG}"))
+        else:
+            yield path
+
+
+def _problem(problem: Problem, output: Output) -> None:
+    if output.json:
+        output.row(
+            {
+                "file": str(problem.file),
+                "position": problem.position,
+                "offset": problem.offset,
+                "problem": problem.reason,
+            }
+        )
+    output.error(str(problem))
+
+
+def _print(item: DumpedBatch, records: list[Record] | None, verified: bool, output: Output) -> None:
+    header = item.header
+    time = "LogAppendTime" if header.is_log_append_time else "CreateTime"
+    output.line(
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: {header.producer_id} "
+        f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.leader_epoch} "
+        f"isTransactional: {_bool(header.is_transactional)} isControl: {_bool(header.is_control)} "
+        f"position: {item.position} {time}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"compresscodec: {_codec(item)} crc: {header.crc}" + (" isvalid: true" if verified else "")
+    )
+    for record in records or ():
+        line = (
+            f"| offset: {record.offset} {time}: {record.timestamp} keySize: {_size(record.key)} "
+            f"valueSize: {_size(record.value)} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+        )
+        if header.is_control:
+            line += f" endTxnMarker: {control_record_type(record).name}"
+        else:
+            line += "" if record.key is None else f" key: {_text(record.key)}"
+            line += "" if record.value is None else f" payload: {_text(record.value)}"
+        output.line(line)
+
+
+def _as_data(file: Path, item: DumpedBatch, records: list[Record] | None, verified: bool) -> dict[str, Any]:
+    header = item.header
+    data: dict[str, Any] = {
+        "file": str(file),
+        "position": item.position,
+        "size": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.count,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "compression": _codec(item),
+        "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "max_timestamp": header.max_timestamp,
+        "crc": header.crc,
+        "verified": verified,
+    }
+    if records is not None:
+        data["records"] = [
+            {
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "key": _shown(record.key),
+                "value": _shown(record.value),
+                "headers": [[name, _shown(content)] for name, content in record.headers],
+            }
+            for record in records
+        ]
+    return data
+
+
+def _codec(item: DumpedBatch) -> str:
+    try:
+        return Codec(item.header.codec).name.lower()
+    except ValueError:
+        return f"unknown ({item.header.codec})"
+
+
+def _bool(value: bool) -> str:
+    return str(value).lower()
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _text(data: bytes) -> str:
+    """Bytes on one line."""
+    return data.decode(errors="backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _shown(data: bytes | None) -> Any:
+    """Bytes for JSON: text where they are, base64 where not."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

@@ -1,0 +1,40 @@
+"""`barnabas log check`: whether a log directory is sound, without a broker and without changing anything."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from barnabas_broker.cli import Output
+from barnabas_broker.storage.inspect import check
+
+
+def log_check(arguments: Namespace, output: Output) -> int:
+    """Print what is wrong; the exit status is 1 if anything is."""
+    directory = Path(arguments.directory)
+    report = check(directory, records=arguments.records)
+    if output.json:
+        output.data(
+            {
+                "directory": str(directory),
+                "files": report.files,
+                "batches": report.batches,
+                "bytes": report.size,
+                "problems": [
+                    {
+                        "file": str(problem.file),
+                        "position": problem.position,
+                        "offset": problem.offset,
+                        "reason": problem.reason,
+                    }
+                    for problem in report.problems
+                ],
+            }
+        )
+    if not report.files:
+        output.error(f"{directory} holds no logs. To do: give the broker's log.dir, or the directory of a partition")
+        return 1
+    if not output.json:
+        for problem in report.problems:
+            output.line(str(problem))
+        verdict = "sound" if not report.problems else f"{len(report.problems)} problems"
+        output.line(f"{report.files} files, {report.batches:,} sound batches, {report.size:,} bytes: {verdict}")
+    return 1 if report.problems else 0

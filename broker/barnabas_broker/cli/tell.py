@@ -1,0 +1,19 @@
+"""The entry point of the group ``barnabas.tellers``: what the records of ``__group_events`` mean."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from barnabas_broker.coordinator.events import decode_event
+from barnabas_broker.coordinator.explain import explain
+
+
+def tell(values: Iterable[bytes], *, since: int | None = None, generation: int | None = None) -> list[dict[str, Any]]:
+    """Tell what happened to a group.
+
+    Args:
+        values: the values of its records, oldest first; what is no event is left out.
+        since: only what happened at or after this time, in ms since 1970.
+        generation: only how this generation came to be.
+    """
+    events = [event for event in map(decode_event, values) if event is not None]
+    return [told.as_data() for told in explain(events, since=since, generation=generation)]

@@ -1,0 +1,123 @@
+"""DescribeTopicPartitions and DescribeLogDirs: what tools ask about partitions and their disk space."""
+
+import shutil
+from typing import Final
+
+from barnabas_broker.cluster.controller import INTERNAL_TOPICS
+from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
+from barnabas_broker.context import RequestContext
+from barnabas_broker.handlers import operations
+from barnabas_protocol.apis.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from barnabas_protocol.apis.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: Partitions that one answer holds at most (max.request.partition.size.limit).
+_LIMIT: Final = 2000
+
+
+def handle_describe_topic_partitions(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Answer DescribeTopicPartitions: topics by name, as many partitions as asked for, and where the next page begins.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, which closes the connection, as there is no place for it in the answer.
+    """
+    image, cursor = context.services.cluster.image, request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitions cursor partition must be valid.")
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    left = max(min(request.response_partition_limit, _LIMIT), 1)
+    answer = DescribeTopicPartitionsResponse(topics=[])
+    for name in names:
+        first = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            first = cursor.partition_index if name == cursor.topic_name else 0
+        topic = image.topics.get(name)
+        if topic is None:
+            answer.topics.append(_unknown(name))
+            continue
+        if left <= 0:
+            answer.next_cursor = ResponseCursor(topic_name=name, partition_index=first)
+            break
+        shown = topic.partitions[first : first + left]
+        answer.topics.append(_described(image, topic, shown, first))
+        left -= len(shown)
+        if first + len(shown) < len(topic.partitions):
+            answer.next_cursor = ResponseCursor(topic_name=name, partition_index=first + len(shown))
+            break
+    return answer
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=bytes(16), partitions=[]
+    )
+
+
+def _described(
+    image: Image, topic: TopicInfo, shown: tuple[PartitionInfo, ...], first: int
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if p.leader in image.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=list(p.replicas),
+                isr_nodes=list(p.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[r for r in p.replicas if r not in image.brokers],
+            )
+            for index, p in enumerate(shown, first)
+        ],
+        topic_authorized_operations=operations.TOPIC,
+    )
+
+
+def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Answer DescribeLogDirs: the one directory, and the size of the partitions in it that were asked for."""
+    asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for where, hosted in context.services.replicas.hosted():
+        if asked is None or where in asked:
+            topics.setdefault(where.topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=where.partition, partition_size=hosted.log.size, offset_lag=0, is_future_key=False
+                )
+            )
+    directory = context.services.replicas.directory
+    failed = directory.failure is not None
+    try:
+        disk = shutil.disk_usage(directory.path)
+        total, usable = disk.total, disk.free
+    except OSError:
+        total = usable = -1
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE,
+        log_dir=str(directory.path.absolute()),
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+    return DescribeLogDirsResponse(results=[result])

@@ -1,0 +1,142 @@
+"""The HTTP server. This module, and nothing else of the broker, needs aiohttp."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+from aiohttp import web
+
+from barnabas_broker.http.families import exposition
+from barnabas_broker.http.groups import all_groups, one_group
+from barnabas_broker.http.process import LoopLag
+from barnabas_broker.http.text import gather, listing
+from barnabas_broker.http.view import View
+
+log = structlog.get_logger("broker.http")
+
+JSON: Final = "application/json; charset=utf-8"
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+PATHS: Final = ("/metrics", "/groups", "/groups/{id}", "/groups/{id}/history", "/healthz", "/readyz")
+#: Seconds that a stop waits for answers that are on their way.
+GRACE: Final = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Endpoint:
+    """Answers GET requests about the broker.
+
+    Args:
+        view: the broker's parts.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._lag = LoopLag(time.monotonic, asyncio.get_running_loop().call_later)
+        self._scrape: asyncio.Task[list[bytes]] | None = None
+        app = web.Application(middlewares=[_plainly])
+        for path, handler in zip(
+            PATHS,
+            (self._metrics, self._groups, self._group, self._history, self._health, self._readiness),
+            strict=True,
+        ):
+            app.router.add_get(path, handler, allow_head=False)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Answer on a bound socket from now on."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener).start()
+        self._lag.start()
+
+    async def stop(self) -> None:
+        """Answer no longer."""
+        self._lag.stop()
+        if self._scrape is not None:
+            self._scrape.cancel()
+        await self._runner.cleanup()
+
+    # Paths
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        # Who comes while a scrape is under way shares it, so that any number of them costs no more than one.
+        if self._scrape is None:
+            pieces = gather(exposition(self._view, self._lag), time.perf_counter)
+            self._scrape = asyncio.get_running_loop().create_task(pieces)
+            self._scrape.add_done_callback(self._scraped)
+        return await _send(request, await asyncio.shield(self._scrape), PROMETHEUS)
+
+    def _scraped(self, task: "asyncio.Task[list[bytes]]") -> None:
+        self._scrape = None
+
+    async def _groups(self, request: web.Request) -> web.StreamResponse:
+        return await _send(request, await gather(all_groups(self._view), time.perf_counter), JSON)
+
+    async def _group(self, request: web.Request) -> web.StreamResponse:
+        group_id = request.match_info["id"]
+        hosted = self._view.groups.groups.get(group_id)
+        if hosted is None:
+            return self._missing(group_id)
+        return await _send(request, await gather(one_group(self._view, hosted), time.perf_counter), JSON)
+
+    async def _history(self, request: web.Request) -> web.StreamResponse:
+        group_id = request.match_info["id"]
+        events = self._view.history.recent(group_id)
+        if not events and group_id not in self._view.groups.groups:
+            return self._missing(group_id)
+        pieces = listing({"group": group_id}, "events", events)
+        return await _send(request, await gather(pieces, time.perf_counter), JSON)
+
+    def _missing(self, group_id: str) -> web.Response:
+        """Why a group is not here; a client should ask again while its partition is being loaded."""
+        groups = self._view.groups
+        partition = groups.partition_for(group_id)
+        if partition in self._view.unloaded():
+            return _json({"error": f"group {group_id} is being loaded"}, 503)
+        return _json({"error": f"this broker has no group {group_id}"}, 404)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version})
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        obstacles = self._view.obstacles()
+        if obstacles:
+            return _json({"status": "not ready", "reasons": obstacles}, 503)
+        return _json({"status": "ready"})
+
+
+@web.middleware
+async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whatever goes wrong is told in a line of JSON; what it was is for our own log."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _json({"error": "no such path", "paths": list(PATHS)}, 404)
+    except web.HTTPMethodNotAllowed:
+        return _json({"error": "only GET is answered"}, 405, {"Allow": "GET"})
+    except web.HTTPException as error:
+        return _json({"error": error.reason}, error.status)
+    except Exception:
+        log.exception("HTTP request failed", path=request.path)
+        return _json({"error": "internal error, see the broker's log"}, 500)
+
+
+async def _send(request: web.Request, chunks: list[bytes], content_type: str) -> web.StreamResponse:
+    """Answer with what was made, as fast as the other side takes it."""
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    response.content_length = sum(map(len, chunks))
+    await response.prepare(request)
+    for chunk in chunks:
+        await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=json.dumps(value).encode(), status=status, headers={"Content-Type": JSON, **(headers or {})}
+    )

@@ -1,0 +1,242 @@
+"""The metrics: those of kafka_exporter under its names, so that its dashboards and alerts work, and our own.
+
+In a cluster every broker tells of the partitions that it leads and of the groups that it coordinates; the controller
+tells of partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from barnabas_broker.cluster.image import Image, PartitionInfo
+from barnabas_broker.coordinator.hosting import Hosted
+from barnabas_broker.coordinator.journal import BUCKETS, GroupMetrics
+from barnabas_broker.coordinator.states import GroupState
+from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
+from barnabas_broker.http.text import PIECE, Sample, escape, family, histograms, labels
+from barnabas_broker.http.view import View
+from barnabas_broker.metrics import Histogram
+from barnabas_broker.storage import Log
+from barnabas_protocol.errors import ErrorCode
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+
+
+def exposition(view: View, lag: LoopLag) -> Iterator[str]:
+    """Everything, in pieces. What changes between two of them may or may not be seen."""
+    image = view.cluster.image
+    yield from _broker(view, image)
+    yield from _partitions(view, image)
+    yield from _groups(view, image)
+    yield from _rebalances(view.groups.journal.metrics)
+    yield from _requests(view)
+    yield from _process(lag)
+
+
+def _one(name: str, kind: str, description: str, value: float, mark: str = "") -> Iterator[str]:
+    return family(name, kind, description, [(mark, value)])
+
+
+def _broker(view: View, image: Image) -> Iterator[str]:
+    yield from _one("kafka_brokers", GAUGE, "Number of brokers in the cluster.", len(image.brokers))
+    info = [(labels(id=each.node_id, address=f"{each.host}:{each.port}"), 1) for each in image.brokers.values()]
+    yield from family("kafka_broker_info", GAUGE, "A broker and its address; always 1.", info)
+    mark = labels(version=view.version, node_id=view.node_id, cluster_id=image.cluster_id)
+    yield from _one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)
+    online = int(view.directory.failure is None)
+    yield from _one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
+    description = "Partitions of __consumer_offsets that this broker still has to load."
+    yield from _one("barnabas_offsets_partitions_unloaded", GAUGE, description, len(view.unloaded()))
+
+
+# Partitions
+
+
+class _Row(NamedTuple):
+    mark: str
+    info: PartitionInfo
+    log: Log | None
+
+
+_PARTITION_FAMILIES: Final[tuple[tuple[str, str, Callable[[_Row], int | None]], ...]] = (
+    (
+        "kafka_topic_partition_current_offset",
+        "The high watermark: the offset that the next record a consumer may read will have.",
+        lambda row: None if row.log is None else row.log.high_watermark,
+    ),
+    (
+        "kafka_topic_partition_oldest_offset",
+        "The first offset that can be read.",
+        lambda row: None if row.log is None else row.log.log_start_offset,
+    ),
+    ("kafka_topic_partition_leader", "Node id of the leader, -1 for none.", lambda row: row.info.leader),
+    (
+        "kafka_topic_partition_leader_is_preferred",
+        "1 if the first replica leads the partition.",
+        lambda row: int(row.info.replicas[:1] == (row.info.leader,)),
+    ),
+    ("kafka_topic_partition_replicas", "Number of replicas.", lambda row: len(row.info.replicas)),
+    ("kafka_topic_partition_in_sync_replica", "Number of replicas that are in sync.", lambda row: len(row.info.isr)),
+    (
+        "kafka_topic_partition_under_replicated_partition",
+        "1 if a replica is not in sync.",
+        lambda row: int(len(row.info.isr) < len(row.info.replicas)),
+    ),
+)
+
+
+def _partitions(view: View, image: Image) -> Iterator[str]:
+    counts: list[Sample] = []
+    sizes: list[Sample] = []
+    rows: list[_Row] = []
+    orphans = image.controller_id == view.node_id
+    for name, topic in image.topics.items():
+        mark = f'topic="{escape(name)}"'
+        counts.append((f"{{{mark}}}", len(topic.partitions)))
+        size = 0
+        for index, info in enumerate(topic.partitions):
+            if info.leader == view.node_id or (orphans and info.leader < 0):
+                log = view.log(name, index)
+                rows.append(_Row(f'{{{mark},partition="{index}"}}', info, log))
+                size += 0 if log is None else log.size
+                if len(rows) % PIECE == 0:
+                    yield ""
+        sizes.append((f"{{{mark}}}", size))
+    yield from family("kafka_topic_partitions", GAUGE, "Number of partitions of a topic.", counts)
+    for name, description, value in _PARTITION_FAMILIES:
+        samples = ((row.mark, value(row)) for row in rows)
+        yield from family(name, GAUGE, description, ((mark, each) for mark, each in samples if each is not None))
+    description = "Bytes that the partitions of a topic which this broker leads take on disk, indexes apart."
+    yield from family("barnabas_topic_log_size_bytes", GAUGE, description, sizes)
+
+
+# Groups
+
+
+class _GroupSamples:
+    """Samples of all groups by metric, in the order in which they are shown."""
+
+    def __init__(self) -> None:
+        self.members: list[Sample] = []
+        self.offsets: list[Sample] = []
+        self.offset_sums: list[Sample] = []
+        self.lags: list[Sample] = []
+        self.lag_sums: list[Sample] = []
+        self.gaps: list[Sample] = []
+        self.gap_ratios: list[Sample] = []
+
+    def add_members(self, hosted: Hosted, mark: str, now: float) -> None:
+        """Take in how many members a group has, and how long ago the most silent of them was heard of."""
+        members = hosted.group.members
+        self.members.append((f"{{{mark}}}", len(members)))
+        silent = [(now - each.heard, each.allowance) for each in members if not each.excused]
+        if silent:
+            self.gaps.append((f"{{{mark}}}", round(max(gap for gap, _ in silent), 3)))
+            self.gap_ratios.append((f"{{{mark}}}", round(max(gap / allowed for gap, allowed in silent), 4)))
+
+    def add_positions(self, view: View, image: Image, hosted: Hosted, mark: str) -> Iterator[str]:
+        """Take in how far a group is. As in kafka_exporter, -1 says that nothing was committed of a partition whose
+        neighbours have commits; such a partition does not count in the sums."""
+        for topic, positions in groupby(view.positions(image, hosted), attrgetter("topic")):
+            inner = f'{mark},topic="{escape(topic)}"'
+            offset_sum = lag_sum = 0
+            for number, position in enumerate(positions, 1):
+                where = f'{{{inner},partition="{position.partition}"}}'
+                lag = position.lag
+                if position.committed is None:
+                    self.offsets.append((where, -1))
+                    self.lags.append((where, -1))
+                else:
+                    self.offsets.append((where, position.committed.offset))
+                    offset_sum += position.committed.offset
+                    if lag is not None:
+                        self.lags.append((where, lag))
+                        lag_sum += lag
+                if number % PIECE == 0:
+                    yield ""
+            self.offset_sums.append((f"{{{inner}}}", offset_sum))
+            self.lag_sums.append((f"{{{inner}}}", lag_sum))
+            yield ""
+
+    def families(self) -> Iterator[str]:
+        """Everything that was taken in."""
+        for name, description, samples in (
+            ("kafka_consumergroup_members", "Members of a group.", self.members),
+            ("kafka_consumergroup_current_offset", "Offset that a group has committed; -1 for none.", self.offsets),
+            ("kafka_consumergroup_current_offset_sum", "Committed offsets of a topic, added up.", self.offset_sums),
+            ("kafka_consumergroup_lag", "Records that a group has not consumed; -1 without a commit.", self.lags),
+            ("kafka_consumergroup_lag_sum", "Lag of a group in a topic, added up.", self.lag_sums),
+            ("barnabas_heartbeat_gap_seconds", "Since when a group's most silent member is silent.", self.gaps),
+            ("barnabas_heartbeat_gap_ratio", "That gap as a share of the session timeout.", self.gap_ratios),
+        ):
+            yield from family(name, GAUGE, description, samples)
+
+
+def _groups(view: View, image: Image) -> Iterator[str]:
+    samples = _GroupSamples()
+    states = dict.fromkeys((state for state in GroupState if state is not GroupState.DEAD), 0)
+    for hosted in view.known_groups():
+        mark = f'consumergroup="{escape(hosted.group.group_id)}"'
+        if hosted.group.state in states:
+            states[hosted.group.state] += 1
+        samples.add_members(hosted, mark, view.now())
+        yield from samples.add_positions(view, image, hosted, mark)
+        yield ""
+    yield from samples.families()
+    by_state = [(labels(state=state.value), count) for state, count in states.items()]
+    yield from family("barnabas_groups", GAUGE, "Groups by state.", by_state)
+
+
+def _rebalances(metrics: GroupMetrics) -> Iterator[str]:
+    causes = [(labels(cause=cause), count) for cause, count in metrics.rebalances.items()]
+    yield from family("barnabas_rebalances_total", COUNTER, "Rebalances that were started, by their cause.", causes)
+    durations = Histogram(BUCKETS)
+    durations.counts = [metrics.durations[bound] for bound in (*BUCKETS, float("inf"))]
+    durations.total = metrics.duration_sum
+    description = "Seconds from the start of a rebalance until its assignment was in the log."
+    yield from histograms("barnabas_rebalance_duration_seconds", description, [({}, durations)])
+    events = [(labels(type=each), count) for each, count in metrics.events.items()]
+    yield from family("barnabas_group_events_total", COUNTER, "What happened to groups, by type.", events)
+    description = "Events that were not written to __group_events because there were too many."
+    yield from _one("barnabas_group_events_dropped_total", COUNTER, description, metrics.dropped)
+
+
+# Requests
+
+
+def _requests(view: View) -> Iterator[str]:
+    apis = list(view.requests)
+    description = "Seconds from a request to its answer, by API; waiting that was asked for is included."
+    latencies = (({"api": each.name}, each.latency) for each in apis)
+    yield from histograms("barnabas_request_duration_seconds", description, latencies)
+    errors = [
+        (labels(api=each.name, code=ErrorCode.of(code).name), count)
+        for each in apis
+        for code, count in each.errors.items()
+    ]
+    yield from family("barnabas_request_errors_total", COUNTER, "Error codes that were answered.", errors)
+    traffic = view.server.traffic
+    yield from _one("barnabas_connections", GAUGE, "Connections that are open.", view.server.connections)
+    for name, description, value in (
+        ("barnabas_connections_accepted_total", "Connections that came.", traffic.accepted),
+        ("barnabas_connections_refused_total", "Connections that were too many (max.connections).", traffic.refused),
+        (
+            "barnabas_connections_dropped_total",
+            "Connections closed because a request on them could not be answered.",
+            traffic.dropped,
+        ),
+        ("barnabas_received_bytes_total", "Bytes of requests.", traffic.bytes_in),
+        ("barnabas_sent_bytes_total", "Bytes of answers.", traffic.bytes_out),
+    ):
+        yield from _one(name, COUNTER, description, value)
+
+
+def _process(lag: LoopLag) -> Iterator[str]:
+    resident = resident_bytes()
+    if resident is not None:
+        yield from _one("process_resident_memory_bytes", GAUGE, "Bytes of memory in use.", resident)
+    yield from _one("process_cpu_seconds_total", COUNTER, "Seconds of CPU, user and system.", cpu_seconds())
+    description = "By how much a timer of the event loop came late."
+    yield from histograms("barnabas_event_loop_lag_seconds", description, [({}, lag.lag)])

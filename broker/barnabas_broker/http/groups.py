@@ -1,0 +1,88 @@
+"""Groups as JSON: what kafka-consumer-groups prints, and since when a member has been silent."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from barnabas_broker.cluster.image import Image
+from barnabas_broker.coordinator.hosting import Hosted
+from barnabas_broker.coordinator.membership import Member
+from barnabas_broker.coordinator.subscriptions import CONSUMER, read_assignment
+from barnabas_broker.http.text import listing
+from barnabas_broker.http.view import Position, View
+
+
+def all_groups(view: View) -> Iterator[str]:
+    """``/groups``: every group of this broker in a line or two."""
+    image = view.cluster.image
+    rows = (_summary(view, image, hosted) for hosted in view.known_groups())
+    return listing({"unloaded_partitions": view.unloaded()}, "groups", rows)
+
+
+def one_group(view: View, hosted: Hosted) -> Iterator[str]:
+    """``/groups/{id}``: a group with its members and offsets."""
+    group = hosted.group
+    members = group.members
+    now = view.now()
+    shares = {each.member_id: _share(each, members.protocol_type) for each in members}
+    owners = {
+        (topic, partition): member_id
+        for member_id, share in shares.items()
+        for topic, partitions in (share or {}).items()
+        for partition in partitions
+    }
+    head = {
+        **_head(hosted),
+        "leader": members.leader,
+        "seconds_in_state": None if group.since is None else round(now - group.since, 3),
+        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
+        "members": [
+            {
+                **each.who(),
+                "session_timeout_ms": round(each.session * 1000),
+                "rebalance_timeout_ms": round(each.rebalance * 1000),
+                "heard_ago_ms": round((now - each.heard) * 1000),
+                "waits_for_broker": each.excused,
+                "assignment": shares[each.member_id],
+            }
+            for each in members
+        ],
+    }
+    positions = view.positions(view.cluster.image, hosted)
+    return listing(head, "offsets", (_offset(each, owners) for each in positions))
+
+
+def _head(hosted: Hosted) -> dict[str, Any]:
+    group = hosted.group
+    return {
+        "group": group.group_id,
+        "state": group.state.value,
+        "generation": group.generation,
+        "protocol_type": group.members.protocol_type,
+        "protocol": group.members.protocol,
+    }
+
+
+def _summary(view: View, image: Image, hosted: Hosted) -> dict[str, Any]:
+    lags = [position.lag for position in view.positions(image, hosted)]
+    known = [lag for lag in lags if lag is not None]
+    lag = sum(known) if known else None
+    return {**_head(hosted), "members": len(hosted.group.members), "lag": lag}
+
+
+def _share(member: Member, protocol_type: str | None) -> dict[str, list[int]] | None:
+    """The partitions of a member; None if they cannot be known."""
+    return read_assignment(member.assignment) if protocol_type == CONSUMER else None
+
+
+def _offset(position: Position, owners: dict[tuple[str, int], str]) -> dict[str, Any]:
+    committed = position.committed
+    return {
+        "topic": position.topic,
+        "partition": position.partition,
+        "current_offset": None if committed is None else committed.offset,
+        "log_end_offset": position.end,
+        "lag": position.lag,
+        "member_id": owners.get((position.topic, position.partition)),
+        "committed_ms": None if committed is None else committed.commit_ms,
+        "metadata": None if committed is None else committed.metadata,
+    }

@@ -1,0 +1,125 @@
+"""What the endpoint looks at: the broker's parts, and what can be told from them. It changes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_broker.cluster.image import Image
+from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.coordinator.hosting import Hosted
+from barnabas_broker.coordinator.records import Committed
+from barnabas_broker.coordinator.service import GroupCoordinator
+from barnabas_broker.metrics import RequestMetrics
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
+from barnabas_broker.server import Server
+from barnabas_broker.storage import Log, LogDirectory
+from barnabas_protocol.errors import KafkaError
+
+
+class History(Protocol):
+    """What has happened to groups lately."""
+
+    def recent(self, group_id: str) -> Sequence[Mapping[str, Any]]:
+        """The last events of a group, oldest first, in the shape of the records of ``__group_events``."""
+
+
+class Position(NamedTuple):
+    """How far a group is in a partition.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        committed: what the group has committed; None if nothing.
+        end: the high watermark; None if another broker leads the partition.
+    """
+
+    topic: str
+    partition: int
+    committed: Committed | None
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are not consumed; None if one of the two offsets is not known.
+
+        A commit beyond the end, of a topic that was deleted and made again for instance, is no lag.
+        """
+        if self.committed is None or self.end is None:
+            return None
+        return max(self.end - self.committed.offset, 0)
+
+
+@dataclass(slots=True)
+class View:
+    """The broker's parts.
+
+    Attributes:
+        node_id: of the broker.
+        version: of Barnabas.
+        cluster: which topics there are.
+        replicas: the partitions of this broker.
+        groups: the groups of this broker.
+        directory: where the logs are.
+        server: the connections.
+        requests: what was asked.
+        history: what has happened to groups.
+        now: the coordinator's clock: seconds, never going back.
+        stopping: whether the broker is going down.
+    """
+
+    node_id: int
+    version: str
+    cluster: Cluster
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    directory: LogDirectory
+    server: Server
+    requests: RequestMetrics
+    history: History
+    now: Callable[[], float]
+    stopping: bool = False
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition that this broker leads; None if it does not."""
+        try:
+            return self.replicas.find(topic, partition).log
+        except KafkaError:
+            return None
+
+    def unloaded(self) -> list[int]:
+        """The partitions of ``__consumer_offsets`` that are this broker's to load and are not loaded."""
+        topic = self.cluster.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return []
+        loaded = self.groups.loaded
+        mine = (index for index, each in enumerate(topic.partitions) if each.leader == self.node_id)
+        return [index for index in mine if index not in loaded]
+
+    def obstacles(self) -> list[str]:
+        """Why the broker should not be sent clients; nothing if it is ready."""
+        reasons = []
+        if self.stopping:
+            reasons.append("the broker is going down")
+        if self.directory.failure is not None:
+            reasons.append(f"log directory {self.directory.path} is offline: {self.directory.failure}")
+        unloaded = self.unloaded()
+        if unloaded:
+            reasons.append(f"partitions of {OFFSETS_TOPIC} are not loaded: {', '.join(map(str, unloaded))}")
+        return reasons
+
+    def known_groups(self) -> list[Hosted]:
+        """The groups of this broker, without those that were only asked about and hold nothing."""
+        return [
+            each
+            for each in self.groups.groups.values()
+            if each.group.generation or each.offsets or len(each.group.members)
+        ]
+
+    def positions(self, image: Image, hosted: Hosted) -> Iterator[Position]:
+        """How far a group is, in every partition of the topics that it has committed anything of."""
+        for topic, commits in list(hosted.offsets.topics.items()):
+            info = image.topics.get(topic)
+            for partition in range(len(info.partitions)) if info is not None else sorted(commits):
+                log = self.log(topic, partition)
+                yield Position(topic, partition, commits.get(partition), None if log is None else log.high_watermark)

@@ -1,0 +1,181 @@
+"""What the broker counts about itself while it serves: requests, answers, connections, bytes.
+
+Plain numbers in plain objects. They are always kept, for keeping them costs a fraction of a microsecond per request;
+how they are shown, and whether at all, is :mod:`barnabas_broker.http`'s business.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.schema import INT16, Struct
+
+#: Upper bounds of the buckets for the time that an answer takes, in seconds. A heartbeat takes about 10 us, a Fetch may
+#: wait for half a second, a JoinGroup for as long as its rebalance.
+LATENCY_BOUNDS: Final = (
+    0.00005,
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+
+Tally = Callable[[Any, dict[int, int]], None]
+
+
+class Histogram:
+    """Observations by size.
+
+    Args:
+        bounds: the largest value of each bucket, ascending. A last one, for everything larger, is added.
+
+    Attributes:
+        counts: observations per bucket, not cumulated.
+        total: the sum of all observations.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class ApiMetrics:
+    """One API's requests.
+
+    Args:
+        key: which API.
+
+    Attributes:
+        name: the API's name as Kafka writes it, "OffsetCommit" for instance.
+        latency: seconds from the frame to its answer.
+        errors: how often each error code was answered, wherever in an answer it stood.
+    """
+
+    __slots__ = ("_flat", "_nested", "errors", "latency", "name")
+
+    def __init__(self, key: ApiKey) -> None:
+        self.name = "".join(part.capitalize() for part in key.name.split("_"))
+        self.latency = Histogram(LATENCY_BOUNDS)
+        self.errors: dict[int, int] = {}
+        paths = list(error_paths(api(key).response))
+        self._flat = () in paths
+        self._nested = tuple(_tally(path) for path in paths if path)
+
+    def answered(self, response: Any, seconds: float) -> None:
+        """Count an answer.
+
+        Args:
+            response: what was answered; None if the client wanted no answer.
+            seconds: how long that took.
+        """
+        # Histogram.observe, written out: this is on the way of every request.
+        latency = self.latency
+        latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        latency.total += seconds
+        if response is not None:
+            if self._flat and (code := response.error_code):
+                self.errors[code] = self.errors.get(code, 0) + 1
+            for tally in self._nested:
+                tally(response, self.errors)
+
+    def failed(self, code: int, seconds: float) -> None:
+        """Count a request whose handler failed."""
+        self.latency.observe(seconds)
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+
+class Traffic:
+    """What all connections together did.
+
+    Attributes:
+        accepted: connections that were opened.
+        refused: connections that were too many (``max.connections``).
+        dropped: connections that the broker closed because a request on them could not be answered.
+        bytes_in: bytes received.
+        bytes_out: bytes handed to the transports.
+    """
+
+    __slots__ = ("accepted", "bytes_in", "bytes_out", "dropped", "refused")
+
+    def __init__(self) -> None:
+        self.accepted = self.refused = self.dropped = 0
+        self.bytes_in = self.bytes_out = 0
+
+
+class RequestMetrics:
+    """The requests of all APIs."""
+
+    def __init__(self) -> None:
+        self._apis: dict[ApiKey, ApiMetrics] = {}
+
+    def of(self, key: ApiKey) -> ApiMetrics:
+        """The metrics of an API, which has some from the first request on."""
+        found = self._apis.get(key)
+        if found is None:
+            found = self._apis[key] = ApiMetrics(key)
+        return found
+
+    def __iter__(self) -> Iterator[ApiMetrics]:
+        return iter(list(self._apis.values()))
+
+
+def error_paths(response: type[Struct]) -> Iterator[tuple[str, ...]]:
+    """Where error codes stand in a response: the names of the arrays that lead there, () for its own.
+
+    Two arrays deep at most, which is a partition of a topic; only OffsetFetch of several groups goes deeper.
+    """
+    yield from _error_paths(response, ())
+
+
+def _error_paths(struct: type[Struct], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if any(f.name == "error_code" and f.type is INT16 for f in struct.FIELDS):
+        yield path
+    if len(path) < 2:
+        for f in struct.FIELDS:
+            if f.type.element is not None and f.type.element.struct is not None:
+                yield from _error_paths(f.type.element.struct, (*path, f.name))
+
+
+def _tally(path: tuple[str, ...]) -> Tally:
+    """Something that counts the error codes that stand at `path`."""
+    outer = attrgetter(path[0])
+    if len(path) == 1:
+
+        def tally_items(response: Any, errors: dict[int, int]) -> None:
+            for item in outer(response) or ():
+                if code := item.error_code:
+                    errors[code] = errors.get(code, 0) + 1
+
+        return tally_items
+    inner = attrgetter(path[1])
+
+    def tally_nested(response: Any, errors: dict[int, int]) -> None:
+        for group in outer(response) or ():
+            for item in inner(group) or ():
+                if code := item.error_code:
+                    errors[code] = errors.get(code, 0) + 1
+
+    return tally_nested

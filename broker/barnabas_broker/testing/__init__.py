@@ -1,0 +1,17 @@
+"""A real broker for tests, started from Python. With pytest, the fixtures of :mod:`barnabas_broker.pytest_plugin` are
+shorter still.
+
+    from barnabas_broker.testing import Broker
+
+    with Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+What is imported here is light: the broker itself is imported by the process, or the thread, that runs it.
+"""
+
+from barnabas_broker.testing.broker import Broker
+from barnabas_broker.testing.faults import Fault, Faults
+from barnabas_broker.testing.link import BrokerError
+from barnabas_broker.testing.requests import SeenRequest
+
+__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]

@@ -1,0 +1,363 @@
+"""A broker that a test starts, stops and looks into."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from barnabas_broker.testing.faults import Faults
+from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, BrokerError, Command, Link, call
+from barnabas_broker.testing.process import ProcessLink, tail
+from barnabas_broker.testing.requests import SeenRequest
+
+#: What is different from Kafka's defaults, because tests are short and have one broker.
+TEST_DEFAULTS: Final[Mapping[str, str]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "log.segment.delete.delay.ms": "0",
+}
+#: Requests of brokers that were stopped that are remembered.
+_MOST_REQUESTS: Final = 2_000
+
+
+class Broker:
+    """A real broker, for a test. As a context manager, sync or async, it is started and closed.
+
+    Args:
+        process: in a process of its own; else on a thread of this one, which starts sooner, but cannot be killed and
+            shares this interpreter with the test.
+        config: Kafka's keys, over defaults that suit tests (:data:`TEST_DEFAULTS`).
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one, which the broker then keeps.
+        data_dir: where its log is kept; None for a temporary folder that ends with :meth:`close`.
+
+    Attributes:
+        faults: what can be made to go wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        process: bool = True,
+        config: Mapping[str, object] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.faults = Faults(self)
+        self._process = process
+        self._config = {**TEST_DEFAULTS, **{key: _text(value) for key, value in (config or {}).items()}}
+        self._host = host
+        self._port = port
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._folder: Path | None = None
+        self._lock = threading.RLock()
+        self._link: Link | None = None
+        self._closer: weakref.finalize[Any, Any] | None = None
+        self._remover: weakref.finalize[Any, Any] | None = None
+        self._requests: list[SeenRequest] = []
+        self._history: dict[str, dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        mode = "process" if self._process else "thread"
+        return f"<Broker {self._host}:{self._port} ({mode}, {'running' if self.running else 'stopped'})>"
+
+    # Life
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def start(self) -> None:
+        """Start it, if it does not run; after a stop with the same port and data.
+
+        Raises:
+            BrokerError: it cannot be started; the text says why.
+        """
+        with self._lock:
+            if self.running:
+                return
+            self._discard()
+            link = self._link = self._open()
+            self._closer = weakref.finalize(self, link.close)
+            config = {"log.dir": str(self.data_dir), **self._config}
+            history = {group: each["events"] for group, each in self._history.items()}
+            count = self._requests[-1].number if self._requests else 0
+            command = {
+                "do": "start",
+                "config": config,
+                "host": self._host,
+                "port": self._port,
+                "count": count,
+                "history": history,
+            }
+            try:
+                started = call(link, command, START_SECONDS)
+            except BaseException:
+                self._discard()
+                raise
+            self._port = started["port"]
+            for key, near in started["unknown"].items():
+                hint = f"; did you mean {near[0]}?" if near else ""
+                warnings.warn(f"{key}: no such configuration key, ignored{hint}", stacklevel=2)
+
+    def _open(self) -> Link:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="barnabas-"))
+            self._remover = weakref.finalize(self, _remove, self._folder, os.getpid())
+        if self._process:
+            return ProcessLink(self._log, self._folder)
+        from barnabas_broker.testing.thread import ThreadLink
+
+        return ThreadLink()
+
+    def stop(self) -> None:
+        """Stop it, if it runs: answer what was asked, flush. Its port and its data stay for the next start.
+
+        Raises:
+            BrokerError: it cannot be stopped in order; it is gone all the same.
+        """
+        with self._lock:
+            if self.running:
+                self._remember()
+                try:
+                    self.call({"do": "stop"})
+                finally:
+                    self._discard()
+
+    def restart(self) -> None:
+        """Stop it, if it runs, and start it with the same port and data.
+
+        Raises:
+            BrokerError: it cannot be started; the text says why.
+        """
+        with self._lock:
+            if self.running:
+                self.call({"do": "restart"}, START_SECONDS)
+            else:
+                self.start()
+
+    def kill(self) -> None:
+        """Kill its process with SIGKILL, as a crash of its machine would; :meth:`start` recovers what it wrote.
+
+        Raises:
+            BrokerError: it does not run, or has no process of its own.
+        """
+        with self._lock:
+            link = self._link
+            if link is None or not link.alive:
+                raise BrokerError("the broker is not running")
+            if link.pid is not None:
+                self._remember()
+            link.kill()
+            self._discard()
+
+    def close(self) -> None:
+        """Stop it, if it runs, and remove its data if they were temporary."""
+        with self._lock:
+            try:
+                self.stop()
+            finally:
+                self._discard()
+                if self._remover is not None:
+                    self._remover()
+                self._folder = None
+
+    def _discard(self) -> None:
+        """Let go of the link, whatever state it is in."""
+        self._link = None
+        if self._closer is not None:
+            self._closer()
+
+    def call(self, command: Command, timeout: float = CALL_SECONDS) -> Any:
+        """Tell the broker's host to do something; for the parts of this package.
+
+        Raises:
+            BrokerError: the broker does not run, or does not answer.
+        """
+        link = self._link
+        if link is None:
+            raise BrokerError("the broker is not running")
+        return call(link, command, timeout)
+
+    # What it is
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and is there."""
+        return self._link is not None and self._link.alive
+
+    @property
+    def port(self) -> int:
+        """Its port.
+
+        Raises:
+            BrokerError: it has none yet.
+        """
+        if not self._port:
+            raise BrokerError("the broker has no port before it is started")
+        return self._port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients want to be given: HOST:PORT."""
+        return f"{self._host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None without a process of its own."""
+        return None if self._link is None else self._link.pid
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its log is kept.
+
+        Raises:
+            BrokerError: that is a temporary folder which is not made yet, or not any more.
+        """
+        if self._data_dir is not None:
+            return self._data_dir
+        if self._folder is None:
+            raise BrokerError("the broker has no data before it is started")
+        return self._folder / "data"
+
+    @property
+    def _log(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "broker.log"
+
+    # What happened
+
+    def _remember(self) -> None:
+        """Take over what its host knows, before that is gone."""
+        self._requests, self._history = self.requests[-_MOST_REQUESTS:], self._histories()
+
+    @property
+    def requests(self) -> list[SeenRequest]:
+        """The last requests, oldest first, over restarts as well."""
+        if not self.running:
+            return list(self._requests)
+        after = self._requests[-1].number if self._requests else 0
+        return [*self._requests, *(SeenRequest(**each) for each in self.call({"do": "requests", "after": after}))]
+
+    def wait_for_request(
+        self,
+        api: str | int,
+        *,
+        count: int = 1,
+        client_id: str | None = None,
+        after: SeenRequest | None = None,
+        answered: bool = False,
+        timeout: float = 10.0,
+    ) -> SeenRequest:
+        """Wait until a request has come. What came before the call counts too.
+
+        Args:
+            api: of which API: "JoinGroup".
+            count: wait for so many.
+            client_id: of which client.
+            after: leave this request, and all before it, out of account.
+            answered: whether they must have got their answers.
+            timeout: seconds to wait.
+
+        Returns:
+            The last of them.
+
+        Raises:
+            TimeoutError: they did not come in time.
+            ValueError: there is no such API.
+        """
+        number = after.number if after is not None else 0
+        command = {
+            "do": "wait_request",
+            "api": api,
+            "count": count,
+            "after": number,
+            "client_id": client_id,
+            "answered": answered,
+            "timeout": timeout,
+        }
+        return SeenRequest(**self.call(command, timeout + CALL_SECONDS))
+
+    def _histories(self) -> dict[str, dict[str, Any]]:
+        return dict(self.call({"do": "history"})) if self.running else self._history
+
+    @property
+    def group_history(self) -> dict[str, list[dict[str, Any]]]:
+        """What happened to each group, oldest first: the events that ``__group_events`` holds."""
+        return {group: each["events"] for group, each in self._histories().items()}
+
+    def explain(self, group: str, since: float = 0.0) -> str:
+        """Why a group rebalanced, in sentences; "" if nothing is known about it.
+
+        Args:
+            group: its id.
+            since: leave out what happened before, in seconds since 1970.
+        """
+        told = self._histories().get(group, {"told": []})["told"]
+        lines = []
+        for each in told:
+            if each["time"] >= int(since * 1000):
+                clock = time.strftime("%H:%M:%S", time.localtime(each["time"] / 1000))
+                lines.append(f"{clock}.{each['time'] % 1000:03d}  {each['text']}")
+                lines.extend(f"              {detail}" for detail in each["details"])
+                lines.extend([f"              {each['remedy']}"] if each["remedy"] else [])
+        return "\n".join(lines)
+
+    @property
+    def log_lines(self) -> list[str]:
+        """What it said, warnings and errors only. On a thread that goes to `logging` instead."""
+        return tail(self._log, 200) if self._folder is not None else []
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+        """Create a topic; clients can use it at once.
+
+        Raises:
+            ValueError: the broker refuses it; the text says why.
+        """
+        settings = {key: _text(value) for key, value in (config or {}).items()}
+        self.call({"do": "create_topic", "name": name, "partitions": partitions, "config": settings})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, if there is one."""
+        self.call({"do": "delete_topic", "name": name})
+
+
+def _text(value: object) -> str:
+    """A value of a configuration as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,88 @@
+"""The process that runs a test's broker: commands come in by stdin, replies go out by stdout, a JSON object a line.
+
+It ends when it is told to, when stdin ends, and when its parent is gone (somebody who was forked off the parent may
+hold the pipe open).
+"""
+
+import asyncio
+import gc
+import json
+import os
+import shutil
+import signal
+import sys
+from typing import Any, Final
+
+import uvloop
+
+from barnabas_broker import logs
+from barnabas_broker.testing.host import Host
+from barnabas_broker.testing.link import Command
+
+#: Seconds between two looks at whether the parent is there.
+_WATCH_SECONDS: Final = 1.0
+#: Bytes of a command at most.
+_MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+async def _serve(replies: int, parent: int) -> None:
+    loop = asyncio.get_running_loop()
+    commands = asyncio.StreamReader(limit=_MOST_BYTES)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, commands.feed_eof)
+
+    def watch() -> None:
+        if os.getppid() != parent:
+            commands.feed_eof()
+        else:
+            loop.call_later(_WATCH_SECONDS, watch)
+
+    host = Host()
+    doing: set[asyncio.Task[None]] = set()
+
+    async def do(command: Command) -> None:
+        reply = await host.handle(command)
+        _write(replies, {"id": command["id"], **reply})
+
+    watch()
+    while line := await commands.readline():
+        command: Command = json.loads(line)
+        if command["do"] == "end":
+            break
+        task = loop.create_task(do(command))
+        doing.add(task)
+        task.add_done_callback(doing.discard)
+        if command["do"] == "start":
+            await asyncio.wait([task])
+            gc.collect()
+            gc.freeze()  # what is there now stays: the collector need not look at it again
+    transport.close()
+    await host.stop()
+
+
+def _write(fd: int, reply: dict[str, Any]) -> None:
+    data = memoryview(json.dumps(reply).encode() + b"\n")
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except BrokenPipeError:
+        pass  # the parent is gone, and so shall we be
+
+
+def main() -> None:
+    """Serve until there is nobody to serve. Arguments: the parent's process id, and a folder to remove at the end."""
+    parent, folder = int(sys.argv[1]), sys.argv[2]
+    logs.configure("console", "warning")
+    replies = os.dup(1)
+    os.dup2(2, 1)  # nothing that anybody prints shall be taken for a reply
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(replies, parent))
+    finally:
+        if folder and os.getppid() != parent:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

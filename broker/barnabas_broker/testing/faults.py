@@ -1,0 +1,162 @@
+"""Faults that a test makes: late answers, lost connections, errors, a broker that goes away."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from barnabas_broker.testing.link import CALL_SECONDS
+
+if TYPE_CHECKING:
+    from barnabas_broker.testing.broker import Broker
+
+
+class Fault:
+    """One fault. As a context manager it ends with the block.
+
+    Args:
+        broker: which it is made for.
+        number: which it is.
+    """
+
+    def __init__(self, broker: "Broker", number: int) -> None:
+        self._broker = broker
+        self._number = number
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def fired(self) -> int:
+        """How many requests have met it."""
+        return int(self._broker.call({"do": "fired", "number": self._number}))
+
+    def wait(self, times: int = 1, timeout: float = 10.0) -> None:
+        """Wait until requests have met it.
+
+        Args:
+            times: how many.
+            timeout: seconds to wait.
+
+        Raises:
+            TimeoutError: they did not.
+        """
+        command = {"do": "wait_fired", "number": self._number, "times": times, "timeout": timeout}
+        self._broker.call(command, timeout + CALL_SECONDS)
+
+    def end(self) -> None:
+        """No request meets it any more; answers that it keeps back leave now."""
+        if self._broker.running:
+            self._broker.call({"do": "end_fault", "number": self._number})
+
+
+class Faults:
+    """Makes faults for a broker.
+
+    Faults of requests take an API by its name ("Fetch", "JoinGroup"; "*" for all), and three more arguments: `nth`, the
+    first request that meets the fault, counting from 1 and from now; `times`, how many requests meet it from then on,
+    None for all; `client_id`, to leave other clients alone. They live until they are ended, cleared, or the broker is
+    stopped; a restart leaves them alive.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def _make(
+        self, kind: str, api: str | int, nth: int, times: int | None, client_id: str | None, **what: object
+    ) -> Fault:
+        command = {"do": "fault", "kind": kind, "api": api, "nth": nth, "times": times, "client_id": client_id, **what}
+        return Fault(self._broker, int(self._broker.call(command)))
+
+    def delay(
+        self,
+        api: str | int,
+        seconds: float,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Answer late. The request is carried out when it comes; answers on the same connection keep their order.
+
+        Raises:
+            ValueError: there is no such API, or a number makes no sense.
+        """
+        return self._make("delay", api, nth, times, client_id, seconds=seconds)
+
+    def drop(
+        self,
+        api: str | int,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        client_id: str | None = None,
+        executed: bool = False,
+    ) -> Fault:
+        """Close the connection without an answer.
+
+        Args:
+            api: whose requests.
+            nth: the first that meets it.
+            times: how many meet it.
+            client_id: of which client.
+            executed: carry the request out nevertheless, so that only its answer is lost.
+
+        Raises:
+            ValueError: there is no such API, or a number makes no sense.
+        """
+        return self._make("drop", api, nth, times, client_id, executed=executed)
+
+    def error(
+        self,
+        api: str | int,
+        code: str | int,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        client_id: str | None = None,
+        executed: bool = False,
+    ) -> Fault:
+        """Answer with an error, for every topic, partition or group that was asked about.
+
+        Args:
+            api: whose requests.
+            code: Kafka's name of the error, "NOT_LEADER_OR_FOLLOWER" for instance, or its number.
+            nth: the first that meets it.
+            times: how many meet it.
+            client_id: of which client.
+            executed: carry the request out nevertheless.
+
+        Raises:
+            ValueError: there is no such API or error, or a number makes no sense.
+        """
+        return self._make("error", api, nth, times, client_id, code=code, executed=executed)
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Close connections now, whatever is asked on them.
+
+        Args:
+            client_id: the connections of this client, a group's member for instance; None for all.
+
+        Returns:
+            How many were closed.
+        """
+        return int(self._broker.call({"do": "disconnect", "client_id": client_id}))
+
+    def stop(self) -> None:
+        """Stop the broker. Faults of requests end with it."""
+        self._broker.stop()
+
+    def restart(self) -> None:
+        """Stop the broker, if it runs, and start it with the same port and data."""
+        self._broker.restart()
+
+    def clear(self) -> None:
+        """End all faults of requests, and start the broker if it is stopped."""
+        if self._broker.running:
+            self._broker.call({"do": "clear_faults"})
+        else:
+            self._broker.start()

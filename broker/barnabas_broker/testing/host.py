@@ -1,0 +1,238 @@
+"""Runs brokers, one after another, in this event loop, and does what a test says.
+
+The same host is at the other end of a thread's link and of a process's.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any, Final
+
+from barnabas_broker.broker import BrokerError
+from barnabas_broker.config import Config, ConfigError
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.context import RequestContext
+from barnabas_broker.coordinator.events import Event
+from barnabas_broker.coordinator.explain import explain
+from barnabas_broker.server import Peer
+from barnabas_broker.testing.link import Command, Reply
+from barnabas_broker.testing.rules import Rules, api_name, find_api
+from barnabas_broker.testing.seen import RequestLog
+from barnabas_broker.testing.watched import WatchedBroker
+from barnabas_protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.registry import ApiKey
+
+#: Events of a group that are remembered over restarts.
+_MOST_EVENTS: Final = 200
+
+
+class Host:
+    """Does commands."""
+
+    def __init__(self) -> None:
+        self._broker: WatchedBroker | None = None
+        self._given: dict[str, str] = {}
+        self._where = ("127.0.0.1", 0)
+        self._log = RequestLog()
+        self._rules = Rules(time.time_ns())
+        self._past: dict[str, list[Event]] = {}
+        self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
+            "start": self.start,
+            "restart": self.restart,
+            "stop": self.stop,
+            "fault": self.fault,
+            "end_fault": self.end_fault,
+            "fired": self.fired,
+            "wait_fired": self.wait_fired,
+            "clear_faults": self.clear_faults,
+            "disconnect": self.disconnect,
+            "requests": self.requests,
+            "wait_request": self.wait_request,
+            "history": self.history,
+            "create_topic": self.create_topic,
+            "delete_topic": self.delete_topic,
+        }
+
+    async def handle(self, command: Command) -> Reply:
+        """Do a command; its reply, whatever happens."""
+        arguments = {name: value for name, value in command.items() if name not in ("do", "id")}
+        try:
+            return {"ok": await self._commands[command["do"]](**arguments)}
+        except BrokerError as error:
+            return {"failed": str(error), "kind": "broker"}
+        except ValueError as error:
+            return {"failed": str(error), "kind": "value"}
+        except TimeoutError as error:
+            return {"failed": str(error), "kind": "timeout"}
+        except Exception as error:
+            return {"failed": f"{command['do']}: {type(error).__name__}: {error}", "kind": "broker"}
+
+    async def start(
+        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[Event]]
+    ) -> dict[str, Any]:
+        """Start a broker.
+
+        Args:
+            config: Kafka's keys.
+            host: the address to listen on.
+            port: 0 picks a free one.
+            count: requests that were seen before.
+            history: what happened to every group before.
+
+        Returns:
+            The port, and the configuration keys that nobody knows with those that may be meant.
+        """
+        self._given, self._where = config, (host, port)
+        self._log.count, self._past = count, history
+        settings = Config(BROKER_KEYS, config)
+        try:
+            unknown = settings.check()
+        except ConfigError as error:
+            raise BrokerError(str(error)) from error
+        await self._start()
+        near = {name: get_close_matches(name, BROKER_KEYS, 1) for name in unknown}
+        return {"port": self._where[1], "unknown": near}
+
+    async def _start(self) -> None:
+        broker = WatchedBroker(Config(BROKER_KEYS, dict(self._given)), *self._where, self._log, self._rules)
+        await broker.start()
+        self._broker = broker
+        self._where = (self._where[0], broker.port)
+
+    @property
+    def _running(self) -> WatchedBroker:
+        if self._broker is None:
+            raise BrokerError("the broker is not running")
+        return self._broker
+
+    async def stop(self) -> None:
+        """Stop the broker, if one is running."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            self._past = _histories(broker, self._past)
+            broker.tap.let_go(list(self._rules))
+            await broker.stop()
+
+    async def restart(self) -> None:
+        """Stop the broker and start it again, with the same port and data; faults stay."""
+        await self.stop()
+        await self._start()
+
+    # Faults
+
+    async def fault(self, **given: Any) -> int:
+        """Make a fault; its number."""
+        rule = self._rules.add(**given)
+        if rule.api is not None and rule.api not in self._running.dispatch.handlers:
+            self._rules.remove(rule.number)
+            raise ValueError(f"{api_name(rule.api)}: the broker does not serve this API")
+        return rule.number
+
+    async def end_fault(self, number: int) -> None:
+        """End a fault; answers that it keeps back leave."""
+        rule = self._rules.remove(number)
+        if rule is not None and self._broker is not None:
+            self._broker.tap.let_go([rule])
+
+    async def clear_faults(self) -> None:
+        """End all faults."""
+        for number in [rule.number for rule in self._rules]:
+            await self.end_fault(number)
+
+    async def fired(self, number: int) -> int:
+        """How many requests have met a fault."""
+        return self._rules[number].fired
+
+    async def wait_fired(self, number: int, times: int, timeout: float) -> None:
+        """Wait until that many requests have met a fault."""
+        rule = self._rules[number]
+        try:
+            await self._log.wait(lambda: rule.fired >= times, timeout)
+        except TimeoutError:
+            raise TimeoutError(f"within {timeout:g} s {rule.fired} requests met {rule}, not {times}") from None
+
+    async def disconnect(self, client_id: str | None) -> int:
+        """Close connections; how many."""
+        return self._running.disconnect(client_id)
+
+    # What happened
+
+    async def requests(self, after: int) -> list[dict[str, Any]]:
+        """The requests after a number."""
+        return [asdict(request) for request in self._log.after(after)]
+
+    async def wait_request(
+        self, api: str | int, count: int, after: int, client_id: str | None, answered: bool, timeout: float
+    ) -> dict[str, Any]:
+        """Wait for requests, and return the last of them."""
+        name = api_name(find_api(api))
+
+        def fitting() -> list[dict[str, Any]]:
+            return [
+                asdict(request)
+                for request in self._log.after(after)
+                if request.api == name
+                and client_id in (None, request.client_id)
+                and (request.seconds is not None or not answered)
+            ]
+
+        try:
+            await self._log.wait(lambda: len(fitting()) >= count, timeout)
+        except TimeoutError:
+            who = "" if client_id is None else f" of client {client_id!r}"
+            seen = len(fitting())
+            raise TimeoutError(f"within {timeout:g} s {seen} {name} requests{who} were seen, not {count}") from None
+        return fitting()[count - 1]
+
+    async def history(self) -> dict[str, dict[str, Any]]:
+        """What happened to every group, by group: the events, and what they amount to."""
+        events = self._past if self._broker is None else _histories(self._broker, self._past)
+        return {
+            group: {"events": each, "told": [told.as_data() for told in explain(each)]}
+            for group, each in events.items()
+        }
+
+    # Topics
+
+    async def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        """Create a topic.
+
+        Raises:
+            ValueError: the broker refuses it.
+        """
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=configs
+        )
+        answer = await self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+        result = answer.topics[0]
+        if result.error_code != ErrorCode.NONE:
+            why = result.error_message or ErrorCode.of(result.error_code).name
+            raise ValueError(f"topic {name!r} cannot be created: {why}")
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, if there is one."""
+        states = [DeleteTopicState(name=name, topic_id=bytes(16))]
+        await self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
+
+    async def _ask(self, key: ApiKey, request: Any) -> Any:
+        """Ask a handler, beside the tap."""
+        dispatch = self._running.dispatch
+        route = dispatch.handlers[key]
+        context = RequestContext(dispatch.services, Peer("test", 0), route.served(key).high, "test")
+        answer: Any = route.handler(context, request)
+        return await answer
+
+
+def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
+    """What happened to every group, before and with this broker."""
+    groups = broker.dispatch.services.groups
+    out = {group: list(events) for group, events in past.items()}
+    for group in list(groups.groups):
+        events = out.get(group, []) + groups.journal.recent(group)
+        if events:
+            out[group] = events[-_MOST_EVENTS:]
+    return out

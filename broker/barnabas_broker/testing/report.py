@@ -1,0 +1,35 @@
+"""What a failing test is told about the broker that it used."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_broker.testing.broker import Broker
+from barnabas_broker.testing.requests import listing
+
+#: Lines of a section at most.
+_MOST_LINES: Final = 60
+
+
+def sections(broker: Broker, since: float) -> Iterator[tuple[str, str]]:
+    """Titles and texts: the requests, the stories of the groups that they are about, what the broker said.
+
+    Args:
+        broker: that the test used.
+        since: when the test began, in seconds since 1970.
+    """
+    requests = [request for request in broker.requests if request.time >= since]
+    state = "" if broker.running else " (the broker is not running)"
+    if requests:
+        yield f"kafka requests{state}", listing(requests)
+    else:
+        yield f"kafka requests{state}", "The broker saw no request of this test."
+    for group in sorted({request.group for request in requests if request.group is not None}):
+        story = broker.explain(group, since)
+        if story:
+            yield f"kafka group {group}", _last(story)
+    if broker.log_lines:
+        yield "kafka broker log", _last("\n".join(broker.log_lines))
+
+
+def _last(text: str) -> str:
+    return "\n".join(text.splitlines()[-_MOST_LINES:])

@@ -1,0 +1,127 @@
+"""The last requests that a broker saw, and waiting for one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from barnabas_broker.testing.requests import SeenRequest
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.schema import Struct
+
+#: Requests that are remembered.
+MOST_REQUESTS: Final = 2_000
+
+Fits = Callable[[SeenRequest], bool]
+
+
+class RequestLog:
+    """The last requests, in the order in which they came.
+
+    Args:
+        count: requests that were seen before this log was opened.
+    """
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+        self._seen: deque[SeenRequest] = deque(maxlen=MOST_REQUESTS)
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    def add(self, request: SeenRequest) -> None:
+        """Remember a request that came."""
+        self.count += 1
+        request.number = self.count
+        self._seen.append(request)
+        self.news()
+
+    def answered(self, request: SeenRequest, seconds: float, error: str | None) -> None:
+        """A request has got its answer, or its connection was closed."""
+        request.seconds, request.error = seconds, error
+        self.news()
+
+    def after(self, number: int) -> list[SeenRequest]:
+        """The requests after this number, as far as they are remembered."""
+        return [request for request in self._seen if request.number > number]
+
+    def news(self) -> None:
+        """Something has changed that somebody may wait for."""
+        for future, happened in list(self._waiting.items()):
+            if not future.done() and happened():
+                future.set_result(None)
+
+    async def wait(self, happened: Callable[[], bool], timeout: float) -> None:
+        """Wait until something is so.
+
+        Raises:
+            TimeoutError: it was not, in time.
+        """
+        if happened():
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = happened
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        finally:
+            del self._waiting[future]
+
+
+def first_error(response: Struct) -> str | None:
+    """The name of the first error code in a response that is one."""
+    code = _first_code(response)
+    if not code:
+        return None
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def _first_code(struct: Struct) -> int:
+    own, arrays = _places(type(struct))
+    if own and (code := int(getattr(struct, "error_code", 0))):
+        return code
+    for name in arrays:
+        for item in getattr(struct, name) or ():
+            if code := _first_code(item):
+                return code
+    return 0
+
+
+@cache
+def _places(cls: type[Struct]) -> tuple[bool, tuple[str, ...]]:
+    """Whether a structure has an error code of its own, and which of its arrays hold some."""
+    arrays = []
+    for field in cls.FIELDS:
+        element = field.type.element
+        if element is not None and element.struct is not None and any(_places(element.struct)):
+            arrays.append(field.name)
+    return any(field.name == "error_code" for field in cls.FIELDS), tuple(arrays)
+
+
+def group_of(request: Any) -> str | None:
+    """The group that a request is about, if any; of several the first."""
+    group = getattr(request, "group_id", None)
+    if not group:
+        groups = getattr(request, "groups", None)
+        group = getattr(groups[0], "group_id", groups[0]) if groups else None
+    return str(group) if group else None
+
+
+def topics_of(request: Any, names: Mapping[bytes, str]) -> list[str]:
+    """The topics that a request is about.
+
+    Args:
+        request: of any API.
+        names: of topics, by their ids.
+    """
+    found = []
+    for topic in getattr(request, "topics", None) or getattr(request, "topic_names", None) or ():
+        if isinstance(topic, tuple):  # of a Produce request as the broker reads it
+            topic = topic[0]
+        if isinstance(topic, Struct):
+            name = getattr(topic, "name", None) or getattr(topic, "topic", None)
+            topic = name or getattr(topic, "topic_id", "")
+        found.append(names.get(topic, topic.hex()) if isinstance(topic, bytes) else str(topic))
+    return found

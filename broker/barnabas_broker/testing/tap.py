@@ -1,0 +1,215 @@
+"""Stands between the connections and the handlers of a broker: remembers every request, and plays the faults.
+
+A delay keeps an answer back: the request is carried out when it comes, and what the client sends after it is, too. A
+dropped request closes its connection. An error is answered instead of carrying the request out, unless the fault says
+that only the answer shall be wrong.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Dispatch, Handled, Route
+from barnabas_broker.handlers.produce import Produce
+from barnabas_broker.server import Answer, CloseConnection, Peer
+from barnabas_broker.testing.refusals import OF_SESSION, refusal
+from barnabas_broker.testing.requests import SeenRequest
+from barnabas_broker.testing.rules import Kind, Rule, Rules, api_name
+from barnabas_broker.testing.seen import RequestLog, first_error, group_of, topics_of
+from barnabas_protocol.apis.fetch import FetchRequest
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.codec import decode_request_header
+from barnabas_protocol.errors import DecodeError, ErrorCode
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Response
+from barnabas_protocol.wire import Buffer
+
+#: A version of Metadata in which "no topics" means that.
+_PLAIN_METADATA: Final = 12
+#: Connections whose client is remembered, and that need not be open any more.
+_MOST_CLOSED: Final = 200
+
+
+class Tap:
+    """Dispatches requests as the broker's own dispatcher does, but for the faults.
+
+    Args:
+        dispatch: the broker's own.
+        log: where requests are remembered.
+        rules: the faults.
+    """
+
+    def __init__(self, dispatch: Dispatch, log: RequestLog, rules: Rules) -> None:
+        handlers = dispatch.handlers.items()
+        table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in handlers}
+        self._dispatch = Dispatch(dispatch.services, table)
+        self._log = log
+        self._rules = rules
+        self._current = SeenRequest(0, 0.0, "", 0, "", "")
+        self._started: dict[int, float] = {}
+        self._kept_back: dict[int, asyncio.Event] = {}
+        self._clients: dict[Peer, str] = {}
+
+    def __call__(self, peer: Peer, frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
+        """Answer one request frame.
+
+        Raises:
+            CloseConnection: it cannot be answered, or shall not be.
+            DecodeError: the frame is no request.
+        """
+        seen = self._current = SeenRequest(0, time.time(), "?", 0, "", str(peer))
+        self._log.add(seen)
+        self._started[seen.number] = time.perf_counter()
+        try:
+            header = decode_request_header(frame)
+            seen.version, seen.client_id = header.api_version, header.client_id or ""
+            seen.api = _name(header.api_key)
+            self._clients[peer] = seen.client_id
+            answer = self._dispatch(peer, frame)
+        except (CloseConnection, DecodeError) as error:
+            self._over(seen, f"connection closed: {error}")
+            raise
+        if not isinstance(answer, asyncio.Future):
+            self._over(seen, None)
+        return answer
+
+    def peers_of(self, client_id: str | None, connected: Collection[Peer]) -> set[Peer]:
+        """Who of those that are connected calls itself `client_id`; everybody who has asked anything if None."""
+        if len(self._clients) > len(connected) + _MOST_CLOSED:
+            self._clients = {peer: self._clients[peer] for peer in connected if peer in self._clients}
+        return {peer for peer in connected if peer in self._clients and client_id in (None, self._clients[peer])}
+
+    def let_go(self, rules: Collection[Rule]) -> None:
+        """Send the answers that these rules keep back."""
+        for rule in rules:
+            if event := self._kept_back.pop(rule.number, None):
+                event.set()
+
+    def _over(self, seen: SeenRequest, error: str | None) -> None:
+        """A request is answered, or its connection closed. What is told first counts."""
+        started = self._started.pop(seen.number, None)
+        if started is not None:
+            self._log.answered(seen, time.perf_counter() - started, error)
+
+    def _handle(self, key: ApiKey, route: Route, context: RequestContext, request: Any) -> Handled:
+        seen = self._current
+        seen.group = group_of(request)
+        seen.topics = topics_of(request, context.services.cluster.image.names)
+        met = self._rules.met_by(key, context.client_id)
+        drop = next((rule for rule in met if rule.kind is Kind.DROP), None)
+        wrong = next((rule for rule in met if rule.kind is Kind.ERROR), None)
+        instead: Handled = None
+        if wrong is not None:
+            if drop is None:
+                instead = self._wrong(key, route, context, request, wrong)
+            else:
+                wrong.take_back()
+        seen.fault = ", ".join(str(rule) for rule in met if rule.fired)
+        self._log.news()
+        answers: list[Handled] = []
+        decides = drop or (wrong if instead is not None else None)
+        if decides is None or decides.executed:
+            answers.append(self._carry_out(route, context, request, seen))
+        if instead is not None:
+            answers.append(instead)
+        delays = [rule for rule in met if rule.kind is Kind.DELAY]
+        if drop is None and answers == [None]:
+            return None  # no answer was asked for
+        if delays or not all(isinstance(answer, Response | None) for answer in answers):
+            return self._later(seen, answers, delays, drop)
+        return self._final(seen, answers, drop)
+
+    def _carry_out(self, route: Route, context: RequestContext, request: Any, seen: SeenRequest) -> Handled:
+        try:
+            return route.handler(context, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._over(seen, _failed(error))
+            raise
+
+    async def _later(
+        self, seen: SeenRequest, answers: list[Handled], delays: list[Rule], drop: Rule | None
+    ) -> Response:
+        """Wait for what is not ready, and as long as the delays say."""
+        try:
+            ready = [answer if isinstance(answer, Response | None) else await answer for answer in answers]
+            for rule in delays:
+                await self._keep_back(rule)
+            return self._final(seen, ready, drop)
+        except CloseConnection as error:
+            self._over(seen, f"connection closed: {error}")
+            raise
+        except Exception as error:
+            self._over(seen, _failed(error))
+            raise
+
+    async def _keep_back(self, rule: Rule) -> None:
+        event = self._kept_back.setdefault(rule.number, asyncio.Event())
+        try:
+            async with asyncio.timeout(rule.seconds):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    def _final(self, seen: SeenRequest, answers: list[Any], drop: Rule | None) -> Response:
+        """The last answer, unless the connection shall be closed."""
+        if drop is not None:
+            raise CloseConnection("dropped by a test")
+        response: Response = answers[-1]
+        self._over(seen, first_error(response))
+        return response
+
+    def _wrong(self, key: ApiKey, route: Route, context: RequestContext, request: Any, rule: Rule) -> Handled:
+        """An answer that holds the rule's error.
+
+        Returns:
+            None if this request has no place for it; the next one shall meet the rule then.
+        """
+        if isinstance(request, Produce) and request.head.acks == 0:
+            raise CloseConnection(f"{rule.code.name}, made by a test, and acks=0 leaves no other way to tell")
+        if isinstance(request, MetadataRequest):
+            return self._wrong_metadata(route, context, request, rule)
+        code = rule.code
+        if isinstance(request, FetchRequest) and request.session_id and code not in OF_SESSION:
+            # It names only what has changed since the last one; let the client name all of its partitions.
+            rule.take_back()
+            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        answer = refusal(key, request, context.version, code)
+        if answer is None:
+            rule.take_back()
+        return answer
+
+    def _wrong_metadata(self, route: Route, context: RequestContext, request: MetadataRequest, rule: Rule) -> Handled:
+        """Metadata with an error for every topic; who the brokers are is told, for the client needs it to go on."""
+        if request.topics is None or (not request.topics and context.version == 0):
+            names = context.services.cluster.image.topics
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        topics = refusal(ApiKey.METADATA, request, context.version, rule.code)
+        if not isinstance(topics, MetadataResponse):
+            rule.take_back()
+            return None
+
+        async def with_brokers() -> Response:
+            nothing = MetadataRequest(topics=[])
+            answer: Any = route.handler(replace(context, version=_PLAIN_METADATA), nothing)
+            response: MetadataResponse = await answer
+            response.topics = topics.topics
+            return response
+
+        return with_brokers()
+
+
+def _failed(error: Exception) -> str:
+    return f"{ErrorCode.UNKNOWN_SERVER_ERROR.name} ({type(error).__name__}: {error})"
+
+
+def _name(key: int) -> str:
+    try:
+        return api_name(ApiKey(key))
+    except ValueError:
+        return f"API {key}"

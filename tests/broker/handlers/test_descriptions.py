@@ -1,0 +1,69 @@
+"""What tools ask about partitions and disk space."""
+
+from barnabas_broker.broker import Broker
+from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.apis.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from barnabas_protocol.apis.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from barnabas_protocol.errors import ErrorCode
+from tests.wire import Wire
+
+
+async def create(wire: Wire, **topics: int) -> None:
+    rows = [
+        CreatableTopic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
+        for name, count in topics.items()
+    ]
+    await wire.ask(CreateTopicsRequest(topics=rows), 7, CreateTopicsResponse)
+
+
+async def page(wire: Wire, names: list[str], limit: int, cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=cursor
+    )
+    return await wire.ask(request, 0, DescribeTopicPartitionsResponse)
+
+
+async def test_partitions_are_described_page_by_page(wire: Wire) -> None:
+    await create(wire, b=3, a=2, c=1)
+    found: list[tuple[str | None, int]] = []
+    cursor: Cursor | None = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        answer = await page(wire, [], 2, cursor)
+        found += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+        pages += 1
+        told = answer.next_cursor
+        cursor = None if told is None else Cursor(topic_name=told.topic_name, partition_index=told.partition_index)
+    assert found == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
+    assert pages == 3
+
+
+async def test_only_what_is_named_is_described(wire: Wire) -> None:
+    await create(wire, a=1, b=1)
+    answer = await page(wire, ["b", "none"], 10, None)
+    assert [(t.name, t.error_code) for t in answer.topics] == [("b", 0), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert answer.topics[0].partitions[0].leader_id == 1
+    assert answer.next_cursor is None
+
+
+async def test_the_directory_and_its_partitions_are_told(broker: Broker, wire: Wire) -> None:
+    await create(wire, a=2, b=1)
+    for version in range(5):
+        everything = await wire.ask(DescribeLogDirsRequest(topics=None), version, DescribeLogDirsResponse)
+        (directory,) = everything.results
+        assert directory.error_code == ErrorCode.NONE
+        assert {(t.name, len(t.partitions)) for t in directory.topics} == {("a", 2), ("b", 1)}
+        if version >= 4:
+            assert 0 < directory.usable_bytes <= directory.total_bytes
+    some = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[1])])
+    (directory,) = (await wire.ask(some, 4, DescribeLogDirsResponse)).results
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in directory.topics] == [("a", [1])]

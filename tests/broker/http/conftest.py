@@ -1,0 +1,73 @@
+"""A broker that also speaks HTTP, in the test's own event loop, and somebody to ask it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from tests.wire import PATIENCE
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+
+class Told(NamedTuple):
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["Content-Type"] == "application/json; charset=utf-8"
+        return json.loads(self.text)
+
+
+class Http:
+    """Asks a broker's HTTP endpoint."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self.broker: Broker | None = None
+
+    async def get(self, path: str, method: str = "GET") -> Told:
+        assert self.broker is not None
+        url = URL(f"http://127.0.0.1:{self.broker.http_port}{path}", encoded=True)
+        async with asyncio.timeout(PATIENCE), self._session.request(method, url) as response:
+            return Told(response.status, dict(response.headers), await response.text())
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Http]:
+    async with aiohttp.ClientSession() as session:
+        yield Http(session)
+
+
+@pytest.fixture
+async def start_broker(tmp_path: Path, http: Http) -> AsyncIterator[StartBroker]:
+    """Start a broker with keys like ``num_partitions="2"``; `http` asks the one that was started last."""
+    started: list[Broker] = []
+
+    async def start(**settings: str) -> Broker:
+        given = {
+            "log.dir": str(tmp_path / "data"),
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "4",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        http.broker = broker = Broker(Config(BROKER_KEYS, given), port=0, http_port=0)
+        await broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.stop()

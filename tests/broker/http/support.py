@@ -1,0 +1,80 @@
+"""What the tests of the HTTP endpoint do over the wire before they look. What is not possible yet is asked again."""
+
+import asyncio
+import struct
+
+from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import build_batch
+from tests.wire import PATIENCE, Wire
+
+
+async def make_topic(wire: Wire, name: str) -> None:
+    """Asking for it makes it."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    assert (await wire.ask(request, 9, MetadataResponse)).topics[0].error_code == ErrorCode.NONE
+
+
+async def produce(wire: Wire, topic: str, partition: int, count: int) -> int:
+    """The error code."""
+    records = build_batch([(None, b"value", (), 1_700_000_000_000 + n) for n in range(count)])
+    data = [PartitionProduceData(index=partition, records=records)]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+    return (await wire.ask(request, 9, ProduceResponse)).responses[0].partition_responses[0].error_code
+
+
+async def coordinated(wire: Wire, group: str) -> None:
+    """Wait until there is a coordinator: the first to ask for one makes its topic."""
+    request = FindCoordinatorRequest(key=group)
+    async with asyncio.timeout(PATIENCE):
+        while (await wire.ask(request, 2, FindCoordinatorResponse)).error_code != ErrorCode.NONE:
+            pass
+
+
+async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int]) -> None:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="mark")
+        for index, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)])
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            answer = await wire.ask(request, 7, OffsetCommitResponse)
+            if {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.NONE}:
+                return
+
+
+async def join_alone(wire: Wire, group: str, topic: str, partition: int) -> str:
+    """Become the only member of a group, with one partition; the member id."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    subscription = struct.pack(">hi", 0, 1) + name + struct.pack(">i", -1)
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+    )
+    async with asyncio.timeout(PATIENCE):
+        while (joined := await wire.ask(join, 2, JoinGroupResponse)).error_code != ErrorCode.NONE:
+            pass
+    share = struct.pack(">hi", 0, 1) + name + struct.pack(">iii", 1, partition, -1)
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=share)],
+    )
+    assert (await wire.ask(sync, 0, SyncGroupResponse)).error_code == ErrorCode.NONE
+    return joined.member_id

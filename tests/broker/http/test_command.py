@@ -1,0 +1,93 @@
+"""The `broker` command with --http-port: what it prints, what it refuses, what it loads."""
+
+import asyncio
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+from tests.wire import PATIENCE
+
+#: Runs the command as if nobody had installed the `http` extra.
+WITHOUT_AIOHTTP = "import sys; sys.modules['aiohttp'] = None; from barnabas_broker.__main__ import main; main()"
+#: Serves without --http-port, and tells whether aiohttp was loaded meanwhile.
+LOADED = """
+import asyncio, sys
+from barnabas_broker.broker import Broker
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+async def main():
+    broker = Broker(Config(BROKER_KEYS, {"log.dir": sys.argv[1]}), port=0)
+    await broker.start()
+    await broker.stop()
+asyncio.run(main())
+print("aiohttp" in sys.modules)
+"""
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={key: value for key, value in os.environ.items() if not key.startswith("KAFKA_")},
+    )
+
+
+async def end(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def run(*arguments: str) -> tuple[int | None, str, str]:
+    return await end(await start(*arguments))
+
+
+def command(data: Path, *flags: str) -> list[str]:
+    return ["-m", "barnabas_broker", "--port", "0", "--data-dir", str(data), *flags]
+
+
+async def test_it_prints_the_port_it_has_picked(tmp_path: Path) -> None:
+    process = await start(*command(tmp_path, "--http-port", "0"))
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        lines = [(await process.stdout.readline()).decode() for _ in range(2)]
+        assert re.fullmatch(r"barnabas: listening on 127\.0\.0\.1:\d+\n", lines[0])
+        found = re.fullmatch(r"barnabas: http on 127\.0\.0\.1:(\d+)\n", lines[1])
+        assert found
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(found[1]))
+        writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
+        assert b" 200 OK\r\n" in await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    process.terminate()
+    status, _, err = await end(process)
+    assert status == 0, err
+
+
+async def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    status, out, err = await run("-c", WITHOUT_AIOHTTP, "--port", "0", "--data-dir", str(tmp_path), "--http-port", "0")
+    assert (status, out) == (2, "")
+    assert err == "broker: --http-port needs aiohttp: pip install 'barnabas[http]'\n"
+    assert list(tmp_path.iterdir()) == [], "nothing was opened"
+
+
+async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        status, _, err = await run(*command(tmp_path, "--http-port", str(port)))
+    assert (status, err) == (2, f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+
+
+async def test_a_bad_port_is_refused(tmp_path: Path) -> None:
+    status, _, err = await run(*command(tmp_path, "--http-port", "70000"))
+    assert (status, err) == (2, "broker: --http-port 70000: must be from 0 to 65535\n")
+
+
+async def test_it_loads_nothing_unless_it_is_on(tmp_path: Path) -> None:
+    status, out, err = await run("-c", LOADED, str(tmp_path / "data"))
+    assert status == 0, err
+    assert out.splitlines()[-1] == "False"

@@ -1,0 +1,241 @@
+"""Paths, statuses and JSON of the endpoint, health in good and in bad times."""
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.coordinator.journal import Journal
+from barnabas_broker.replication.group_logs import OffsetsTopicLog
+from barnabas_broker.storage.files import RealFiles
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.wire import Buffer
+from tests.broker.http.conftest import Http, StartBroker
+from tests.broker.http.support import commit, join_alone, make_topic, produce
+from tests.wire import PATIENCE, Wire
+
+GROUP_PATHS = ["/groups", "/groups/g", "/groups/g/history"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nothing", "/groups/", "/groups/a/b", "/metrics/", "/groups/g/history/x", "/%ff"]
+)
+async def test_an_unknown_path_is_404(broker: Broker, http: Http, path: str) -> None:
+    told = await http.get(path)
+    assert told.status == 404
+    assert told.json["error"] == "no such path"
+    assert "/metrics" in told.json["paths"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"])
+async def test_only_get_is_answered(broker: Broker, http: Http, method: str) -> None:
+    told = await http.get("/groups", method)
+    assert (told.status, told.headers["Allow"]) == (405, "GET")
+    assert told.text == "" if method == "HEAD" else told.json == {"error": "only GET is answered"}
+
+
+async def test_groups(wire: Wire, http: Http) -> None:
+    assert (await http.get("/groups")).json == {"unloaded_partitions": [], "groups": []}
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await join_alone(wire, "g", "t", 0)
+    await commit(wire, "simple", "t", {0: 1})
+    groups = {each["group"]: each for each in (await http.get("/groups")).json["groups"]}
+    assert groups["simple"] == {
+        "group": "simple",
+        "state": "Empty",
+        "generation": 0,
+        "protocol_type": None,
+        "protocol": None,
+        "members": 0,
+        "lag": 4,
+    }
+    assert groups["g"] == {
+        "group": "g",
+        "state": "Stable",
+        "generation": 1,
+        "protocol_type": "consumer",
+        "protocol": "range",
+        "members": 1,
+        "lag": None,
+    }
+
+
+async def test_a_group(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await commit(wire, "g", "t", {0: 3})
+    member_id = await join_alone(wire, "g", "t", 0)
+    told = (await http.get("/groups/g")).json
+    assert told["group"] == "g"
+    assert told["state"] == "Stable"
+    assert told["leader"] == member_id
+    assert told["coordinator"]["node_id"] == 1
+    assert told["seconds_in_state"] >= 0
+    (member,) = told["members"]
+    assert 0 <= member.pop("heard_ago_ms") < 20_000
+    assert member == {
+        "member_id": member_id,
+        "client_id": "test",
+        "host": "/127.0.0.1",
+        "instance_id": None,
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "waits_for_broker": False,
+        "assignment": {"t": [0]},
+    }
+    (offset,) = told["offsets"]
+    assert offset.pop("committed_ms") > 1_600_000_000_000
+    assert offset == {
+        "topic": "t",
+        "partition": 0,
+        "current_offset": 3,
+        "log_end_offset": 5,
+        "lag": 2,
+        "member_id": member_id,
+        "metadata": "mark",
+    }
+
+
+async def test_the_history_of_a_group(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+    member_id = await join_alone(wire, "g", "t", 0)
+    told = (await http.get("/groups/g/history")).json
+    assert told["group"] == "g"
+    types = [event["type"] for event in told["events"]]
+    assert types.index("rebalance_started") < types.index("rebalance_over")
+    started = told["events"][types.index("rebalance_started")]
+    assert started["cause"] == "member_joined"
+    assert started["by"][0]["member_id"] == member_id
+    await commit(wire, "simple", "t", {0: 1})
+    assert (await http.get("/groups/simple/history")).json == {"group": "simple", "events": []}
+
+
+@pytest.mark.parametrize("path", ["/groups/nobody", "/groups/nobody/history"])
+async def test_a_group_that_there_is_not_is_404(wire: Wire, http: Http, path: str) -> None:
+    await make_topic(wire, "t")
+    await commit(wire, "g", "t", {0: 0})
+    told = await http.get(path)
+    assert (told.status, told.json) == (404, {"error": "this broker has no group nobody"})
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("a/b", "a%2Fb"), ("ä b?", "%C3%A4%20b%3F"), ("50%", "50%25"), ("history", "history"), ('"\\', "%22%5C")],
+)
+async def test_any_group_name_can_be_asked_for(wire: Wire, http: Http, name: str, path: str) -> None:
+    await make_topic(wire, "t")
+    await commit(wire, name, "t", {0: 0})
+    assert (await http.get(f"/groups/{path}")).json["group"] == name
+    assert (await http.get(f"/groups/{path}/history")).json["group"] == name
+
+
+async def test_health(broker: Broker, http: Http) -> None:
+    told = await http.get("/healthz")
+    assert (told.status, told.json["status"], told.json["node_id"]) == (200, "ok", 1)
+    told = await http.get("/readyz")
+    assert (told.status, told.json) == (200, {"status": "ready"})
+
+
+async def test_it_is_not_ready_while_offsets_are_loaded(
+    start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await start_broker()
+    async with await Wire.connect(first.port) as wire:
+        await make_topic(wire, "t")
+        await commit(wire, "g", "t", {0: 0})
+    await first.stop()
+    gate = asyncio.Event()
+    read = OffsetsTopicLog.read
+
+    async def slowly(self: OffsetsTopicLog, partition: int, offset: int) -> Buffer:
+        await gate.wait()
+        return await read(self, partition, offset)
+
+    monkeypatch.setattr(OffsetsTopicLog, "read", slowly)
+    await start_broker()
+    told = await http.get("/readyz")
+    assert told.status == 503
+    assert told.json["status"] == "not ready"
+    (reason,) = told.json["reasons"]
+    assert "__consumer_offsets are not loaded" in reason
+    assert (await http.get("/healthz")).status == 200
+    assert (await http.get("/groups")).json["unloaded_partitions"]
+    for path in GROUP_PATHS[1:]:
+        told = await http.get(path)
+        assert (told.status, told.json) == (503, {"error": "group g is being loaded"})
+    gate.set()
+    async with asyncio.timeout(PATIENCE):
+        while (await http.get("/readyz")).status != 200:
+            pass
+    assert (await http.get("/groups/g")).json["group"] == "g"
+
+
+async def test_it_is_not_ready_when_the_disk_has_failed(
+    wire: Wire, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(wire, "t")
+
+    def fail(self: RealFiles, handle: int, buffers: Sequence[Buffer], position: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(RealFiles, "write", fail)
+    assert await produce(wire, "t", 0, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    told = await http.get("/readyz")
+    assert told.status == 503
+    assert "is offline" in told.json["reasons"][0]
+    assert "Input/output error" in told.json["reasons"][0]
+    assert (await http.get("/healthz")).status == 200
+    assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
+
+
+async def test_it_is_not_ready_while_it_goes_down(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker(group_initial_rebalance_delay_ms="60000")
+    async with await Wire.connect(broker.port) as wire:
+        joining = asyncio.create_task(join_alone(wire, "g", "t", 0))
+        async with asyncio.timeout(PATIENCE):
+            while (await http.get("/groups/g")).status != 200:
+                pass
+        stopping = asyncio.create_task(broker.stop())
+        told = await http.get("/readyz")
+        assert (told.status, told.json["reasons"]) == (503, ["the broker is going down"])
+        joining.cancel()
+    await stopping
+    await asyncio.gather(joining, return_exceptions=True)
+
+
+async def test_an_error_tells_nothing_of_the_inside(
+    broker: Broker, http: Http, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: Journal, group_id: str) -> list[dict[str, Any]]:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(Journal, "recent", broken)
+    told = await http.get("/groups/g/history")
+    assert (told.status, told.json) == (500, {"error": "internal error, see the broker's log"})
+    assert (await http.get("/healthz")).status == 200
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\x00\x00\x10what\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA" + b"x" * 10_000 + b"\r\n\r\n"]
+)
+async def test_what_is_no_http_is_refused_without_a_traceback(broker: Broker, http: Http, garbage: bytes) -> None:
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
+        writer.write(garbage)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.")
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert b"Traceback" not in answer
+    assert b".py" not in answer
+    assert (await http.get("/healthz")).status == 200
+
+
+async def test_it_is_off_unless_asked_for(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> None:
+    assert broker.http_port is not None
+    assert Broker(broker.config).http_port is None

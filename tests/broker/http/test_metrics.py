@@ -1,0 +1,209 @@
+"""/metrics of a broker that was used: kafka_exporter's names, labels and meanings, and our own metrics."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_broker.broker import Broker
+from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.http.conftest import Http, StartBroker
+from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
+from tests.wire import Wire
+
+#: The metrics of kafka_exporter with their labels, but for the one about ZooKeeper. All of them are gauges.
+KAFKA_EXPORTER = {
+    "kafka_brokers": set(),
+    "kafka_broker_info": {"id", "address"},
+    "kafka_topic_partitions": {"topic"},
+    "kafka_topic_partition_current_offset": {"topic", "partition"},
+    "kafka_topic_partition_oldest_offset": {"topic", "partition"},
+    "kafka_topic_partition_in_sync_replica": {"topic", "partition"},
+    "kafka_topic_partition_leader": {"topic", "partition"},
+    "kafka_topic_partition_leader_is_preferred": {"topic", "partition"},
+    "kafka_topic_partition_replicas": {"topic", "partition"},
+    "kafka_topic_partition_under_replicated_partition": {"topic", "partition"},
+    "kafka_consumergroup_current_offset": {"consumergroup", "topic", "partition"},
+    "kafka_consumergroup_current_offset_sum": {"consumergroup", "topic"},
+    "kafka_consumergroup_lag": {"consumergroup", "topic", "partition"},
+    "kafka_consumergroup_lag_sum": {"consumergroup", "topic"},
+    "kafka_consumergroup_members": {"consumergroup"},
+}
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples_of(families: list[Metric]) -> Iterator[tuple[tuple[str, frozenset[tuple[str, str]]], float]]:
+    for family in families:
+        for sample in family.samples:
+            yield (sample.name, frozenset(sample.labels.items())), sample.value
+
+
+async def scrape(http: Http) -> tuple[list[Metric], Samples]:
+    told = await http.get("/metrics")
+    assert told.status == 200
+    assert told.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = list(text_string_to_metric_families(told.text))
+    samples = list(samples_of(families))
+    assert len(dict(samples)) == len(samples), "a sample stands twice"
+    assert len({family.name for family in families}) == len(families), "a family is torn apart"
+    return families, dict(samples)
+
+
+def at(samples: Samples, name: str, **labels: Any) -> float | None:
+    return samples.get((name, frozenset((key, str(value)) for key, value in labels.items())))
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    return await start_broker(num_partitions="2")
+
+
+async def test_kafka_exporters_names_and_labels(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+    await join_alone(wire, "g", "t", 0)
+    await commit(wire, "h", "t", {0: 0})
+    families, _ = await scrape(http)
+    told = {family.name: family for family in families if family.name.startswith("kafka_")}
+    assert told.keys() == KAFKA_EXPORTER.keys()
+    for name, family in told.items():
+        assert family.type == "gauge"
+        assert family.documentation
+        assert all(set(sample.labels) == KAFKA_EXPORTER[name] for sample in family.samples), name
+
+
+async def test_topics_and_partitions(wire: Wire, http: Http, broker: Broker) -> None:
+    await make_topic(wire, "t")
+    assert await produce(wire, "t", 1, 7) == ErrorCode.NONE
+    _, samples = await scrape(http)
+    assert at(samples, "kafka_brokers") == 1
+    assert at(samples, "kafka_broker_info", id=1, address=f"127.0.0.1:{broker.port}") == 1
+    assert at(samples, "kafka_topic_partitions", topic="t") == 2
+    partition = {"topic": "t", "partition": 1}
+    assert at(samples, "kafka_topic_partition_current_offset", **partition) == 7
+    assert at(samples, "kafka_topic_partition_oldest_offset", **partition) == 0
+    assert at(samples, "kafka_topic_partition_leader", **partition) == 1
+    assert at(samples, "kafka_topic_partition_leader_is_preferred", **partition) == 1
+    assert at(samples, "kafka_topic_partition_replicas", **partition) == 1
+    assert at(samples, "kafka_topic_partition_in_sync_replica", **partition) == 1
+    assert at(samples, "kafka_topic_partition_under_replicated_partition", **partition) == 0
+    assert (at(samples, "barnabas_topic_log_size_bytes", topic="t") or 0) > 60
+
+
+async def test_lag(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await commit(wire, "g", "t", {0: 2})
+    _, samples = await scrape(http)
+    group = {"consumergroup": "g", "topic": "t"}
+    assert at(samples, "kafka_consumergroup_current_offset", **group, partition=0) == 2
+    assert at(samples, "kafka_consumergroup_lag", **group, partition=0) == 3
+    # Nothing is committed of partition 1, and that says so in kafka_exporter's way.
+    assert at(samples, "kafka_consumergroup_current_offset", **group, partition=1) == -1
+    assert at(samples, "kafka_consumergroup_lag", **group, partition=1) == -1
+    assert at(samples, "kafka_consumergroup_current_offset_sum", **group) == 2
+    assert at(samples, "kafka_consumergroup_lag_sum", **group) == 3
+    assert at(samples, "kafka_consumergroup_members", consumergroup="g") == 0
+    assert at(samples, "barnabas_groups", state="Empty") == 1
+    await commit(wire, "g", "t", {0: 99, 1: 0})
+    _, samples = await scrape(http)
+    assert at(samples, "kafka_consumergroup_lag", **group, partition=0) == 0, "a commit beyond the end is no lag"
+
+
+async def test_members_and_rebalances(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+    await join_alone(wire, "g", "t", 0)
+    _, samples = await scrape(http)
+    assert at(samples, "kafka_consumergroup_members", consumergroup="g") == 1
+    assert at(samples, "barnabas_groups", state="Stable") == 1
+    assert at(samples, "barnabas_rebalances_total", cause="member_joined") == 1
+    assert at(samples, "barnabas_rebalance_duration_seconds_count") == 1
+    assert at(samples, "barnabas_group_events_total", type="rebalance_over") == 1
+    gap = at(samples, "barnabas_heartbeat_gap_seconds", consumergroup="g")
+    ratio = at(samples, "barnabas_heartbeat_gap_ratio", consumergroup="g")
+    assert gap is not None
+    assert ratio is not None
+    assert 0 <= gap < 20
+    assert ratio == pytest.approx(gap / 60, abs=0.001)
+
+
+async def test_requests_and_their_errors(wire: Wire, http: Http) -> None:
+    await coordinated(wire, "g")
+    unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="stranger")
+    for _ in range(3):
+        await wire.ask(unknown, 4, HeartbeatResponse)
+    assert await produce(wire, "no such topic", 0, 1) != ErrorCode.NONE
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_request_duration_seconds_count", api="Heartbeat") == 3
+    assert at(samples, "barnabas_request_duration_seconds_bucket", api="Heartbeat", le="+Inf") == 3
+    assert (at(samples, "barnabas_request_duration_seconds_sum", api="Heartbeat") or 0) > 0
+    assert at(samples, "barnabas_request_errors_total", api="Heartbeat", code="UNKNOWN_MEMBER_ID") == 3
+    produced = {"api": "Produce", "code": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert at(samples, "barnabas_request_errors_total", **produced) == 1
+
+
+async def test_connections_and_bytes(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker(max_connections="2")
+    async with await Wire.connect(broker.port) as wire:
+        await make_topic(wire, "t")
+        async with await Wire.connect(broker.port) as garbage:
+            garbage.writer.write(b"\xff" * 16)
+            assert await garbage.closed()
+        async with await Wire.connect(broker.port) as second:
+            await make_topic(second, "t")
+            async with await Wire.connect(broker.port) as third:
+                assert await third.closed()
+            _, samples = await scrape(http)
+    assert at(samples, "barnabas_connections") == 2
+    assert at(samples, "barnabas_connections_accepted_total") == 4
+    assert at(samples, "barnabas_connections_refused_total") == 1
+    assert at(samples, "barnabas_connections_dropped_total") == 1
+    assert (at(samples, "barnabas_received_bytes_total") or 0) > 16
+    assert (at(samples, "barnabas_sent_bytes_total") or 0) > 50
+
+
+async def test_the_process(broker: Broker, http: Http) -> None:
+    families, samples = await scrape(http)
+    assert (at(samples, "process_cpu_seconds_total") or 0) > 0
+    assert at(samples, "barnabas_log_directory_online") == 1
+    assert at(samples, "barnabas_offsets_partitions_unloaded") == 0
+    types = {family.name: family.type for family in families}
+    assert types["barnabas_event_loop_lag_seconds"] == "histogram"
+    assert types["barnabas_connections_accepted"] == "counter"
+
+
+async def test_group_names_are_escaped(wire: Wire, http: Http) -> None:
+    name = 'a "group"\\ of\nmine'
+    await make_topic(wire, "t")
+    await commit(wire, name, "t", {0: 0})
+    _, samples = await scrape(http)
+    assert at(samples, "kafka_consumergroup_members", consumergroup=name) == 0
+    assert at(samples, "kafka_consumergroup_lag", consumergroup=name, topic="t", partition=0) == 0
+
+
+async def test_groups_that_were_only_asked_about_are_left_out(wire: Wire, http: Http) -> None:
+    await coordinated(wire, "g")
+    unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="stranger")
+    await wire.ask(unknown, 4, HeartbeatResponse)
+    _, samples = await scrape(http)
+    assert not any(name.startswith("kafka_consumergroup") for name, _ in samples)
+
+
+async def test_many_scrapes_at_a_time_while_things_change(wire: Wire, http: Http) -> None:
+    await make_topic(wire, "t")
+
+    async def change() -> None:
+        for n in range(50):
+            await make_topic(wire, f"topic-{n}")
+            await commit(wire, f"group-{n}", f"topic-{n}", {0: 0, 1: n})
+
+    changing = asyncio.create_task(change())
+    while not changing.done():
+        await asyncio.gather(*(scrape(http) for _ in range(5)))
+    await changing
+    _, samples = await scrape(http)
+    assert sum(name == "kafka_consumergroup_members" for name, _ in samples) == 50

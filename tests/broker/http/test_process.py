@@ -1,0 +1,44 @@
+"""What the process costs, and how late its loop is: with a clock that is moved by hand."""
+
+import asyncio
+from collections.abc import Callable
+
+from barnabas_broker.http.process import INTERVAL, LoopLag, cpu_seconds, resident_bytes
+
+
+class Clock:
+    """A loop of one timer."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timer: tuple[float, Callable[[], None]] | None = None
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timer = (self.now + delay, callback)
+        return asyncio.get_running_loop().call_later(0, int)
+
+    def ring(self, late: float) -> None:
+        assert self.timer is not None
+        when, callback = self.timer
+        self.now = when + late
+        callback()
+
+
+async def test_what_comes_late_is_counted_by_how_much() -> None:
+    clock = Clock()
+    lag = LoopLag(lambda: clock.now, clock.call_later)
+    lag.start()
+    for late in (0.0, 0.02, 0.7, 60.0):
+        clock.ring(late)
+    counted = dict(zip((*lag.lag.bounds, "more"), lag.lag.counts, strict=True))
+    assert {bound: count for bound, count in counted.items() if count} == {0.001: 1, 0.025: 1, 1.0: 1, "more": 1}
+    assert abs(lag.lag.total - 60.72) < 1e-6
+    assert clock.timer is not None
+    assert clock.timer[0] == clock.now + INTERVAL
+    lag.stop()
+
+
+def test_the_process_has_a_size_and_has_worked() -> None:
+    resident = resident_bytes()
+    assert resident is None or resident > 1_000_000
+    assert cpu_seconds() > 0

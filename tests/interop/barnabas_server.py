@@ -1,0 +1,39 @@
+"""Our broker as tests and benchmarks start it, in the shape of Apache Kafka, so that either can take the other's place.
+
+with BarnabasBroker({"num.partitions": 6}) as broker:
+    Producer({"bootstrap.servers": broker.bootstrap_servers})
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.interop.server import Server
+
+TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
+
+
+class BarnabasBroker(Server):
+    """`overrides` become `--set key=value`."""
+
+    NAME: ClassVar[str] = "Barnabas"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def server_log(self) -> Path:
+        return self.console
+
+    def _prepare(self) -> None:
+        self.log_dir.mkdir(exist_ok=True)
+
+    def _command(self) -> Sequence[str]:
+        settings = {**TEST_DEFAULTS, **self._overrides}
+        return [
+            *(sys.executable, "-m", "barnabas_broker", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--data-dir", str(self.log_dir)),
+            *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
+        ]

@@ -1,0 +1,280 @@
+"""Our own client."""
+
+import importlib.metadata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar, Final, TypeVar
+
+import uvloop
+
+from barnabas_client import (
+    Admin as BarnabasAdminClient,
+)
+from barnabas_client import (
+    AlterConfigOp,
+    ConfigResource,
+    Consumer,
+    KafkaError,
+    NewTopic,
+    Producer,
+    RangeAssignor,
+    RecordMetadata,
+    RoundRobinAssignor,
+    TopicPartition,
+)
+from barnabas_client import Assignor as AnyAssignor
+from tests.interop.clients.base import (
+    HEARTBEAT_MS,
+    LIMIT,
+    Acks,
+    Admin,
+    Assignor,
+    Client,
+    Compression,
+    Delivered,
+    Group,
+    GroupMember,
+    Loop,
+    Partition,
+    Reader,
+    Record,
+    Refused,
+    Sender,
+    state_name,
+)
+
+T = TypeVar("T")
+STRATEGIES: Final[dict[str, Callable[[], AnyAssignor]]] = {"range": RangeAssignor, "roundrobin": RoundRobinAssignor}
+
+
+async def _call(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except KafkaError as error:
+        raise Refused(int(error.code), str(error)) from error
+
+
+class BarnabasSender(Sender):
+    def __init__(
+        self, bootstrap_servers: str, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int
+    ) -> None:
+        self._loop = Loop(uvloop.new_event_loop)
+        self._sent: list[Awaitable[RecordMetadata]] = []
+        self._producer = self._loop.call(
+            lambda: Producer(
+                bootstrap_servers=bootstrap_servers,
+                acks=acks,
+                compression_type=None if compression == "none" else compression,
+                enable_idempotence=idempotent,
+                linger_ms=linger_ms,
+                max_request_size=10_000_000,
+            )
+        )
+        self._loop.run(_call(self._producer.start()))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        sent = self._producer.send(topic, value, key, partition, timestamp, list(headers))
+        self._sent.append(self._loop.run(_call(sent)))
+
+    def flush(self, timeout: float = LIMIT) -> list[Delivered]:
+        async def told(sent: list[Awaitable[RecordMetadata]]) -> list[Delivered]:
+            answers = [await _call(one) for one in sent]
+            return [Delivered(one.partition, one.offset) for one in answers]
+
+        sent, self._sent = self._sent, []
+        return self._loop.run(told(sent), timeout)
+
+    def _close(self) -> None:
+        self._loop.run(self._producer.stop())
+        self._loop.close()
+
+
+class BarnabasReader(Reader):
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str | None,
+        client_id: str,
+        instance_id: str | None,
+        from_start: bool,
+        auto_commit: bool,
+        assignor: Assignor,
+        read_committed: bool,
+        session_timeout_ms: int,
+    ) -> None:
+        self._loop = Loop(uvloop.new_event_loop)
+        self._consumer = self._loop.call(
+            lambda: Consumer(
+                bootstrap_servers=bootstrap_servers,
+                group_id=group,
+                client_id=client_id,
+                group_instance_id=instance_id,
+                auto_offset_reset="earliest" if from_start else "latest",
+                enable_auto_commit=auto_commit,
+                auto_commit_interval_ms=200,
+                partition_assignment_strategy=[STRATEGIES[assignor]()],
+                isolation_level="read_committed" if read_committed else "read_uncommitted",
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=HEARTBEAT_MS,
+                metadata_max_age_ms=1000,
+            )
+        )
+        self._loop.run(_call(self._consumer.start()))
+
+    def subscribe(self, *topics: str) -> None:
+        self._loop.call(lambda: self._consumer.subscribe(topics))
+
+    def subscribe_pattern(self, pattern: str) -> None:
+        self._loop.call(lambda: self._consumer.subscribe(pattern=f"^{pattern}$"))
+
+    def assign(self, *partitions: Partition) -> None:
+        self._loop.call(lambda: self._consumer.assign([TopicPartition(*partition) for partition in partitions]))
+
+    def poll(self, timeout: float = 0.5) -> list[Record]:
+        return [
+            Record(Partition(one.topic, one.partition), one.offset, one.timestamp, one.key, one.value, one.headers)
+            for one in self._loop.run(_call(self._consumer.poll(timeout)), timeout + LIMIT)
+        ]
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(Partition(*one) for one in self._loop.call(self._consumer.assignment))
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        self._loop.run(_call(self._consumer.commit(wanted)))
+
+    def committed(self, partition: Partition) -> int | None:
+        return self._loop.run(_call(self._consumer.committed(TopicPartition(*partition))))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._loop.call(lambda: self._consumer.seek(TopicPartition(*partition), offset))
+
+    def position(self, partition: Partition) -> int:
+        return self._loop.run(_call(self._consumer.position(TopicPartition(*partition))))
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        asked = [TopicPartition(*partition)]
+        (first,) = self._loop.run(_call(self._consumer.beginning_offsets(asked))).values()
+        (end,) = self._loop.run(_call(self._consumer.end_offsets(asked))).values()
+        return first, end
+
+    def offset_at(self, partition: Partition, timestamp: int) -> int | None:
+        asked = {TopicPartition(*partition): timestamp}
+        (found,) = self._loop.run(_call(self._consumer.offsets_for_times(asked))).values()
+        return None if found is None else found.offset
+
+    def _close(self) -> None:
+        self._loop.run(self._consumer.stop())
+        self._loop.close()
+
+
+class BarnabasAdmin(Admin):
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._loop = Loop(uvloop.new_event_loop)
+        self._admin = self._loop.call(lambda: BarnabasAdminClient(bootstrap_servers=bootstrap_servers))
+        self._do(self._admin.start())
+
+    def _do(self, work: Awaitable[T]) -> T:
+        return self._loop.run(_call(work))
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        self._do(self._admin.create_topics([NewTopic(name, partitions, 1, {}, config or {})]))
+
+    def delete_topic(self, name: str) -> None:
+        self._do(self._admin.delete_topics([name]))
+
+    def topics(self) -> dict[str, int]:
+        return {one.name: len(one.partitions) for one in self._do(self._admin.describe_topics())}
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._do(self._admin.create_partitions({topic: total}))
+
+    def _config(self, resource: ConfigResource) -> dict[str, str]:
+        (found,) = self._do(self._admin.describe_configs([resource]))
+        return {name: entry.value or "" for name, entry in found.entries.items()}
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        return self._config(ConfigResource.topic(name))
+
+    def broker_config(self, node: int) -> dict[str, str]:
+        return self._config(ConfigResource.broker(node))
+
+    def set_topic_config(self, name: str, key: str, value: str) -> None:
+        self._do(self._admin.incremental_alter_configs({ConfigResource.topic(name): [AlterConfigOp(key, value)]}))
+
+    def groups(self) -> frozenset[str]:
+        return frozenset(one.group_id for one in self._do(self._admin.list_consumer_groups()))
+
+    def describe_group(self, group: str) -> Group:
+        (found,) = self._do(self._admin.describe_consumer_groups([group]))
+        members = (
+            GroupMember(one.client_id, one.instance_id, frozenset(Partition(*each) for each in one.partitions))
+            for one in found.members
+        )
+        return Group(state_name(found.state), tuple(members))
+
+    def group_offsets(self, group: str) -> dict[Partition, int]:
+        found = self._do(self._admin.list_consumer_group_offsets(group))
+        return {Partition(*partition): at.offset for partition, at in found.items() if at.offset is not None}
+
+    def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        self._do(self._admin.alter_consumer_group_offsets(group, wanted))
+
+    def delete_group(self, group: str) -> None:
+        self._do(self._admin.delete_consumer_groups([group]))
+
+    def delete_records(self, partition: Partition, before: int) -> None:
+        self._do(self._admin.delete_records({TopicPartition(*partition): before}))
+
+    def nodes(self) -> list[int]:
+        return [broker.node_id for broker in self._do(self._admin.describe_cluster()).brokers]
+
+    def _close(self) -> None:
+        self._loop.run(self._admin.close())
+        self._loop.close()
+
+
+class Barnabas(Client):
+    NAME: ClassVar[str] = "barnabas"
+
+    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
+        return BarnabasSender(self.bootstrap_servers, acks, compression, idempotent, linger_ms)
+
+    def _reader(
+        self,
+        group: str | None,
+        client_id: str,
+        instance_id: str | None,
+        from_start: bool,
+        auto_commit: bool,
+        assignor: Assignor,
+        read_committed: bool,
+        session_timeout_ms: int,
+    ) -> Reader:
+        return BarnabasReader(
+            self.bootstrap_servers,
+            group,
+            client_id,
+            instance_id,
+            from_start,
+            auto_commit,
+            assignor,
+            read_committed,
+            session_timeout_ms,
+        )
+
+    def _admin(self) -> Admin:
+        return BarnabasAdmin(self.bootstrap_servers)
+
+    @classmethod
+    def version(cls) -> str:
+        return importlib.metadata.version("barnabas")

@@ -1,0 +1,277 @@
+"""kafka-python."""
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import kafka
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.errors import KafkaError, KafkaTimeoutError, for_code, kafka_errors
+from kafka.structs import OffsetAndMetadata
+
+from tests.interop.clients.base import (
+    HEARTBEAT_MS,
+    LIMIT,
+    Acks,
+    Admin,
+    Assignor,
+    Client,
+    Compression,
+    Delivered,
+    Group,
+    GroupMember,
+    Partition,
+    Reader,
+    Record,
+    Refused,
+    Sender,
+    state_name,
+)
+
+T = TypeVar("T")
+ASSIGNORS: Final = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+#: What it takes from other packages, if they are here.
+CODECS: Final[Mapping[Compression, str]] = {"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"}
+
+
+def _available() -> frozenset[Compression]:
+    found: set[Compression] = {"none", "gzip"}
+    return frozenset(found | {codec for codec, module in CODECS.items() if importlib.util.find_spec(module)})
+
+
+def _call(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    try:
+        return work(*args, **kwargs)
+    except KafkaTimeoutError as error:
+        raise TimeoutError(str(error)) from error
+    except KafkaError as error:
+        raise Refused(int(getattr(error, "errno", None) or -1), repr(error)) from error
+
+
+def _check(code: int, about: str) -> None:
+    if code:
+        raise Refused(code, f"{for_code(code).__name__} {about}")
+
+
+class PythonSender(Sender):
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._sent: list[Any] = []
+        self._producer = _call(KafkaProducer, **settings)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        sent = _call(
+            self._producer.send, topic, value, key, headers=list(headers), partition=partition, timestamp_ms=timestamp
+        )
+        self._sent.append(sent)
+
+    def flush(self, timeout: float = LIMIT) -> list[Delivered]:
+        _call(self._producer.flush, timeout)
+        sent, self._sent = self._sent, []
+        told = [_call(one.get, timeout=timeout) for one in sent]
+        return [Delivered(one.partition, one.offset) for one in told]
+
+    def _close(self) -> None:
+        self._producer.close(timeout=5)
+
+
+class PythonReader(Reader):
+    # A SyncGroup answer that comes in the moment in which a poll runs out is lost: 3.0.12 then neither takes its
+    # partitions nor heartbeats, whatever the broker. With longer polls a rebalance fits into one.
+    PATIENCE: ClassVar[float] = 1.0
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._consumer = _call(KafkaConsumer, **settings)
+
+    def subscribe(self, *topics: str) -> None:
+        self._consumer.subscribe(list(topics))
+
+    def subscribe_pattern(self, pattern: str) -> None:
+        self._consumer.subscribe(pattern=f"^{pattern}$")
+
+    def assign(self, *partitions: Partition) -> None:
+        self._consumer.assign([TopicPartition(*partition) for partition in partitions])
+
+    def poll(self, timeout: float = 0.5) -> list[Record]:
+        return [
+            Record(
+                Partition(one.topic, one.partition), one.offset, one.timestamp, one.key, one.value, tuple(one.headers)
+            )
+            for batch in _call(self._consumer.poll, int(timeout * 1000)).values()
+            for one in batch
+        ]
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(Partition(*one) for one in self._consumer.assignment())
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        wanted = {
+            TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()
+        }
+        _call(self._consumer.commit, wanted, timeout_ms=int(LIMIT * 1000))
+
+    def committed(self, partition: Partition) -> int | None:
+        found: int | None = _call(self._consumer.committed, TopicPartition(*partition))
+        return found
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._consumer.seek(TopicPartition(*partition), offset)
+
+    def position(self, partition: Partition) -> int:
+        return int(_call(self._consumer.position, TopicPartition(*partition)))
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        asked = [TopicPartition(*partition)]
+        (first,) = _call(self._consumer.beginning_offsets, asked).values()
+        (end,) = _call(self._consumer.end_offsets, asked).values()
+        return int(first), int(end)
+
+    def offset_at(self, partition: Partition, timestamp: int) -> int | None:
+        (found,) = _call(self._consumer.offsets_for_times, {TopicPartition(*partition): timestamp}).values()
+        return None if found is None else int(found.offset)
+
+    def _close(self) -> None:
+        self._consumer.close(timeout_ms=5000)
+
+
+class PythonAdmin(Admin):
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._admin = _call(KafkaAdminClient, bootstrap_servers=bootstrap_servers)
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config or {})}}
+        _call(self._admin.create_topics, wanted)
+
+    def delete_topic(self, name: str) -> None:
+        _call(self._admin.delete_topics, [name])
+
+    def topics(self) -> dict[str, int]:
+        return {one["name"]: len(one["partitions"]) for one in _call(self._admin.describe_topics)}
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        _call(self._admin.create_partitions, {topic: total})
+
+    def _config(self, kind: ConfigResourceType, name: str) -> dict[str, str]:
+        answer = _call(self._admin.describe_configs, [ConfigResource(kind, name)], config_filter="all")
+        return {key: entry["value"] for key, entry in answer[kind.name.lower()][name].items()}
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        return self._config(ConfigResourceType.TOPIC, name)
+
+    def broker_config(self, node: int) -> dict[str, str]:
+        return self._config(ConfigResourceType.BROKER, str(node))
+
+    def set_topic_config(self, name: str, key: str, value: str) -> None:
+        _call(self._admin.alter_configs, [ConfigResource(ConfigResourceType.TOPIC, name, {key: value})])
+
+    def nodes(self) -> list[int]:
+        return sorted(one["broker_id"] for one in _call(self._admin.describe_cluster)["brokers"])
+
+    def groups(self) -> frozenset[str]:
+        return frozenset(one["group_id"] for one in _call(self._admin.list_groups))
+
+    def describe_group(self, group: str) -> Group:
+        found = _call(self._admin.describe_groups, [group])[group]
+        if found["error"] is not None:
+            raise Refused(-1, found["error"])
+        members = []
+        for member in found["members"]:
+            assignment = member["member_assignment"]
+            shares = assignment["assigned_partitions"] if assignment else []
+            partitions = frozenset(Partition(one["topic"], number) for one in shares for number in one["partitions"])
+            members.append(GroupMember(member["client_id"], member["group_instance_id"], partitions))
+        return Group(state_name(found["group_state"]), tuple(members))
+
+    def group_offsets(self, group: str) -> dict[Partition, int]:
+        found = _call(self._admin.list_group_offsets, [group])[group]
+        return {Partition(*partition): int(at.offset) for partition, at in found.items()}
+
+    def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        wanted = {
+            TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()
+        }
+        for failed in _call(self._admin.alter_group_offsets, group, wanted).values():
+            _check(failed.errno, group)
+
+    def delete_group(self, group: str) -> None:
+        told = _call(self._admin.delete_groups, [group])[group]
+        if told != "OK":  # it names the error's class and keeps the code to itself
+            _check(next(code for code, kind in kafka_errors.items() if kind.__name__ == told), group)
+
+    def delete_records(self, partition: Partition, before: int) -> None:
+        _call(self._admin.delete_records, {TopicPartition(*partition): before})
+
+    def _close(self) -> None:
+        self._admin.close()
+
+
+class Python(Client):
+    NAME: ClassVar[str] = "kafka-python"
+    COMPRESSIONS: ClassVar[frozenset[Compression]] = _available()
+    ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
+
+    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
+        return PythonSender(
+            {
+                "bootstrap_servers": self.bootstrap_servers,
+                "acks": acks,
+                "compression_type": None if compression == "none" else compression,
+                "enable_idempotence": idempotent,
+                "linger_ms": linger_ms,
+                "max_request_size": 10_000_000,
+                "max_block_ms": int(LIMIT * 1000),
+                "reconnect_backoff_max_ms": 500,
+            }
+        )
+
+    def _reader(
+        self,
+        group: str | None,
+        client_id: str,
+        instance_id: str | None,
+        from_start: bool,
+        auto_commit: bool,
+        assignor: Assignor,
+        read_committed: bool,
+        session_timeout_ms: int,
+    ) -> Reader:
+        return PythonReader(
+            {
+                "bootstrap_servers": self.bootstrap_servers,
+                "group_id": group,
+                "client_id": client_id,
+                "group_instance_id": instance_id,
+                "auto_offset_reset": "earliest" if from_start else "latest",
+                "enable_auto_commit": auto_commit,
+                "auto_commit_interval_ms": 200,
+                "partition_assignment_strategy": [ASSIGNORS[assignor]],
+                "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+                "session_timeout_ms": session_timeout_ms,
+                "heartbeat_interval_ms": HEARTBEAT_MS,
+                "metadata_max_age_ms": 1000,
+                "reconnect_backoff_max_ms": 500,
+            }
+        )
+
+    def _admin(self) -> Admin:
+        return PythonAdmin(self.bootstrap_servers)
+
+    @classmethod
+    def version(cls) -> str:
+        return str(kafka.__version__)

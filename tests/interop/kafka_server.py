@@ -1,0 +1,383 @@
+"""A real Apache Kafka on this machine: the reference that Barnabas is compared with.
+
+    with ApacheKafka() as kafka:
+        kafka.tool("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--list")
+
+The jars come from Maven once (kafka/pom.xml pins them) and stay in a cache folder. `run_tool` needs no broker of
+Kafka's: it is also the way to point Kafka's own programs at Barnabas, or at Barnabas's files.
+
+In the foreground: python -m tests.interop.kafka_server --port 19092
+"""
+
+import argparse
+import base64
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import ClassVar, Final, Self
+from xml.etree import ElementTree
+
+from tests.interop import process
+from tests.interop.server import Server, ServerFailed, answers, free_port
+
+POM: Final = Path(__file__).with_name("kafka") / "pom.xml"
+MARKER: Final = ".complete"
+OLDEST_JAVA: Final = 17  # what the brokers of Kafka 4.x are compiled for
+
+# What bin/kafka-*.sh of the distribution would start.
+TOOLS: Final[Mapping[str, str]] = {
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+
+# As bin/kafka-run-class.sh has them, so that a measurement meets the Kafka that people run.
+SERVER_JVM: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+TEST_DEFAULTS: Final[Mapping[str, str]] = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
+SERVER_LOG4J: Final = """\
+status = error
+name = barnabas-interop
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+"""
+
+# To standard error, because several tools print their result, and nothing else, to standard output.
+TOOL_LOG4J: Final = """\
+status = error
+name = barnabas-interop-tool
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+"""
+
+
+class KafkaUnavailable(Exception):
+    """Apache Kafka cannot be had on this machine; str() is one line that says why."""
+
+    @property
+    def reason(self) -> str:
+        return str(self)
+
+
+# ---------------------------------------------------------------------------------------------------- jars and Java
+
+
+def kafka_version() -> str:
+    version = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
+    if version is None:
+        raise ValueError(f"{POM.name} names no kafka.version")
+    return version
+
+
+def java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def _java() -> str:
+    command = java()
+    if command is None:
+        raise KafkaUnavailable("java is neither under JAVA_HOME nor on the PATH")
+    return command
+
+
+def has_tools() -> bool:
+    """Java and Maven are both here, so that Kafka not running is a failure and no reason to skip."""
+    return java() is not None and shutil.which("mvn") is not None
+
+
+def resolve(timeout: float = 600) -> Path:
+    """The folder with every jar, filled through Maven if it is not complete yet; else KafkaUnavailable."""
+    _check_java(_java())
+    root = Path(os.environ.get("BARNABAS_CACHE") or Path.home() / ".cache" / "barnabas")
+    cache = root / f"kafka-{kafka_version()}"
+    wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
+    if _complete(cache, wanted):
+        return cache
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable("mvn is not on the PATH, and the jars are not in the cache")
+    root.mkdir(parents=True, exist_ok=True)
+    # Parallel test workers ask at the same time: one resolves, the others find its work done.
+    with (root / f".kafka-{kafka_version()}.lock").open("w") as lock:
+        deadline = time.monotonic() + timeout
+        while not _try_lock(lock.fileno()):
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"another process has been resolving the jars for {timeout:.0f} s")
+            time.sleep(0.2)
+        if not _complete(cache, wanted):
+            shutil.rmtree(cache, ignore_errors=True)  # no jar of an earlier pom may stay on the class path
+            _copy_jars(maven, cache, deadline - time.monotonic())
+            (cache / MARKER).write_text(wanted)
+    return cache
+
+
+@functools.cache  # every tool asks, and the answer costs a JVM
+def _check_java(command: str) -> None:
+    try:
+        banner = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KafkaUnavailable(f"java does not run: {type(error).__name__}") from error
+    found = re.search(r'version "(\d+)', banner)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        raise KafkaUnavailable(f"java {OLDEST_JAVA} or newer is needed, found {found[1] if found else 'none'}")
+
+
+def _complete(cache: Path, wanted: str) -> bool:
+    try:
+        return (cache / MARKER).read_text() == wanted
+    except OSError:
+        return False
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _copy_jars(maven: str, cache: Path, timeout: float) -> None:
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={cache}"]
+    try:
+        done = process.run([maven, "-B", "-q", "-f", str(POM), *goal], timeout)
+    except subprocess.TimeoutExpired as error:
+        raise KafkaUnavailable(f"mvn has not resolved the jars within {timeout:.0f} s") from error
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "[ERROR]" in line]
+        why = (
+            re.sub(r"\s*\(?\w+://\S+", "", lines[0].partition("[ERROR]")[2]).strip()[:200]
+            if lines
+            else "no reason given"
+        )
+        raise KafkaUnavailable(f"mvn could not resolve the jars: {why}")
+
+
+def _java_command(jvm: Sequence[str], main_class: str, args: Sequence[str], log4j: Path) -> list[str]:
+    jars = resolve()
+    return [_java(), *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*", main_class, *args]
+
+
+@contextlib.contextmanager
+def _tool_command(main_class: str, args: Sequence[str], jvm: Sequence[str]) -> Iterator[list[str]]:
+    with tempfile.TemporaryDirectory(prefix="barnabas-kafka-tool-") as folder:
+        log4j = Path(folder) / "log4j2.properties"
+        log4j.write_text(TOOL_LOG4J)
+        yield _java_command(jvm, TOOLS.get(main_class, main_class), args, log4j)
+
+
+# C1 only and one collector thread: a short program starts faster, and leaves a core to the server it is pointed at.
+TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def run_tool(
+    main_class: str, *args: str, timeout: float = 60, stdin: str | None = None, jvm: Sequence[str] = TOOL_JVM
+) -> subprocess.CompletedProcess[str]:
+    """Runs one of Kafka's programs to its end: a name of TOOLS, or any main class of the jars.
+
+    Raises subprocess.TimeoutExpired; a non-zero exit code is the caller's to judge. A measurement gives its own `jvm`.
+    """
+    with _tool_command(main_class, args, jvm) as command:
+        return process.run(command, timeout, stdin)
+
+
+@contextlib.contextmanager
+def start_tool(main_class: str, *args: str, jvm: Sequence[str] = TOOL_JVM) -> Iterator[subprocess.Popen[str]]:
+    """One of Kafka's programs that runs until the context ends, with pipes to its stdin and from its stdout.
+
+    Its standard error goes where ours goes, so that no unread pipe can block it.
+    """
+    with _tool_command(main_class, args, jvm) as command:
+        running = process.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            yield running
+        finally:
+            process.end(running, 5)
+            for stream in (running.stdin, running.stdout):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):  # what was still buffered for a program that is gone
+                        stream.close()
+
+
+# ------------------------------------------------------------------------------------------------------- the server
+
+
+class ApacheKafka(Server):
+    """Broker and controller in one (KRaft).
+
+    `overrides` are lines of server.properties. `format_args` go to StorageTool, for example
+    ("--feature", "group.version=0").
+    """
+
+    NAME: ClassVar[str] = "Apache Kafka"
+
+    def __init__(
+        self,
+        overrides: Mapping[str, str | int | bool] | None = None,
+        *,
+        port: int | None = None,
+        folder: Path | None = None,
+        heap: str = "512m",
+        jvm: Sequence[str] = SERVER_JVM,
+        format_args: Sequence[str] = (),
+        log_level: str = "info",
+        start_timeout: float = 60,
+        ready: Callable[[int], bool] = answers,
+        pause: float = 0.02,
+    ) -> None:
+        super().__init__(overrides, port=port, folder=folder, start_timeout=start_timeout, ready=ready, pause=pause)
+        self._jvm = [*jvm, f"-Xmx{heap}"]
+        self._format_args = format_args
+        self._log_level = log_level
+        self.controller_port = 0
+
+    def __enter__(self) -> Self:
+        resolve()
+        return super().__enter__()
+
+    @property
+    def log_dir(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def server_log(self) -> Path:
+        """What Kafka wrote through log4j."""
+        return self.folder / "server.log"
+
+    def kill(self) -> None:
+        """SIGKILL. start() after it takes broker.session.timeout.ms (9 s) and more: until then Kafka's controller holds
+        the killed broker for alive and refuses the new one.
+        """
+        super().kill()
+
+    def tool(
+        self, main_class: str, *args: str, timeout: float = 60, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """See run_tool. Nothing is added to `args`: the programs do not agree on how they are told the server."""
+        return run_tool(main_class, *args, timeout=timeout, stdin=stdin)
+
+    def _prepare(self) -> None:
+        self.controller_port = free_port()
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+        properties = {
+            **TEST_DEFAULTS,
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "log.dirs": str(self.log_dir),
+            **self._overrides,
+        }
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        log4j = SERVER_LOG4J.format(path=self.server_log, level=self._log_level)
+        (self.folder / "log4j2.properties").write_text(log4j)
+        if (self.log_dir / "meta.properties").exists():
+            raise ServerFailed(f"{self.log_dir} holds the data of an earlier node: give an empty folder")
+        # Formatted as the quickstart does it (a voter set in the log, the release's newest features): tests then meet
+        # the Kafka that people have.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # With an equals sign, because an id that begins with "-" would be read as an option.
+        args = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(path), *self._format_args]
+        done = run_tool("kafka-storage", *args, timeout=self._start_timeout)
+        if done.returncode != 0:
+            raise ServerFailed(f"StorageTool: {(done.stderr or done.stdout).strip()[-1000:]}")
+
+    def _command(self) -> Sequence[str]:
+        args = [str(self.folder / "server.properties")]
+        return _java_command(self._jvm, "kafka.Kafka", args, self.folder / "log4j2.properties")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Run Apache Kafka in the foreground, until Ctrl-C or SIGTERM.")
+    parser.add_argument("--port", type=int, help="default: any free one")
+    parser.add_argument("--heap", default="512m", help="of the JVM (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, help="an empty folder that keeps data and logs (default: temporary)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of server.properties")
+    options = parser.parse_args(argv)
+    overrides = dict(line.partition("=")[::2] for line in options.set)
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    # Python's own way with SIGTERM would end us without leaving the with block.
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        with ApacheKafka(overrides, port=options.port, folder=options.folder, heap=options.heap) as kafka:
+            print(f"listening on {kafka.bootstrap_servers}", flush=True)
+            print(f"Apache Kafka {kafka_version()}, pid {kafka.pid}, log {kafka.server_log}", flush=True)
+            return kafka.wait()
+    except KeyboardInterrupt:
+        return 0
+    except (KafkaUnavailable, ServerFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,99 @@
+"""Programs that tests start: whatever happens to the test run, none of them outlives it."""
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final, Literal
+
+# Runs beside us, in a session of its own, and reads what we start and end. A killed parent says nothing more: its end
+# of the pipe closes, and whatever it had not ended is killed and its folders removed. Linux's parent-death signal
+# would do it without a second process, but fires when the starting *thread* ends, and is Linux's alone.
+_PROGRAM: Final = """
+import os, shutil, signal, sys
+owned = {"process": set(), "folder": set()}
+for line in sys.stdin:
+    kind, sign, what = line.rstrip("\\n").split(" ", 2)
+    if sign == "+":
+        owned[kind].add(what)
+    else:
+        owned[kind].discard(what)
+for pid in owned["process"]:
+    try:
+        os.killpg(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+for folder in owned["folder"]:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+class Watchdog:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._owner = 0
+
+    def owns(self, kind: Literal["process", "folder"], what: str | int) -> None:
+        self._tell(f"{kind} + {what}\n")
+
+    def disowns(self, kind: Literal["process", "folder"], what: str | int) -> None:
+        self._tell(f"{kind} - {what}\n")
+
+    def close(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            self._process.communicate(timeout=30)
+            self._process = None
+
+    def _tell(self, line: str) -> None:
+        with self._lock:
+            if self._process is None or self._owner != os.getpid():  # a forked child needs one of its own
+                self._owner = os.getpid()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, text=True, start_new_session=True
+                )
+            assert self._process.stdin is not None
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+
+OURS: Final = Watchdog()
+atexit.register(OURS.close)
+
+
+def spawn(command: Sequence[str], stdin: int, stdout: int, stderr: int | None = None) -> subprocess.Popen[str]:
+    # A session of its own: Ctrl-C in pytest must not take the broker away under a test that is still ending.
+    process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, start_new_session=True)
+    OURS.owns("process", process.pid)
+    return process
+
+
+def end(process: subprocess.Popen[str], grace: float) -> int:
+    """Asks the process to end, kills it (and what it started) after `grace` seconds; returns its exit code."""
+    if process.poll() is None and grace > 0:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait(30)
+    OURS.disowns("process", process.pid)
+    return code
+
+
+def run(command: Sequence[str], timeout: float, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+    process = spawn(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    finally:
+        end(process, 0)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    return subprocess.CompletedProcess(list(command), process.returncode, out, err)

@@ -1,0 +1,252 @@
+"""A broker in a process of its own: what Apache Kafka and Barnabas have in common as things to start and to kill."""
+
+import abc
+import contextlib
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Final, Self
+
+from tests.interop import process
+from tests.interop.process import OURS
+
+# Below the range that Linux takes ports of outgoing connections from: while a killed broker is down, a client that
+# keeps trying must neither be given its port nor, by a simultaneous open, connect to itself.
+PORTS: Final = range(15000, 32000)
+
+
+class ServerFailed(Exception):
+    """The server did not start, or has ended; the text holds what it complained of."""
+
+
+def free_port() -> int:
+    """A port that nobody has now. Until it is bound another process may take it: be ready to ask again."""
+    for port in random.sample(PORTS, 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFailed("no free port")
+
+
+def _ask(port: int, api_key: int, version: int, body: bytes, timeout: float) -> bytes | None:
+    """One request with header v1, written by hand: the reference must not be reached through code that it judges."""
+    request = struct.pack(">hhih", api_key, version, 1, -1) + body
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout) as link:
+            link.settimeout(timeout)
+            link.sendall(struct.pack(">i", len(request)) + request)
+            with link.makefile("rb") as answers:
+                head = answers.read(8)
+                if len(head) < 8:
+                    return None
+                size, correlation = struct.unpack(">ii", head)
+                answer = answers.read(size - 4)
+    except OSError:
+        return None
+    return answer if correlation == 1 and len(answer) == size - 4 else None
+
+
+def answers(port: int, timeout: float = 2) -> bool:
+    """ApiVersions is answered without an error, and Metadata lists a broker: Kafka listens a moment before it does."""
+    versions = _ask(port, 18, 0, b"", timeout)
+    if versions is None or len(versions) < 2 or versions[:2] != b"\0\0":
+        return False
+    metadata = _ask(port, 3, 1, struct.pack(">i", 0), timeout)  # version 1 with an empty list: brokers, no topics
+    return metadata is not None and len(metadata) >= 4 and struct.unpack(">i", metadata[:4])[0] > 0
+
+
+class Server(abc.ABC):
+    """One node on 127.0.0.1; it lives as long as the `with` block and keeps its port when it is started again.
+
+    `overrides` are configuration keys and win over everything set here. `folder` keeps the data; without it, a
+    temporary one is removed at the end. It has started when `ready`, asked every `pause` seconds, says so of its port;
+    `started_at` is when its process began, by time.perf_counter().
+    """
+
+    NAME: ClassVar[str]
+
+    def __init__(
+        self,
+        overrides: Mapping[str, str | int | bool] | None = None,
+        *,
+        port: int | None = None,
+        folder: Path | None = None,
+        start_timeout: float = 60,
+        ready: Callable[[int], bool] = answers,
+        pause: float = 0.02,
+    ) -> None:
+        self._overrides = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in (overrides or {}).items()
+        }
+        self._asked_port = port
+        self._given_folder = folder
+        self._start_timeout = start_timeout
+        self._ready = ready
+        self._pause = pause
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.started_at = 0.0
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Before the first start: the folder is there, the port is chosen."""
+
+    @abc.abstractmethod
+    def _command(self) -> Sequence[str]:
+        """What runs it; `_prepare` has been called."""
+
+    @property
+    @abc.abstractmethod
+    def log_dir(self) -> Path:
+        """The data: one folder for each partition."""
+
+    @property
+    @abc.abstractmethod
+    def server_log(self) -> Path:
+        """What it wrote about itself, the group coordinator's decisions among it."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            raise RuntimeError(f"{self.NAME} is not running: use it in a with block")
+        return self._folder
+
+    @property
+    def console(self) -> Path:
+        """Its standard output and standard error."""
+        return self.folder / "console.log"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def rss(self) -> int:
+        """Resident memory in bytes, now (Linux)."""
+        return self._memory("VmRSS")
+
+    def peak_rss(self) -> int:
+        """The most resident memory that it has had, in bytes (Linux)."""
+        return self._memory("VmHWM")
+
+    def _memory(self, line: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
+        if found is None:
+            raise ServerFailed(f"{self.NAME} has ended")
+        return int(found[1]) * 1024
+
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts it again after stop() or kill(), on the same ports and data."""
+        if self._process is not None:
+            raise RuntimeError(f"{self.NAME} is running already")
+        self._launch()
+
+    def stop(self, grace: float = 30) -> None:
+        """A controlled shutdown; a kill when that takes longer than `grace` seconds."""
+        running, self._process = self._process, None
+        if running is not None:
+            process.end(running, grace)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash leaves it; start() recovers from it."""
+        self.stop(grace=0)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def wait(self) -> int:
+        return self._running().wait()
+
+    def __enter__(self) -> Self:
+        try:
+            self._first_start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError(f"{self.NAME} is not running")
+        return self._process
+
+    def _first_start(self) -> None:
+        for attempt in range(3):
+            if self._given_folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="barnabas-server-"))
+                OURS.owns("folder", str(self._folder))
+            else:
+                self._folder = self._given_folder
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self.port = self._asked_port if self._asked_port is not None else free_port()
+            try:
+                self._prepare()
+                self._launch()
+            except ServerFailed as error:
+                # Between our look and the server's bind, another process may have taken a port that was free.
+                final = attempt == 2 or self._asked_port is not None or self._given_folder is not None
+                if final or "in use" not in str(error):
+                    raise
+                self._close()
+            else:
+                return
+
+    def _launch(self) -> None:
+        with self.console.open("a") as console:
+            self.started_at = time.perf_counter()
+            started = process.spawn(
+                self._command(), stdin=subprocess.DEVNULL, stdout=console.fileno(), stderr=subprocess.STDOUT
+            )
+        self._process = started
+        deadline = time.monotonic() + self._start_timeout
+        while not self._ready(self.port):
+            # The pause between two looks, which ends early when the process does.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(self._pause)
+            if started.poll() is not None or time.monotonic() > deadline:
+                code = started.poll()
+                self.kill()
+                what = f"has not answered in {self._start_timeout:.0f} s" if code is None else f"ended with code {code}"
+                raise ServerFailed(f"{self.NAME} {what}:\n{self._complaints()}")
+
+    def _complaints(self) -> str:
+        logs = [path.read_text(errors="replace") for path in {self.console, self.server_log} if path.exists()]
+        lines = [
+            line
+            for text in logs
+            for line in text.splitlines()
+            if re.search(r"error|fatal|exception|in use", line, re.IGNORECASE)
+        ]
+        return "\n".join(lines[:15])
+
+    def _close(self) -> None:
+        # With a folder of its own the data dies with it, so that there is nothing to shut down in good order.
+        self.stop(grace=0 if self._given_folder is None else 30)
+        if self._folder is not None and self._given_folder is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            OURS.disowns("folder", str(self._folder))
+        self._folder = None

@@ -1,0 +1,68 @@
+"""The reference itself works: a client that is nobody's of ours reads back from it what it wrote."""
+
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.interop.kafka_server import ApacheKafka
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 100
+
+
+def _create(kafka: ApacheKafka, partitions: int) -> str:
+    topic = f"reference-{uuid.uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    return topic
+
+
+def _produce(kafka: ApacheKafka, topic: str) -> set[tuple[bytes, bytes]]:
+    sent = {(b"key-%d" % n, b"value-%d" % n) for n in range(RECORDS)}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
+    failed: list[str] = []
+    for key, value in sent:
+        producer.produce(topic, value, key, on_delivery=lambda error, _: failed.append(str(error)) if error else None)
+    assert producer.flush(30) == 0
+    assert failed == []
+    return sent
+
+
+def _consume(kafka: ApacheKafka, topic: str) -> list[tuple[bytes, bytes]]:
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        got: list[tuple[bytes, bytes]] = []
+        deadline = time.monotonic() + 30
+        while len(got) < RECORDS and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None:
+                assert message.error() is None
+                key, value = message.key(), message.value()
+                assert isinstance(key, bytes) and isinstance(value, bytes)
+                got.append((key, value))
+        return got
+    finally:
+        consumer.close()
+
+
+def test_records_come_back(apache_kafka: ApacheKafka) -> None:
+    topic = _create(apache_kafka, 3)
+    sent = _produce(apache_kafka, topic)
+    got = _consume(apache_kafka, topic)
+    assert len(got) == RECORDS
+    assert set(got) == sent
+
+
+def test_its_tools_run_against_it(apache_kafka: ApacheKafka) -> None:
+    topic = _create(apache_kafka, 2)
+    listed = apache_kafka.tool("kafka-topics", "--bootstrap-server", apache_kafka.bootstrap_servers, "--list")
+    assert listed.returncode == 0, listed.stderr
+    assert topic in listed.stdout.splitlines()
