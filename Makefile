@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_FLAGS ?= --port 9092 --data-dir .data
 
-.PHONY: help install run demo test lint types arch format bench interop clean
+.PHONY: help install run demo test interop lint types arch format bench bench-kafka sim clean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -35,7 +35,10 @@ demo: $(VENV)/.demo ## 336,776 flights through a broker and a consumer group
 	$(BIN)/python -m examples.flights
 
 test: install ## all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not kafka"
+
+interop: install ## the same clients and tools beside Apache Kafka, which needs Java and Maven
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
 
 lint: install ## format and lint, as checked in CI
 	$(BIN)/ruff format --check .
@@ -54,6 +57,12 @@ arch: install ## imports run one way
 
 bench: install ## measure; prints tables and writes docs/benchmarks.md
 	$(BIN)/python tests/bench/run.py
+
+bench-kafka: install ## measure beside Apache Kafka, which needs Java and Maven
+	$(BIN)/python tests/bench/run.py --beside kafka
+
+sim: install ## 20,000 simulated lives of a coordinator
+	$(BIN)/python -m tests.sim --seeds 20000
 
 clean: ## what was made here
 	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

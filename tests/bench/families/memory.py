@@ -1,0 +1,41 @@
+"""Resident memory: at rest, and after work."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from tests.bench.results import Table, mebibytes
+from tests.bench.targets import Target, load
+from tests.bench.wire import create_topic
+
+TITLE: Final = "Memory"
+ABOUT: Final = (
+    "Resident memory of the server's process: a second after its start; after 2,000,000 records of 100 B and 500,000 of"
+    " 1 KB were produced into six partitions and consumed, and ten thousands of heartbeats and commits; and the most it"
+    " ever had."
+)
+ROUNDS: Final = 3
+WORK: Final = ((100, 2_000_000), (1000, 500_000))
+
+
+def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    table = Table([target.name for target in targets])
+    for _ in range(rounds):
+        for target in targets:
+            if target.server is None:
+                continue
+            with target.server() as server:
+                time.sleep(1)
+                table.add("at rest", target.name, server.rss(), mebibytes)
+                for size, full in WORK:
+                    records = full // 10 if quick else full
+                    topic = f"bench-{uuid.uuid4().hex}"
+                    create_topic(server.bootstrap_servers, topic, 6)
+                    done = load("produce", server.bootstrap_servers, topic, records, size, 6)
+                    load("consume", server.bootstrap_servers, topic, done["count"])
+                for kind in ("Heartbeat v4", "OffsetCommit v8"):
+                    load("requests", server.bootstrap_servers, kind, 0.5, 16)
+                table.add("after work", target.name, server.rss(), mebibytes)
+                table.add("at most", target.name, server.peak_rss(), mebibytes)
+    return table

@@ -1,0 +1,45 @@
+"""From the start of the process to the first acknowledged produce."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.builder import build_batch
+from tests.bench.results import Table, seconds
+from tests.bench.targets import Target
+from tests.bench.wire import Link
+
+TITLE: Final = "Start"
+ABOUT: Final = (
+    "From the start of the process, on an empty data folder, to the first record acknowledged with acks=all in a topic"
+    " that this record creates; asked again every millisecond until it is."
+)
+ROUNDS: Final = 10
+
+
+def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    table = Table([target.name for target in targets])
+    for _ in range(rounds):
+        for target in targets:
+            if target.server is not None:
+                with target.server(ready=_produced, pause=0.001) as server:
+                    elapsed = time.perf_counter() - server.started_at
+                table.add("first acknowledged produce", target.name, elapsed, seconds)
+    return table
+
+
+def _produced(port: int) -> bool:
+    try:
+        with Link(f"127.0.0.1:{port}") as link:
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name="first")])
+            (topic,) = link.ask(asked, 4, MetadataResponse).topics
+            if topic.error_code:
+                return False
+            batch = build_batch([(None, b"value", (), int(time.time() * 1000))])
+            data = TopicProduceData(name="first", partition_data=[PartitionProduceData(index=0, records=batch)])
+            produced = link.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
+            return produced.responses[0].partition_responses[0].error_code == 0
+    except (OSError, EOFError):
+        return False

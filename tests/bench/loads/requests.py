@@ -1,0 +1,167 @@
+"""One kind of small request over one connection, so many of them always under way; prints requests per second.
+
+    python -m tests.bench.loads.requests ADDRESS KIND SECONDS DEPTH [DEPTH ...]
+
+The same frame is sent again and again, so every answer has to be the bytes of the first one, which is decoded and
+checked. What is left to this program per request is to count: the server is what is measured.
+"""
+
+import asyncio
+import json
+import struct
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final, cast
+
+import uvloop
+
+from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas_protocol.codec import decode_response, encode_request
+from tests.bench.wire import CLIENT, Link, join_alone, wait_for_topic
+
+WARM_UP: Final = 0.2
+_SIZE: Final = struct.Struct(">i")
+
+#: A frame to send, and what looks at its first answer.
+Shot = tuple[bytes, Callable[[bytes], bool]]
+
+
+def heartbeat(address: str, version: int) -> Shot:
+    with Link(address) as link:
+        group = f"bench-{uuid.uuid4().hex}"
+        member_id, generation = join_alone(link, group)
+    request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+
+    def fine(answer: bytes) -> bool:
+        return decode_response(HeartbeatResponse, version, answer).error_code == 0
+
+    return encode_request(request, version, 1, CLIENT), fine
+
+
+def offset_commit(address: str, version: int) -> Shot:
+    topic = f"bench-{uuid.uuid4().hex}"
+    with Link(address) as link:
+        wait_for_topic(link, topic)
+    with Link(address) as link:
+        group = f"bench-{uuid.uuid4().hex}"
+        member_id, generation = join_alone(link, group)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+
+    def fine(answer: bytes) -> bool:
+        decoded = decode_response(OffsetCommitResponse, version, answer)
+        return [one.error_code for each in decoded.topics for one in each.partitions] == [0]
+
+    return encode_request(request, version, 1, CLIENT), fine
+
+
+def empty_fetch(address: str, version: int) -> Shot:
+    topic = f"bench-{uuid.uuid4().hex}"
+    with Link(address) as link:
+        wait_for_topic(link, topic)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1_000_000, topics=[FetchTopic(topic=topic, partitions=[partition])]
+    )
+
+    def fine(answer: bytes) -> bool:
+        decoded = decode_response(FetchResponse, version, answer)
+        return [one.error_code for each in decoded.responses for one in each.partitions] == [0]
+
+    return encode_request(request, version, 1, CLIENT), fine
+
+
+#: Kind by name: who makes it, and the version. Version 0 heartbeats are there to compare with what others publish.
+KINDS: Final[dict[str, tuple[Callable[[str, int], Shot], int]]] = {
+    "Heartbeat v0": (heartbeat, 0),
+    "Heartbeat v4": (heartbeat, 4),
+    "OffsetCommit v8": (offset_commit, 8),
+    "Fetch v11, empty": (empty_fetch, 11),
+}
+
+
+class Gun(asyncio.Protocol):
+    """Sends a request for each answer that comes."""
+
+    def __init__(self, frame: bytes, depth: int) -> None:
+        self.count = 0
+        self.first: bytes | None = None
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._frame = frame
+        self._depth = depth
+        self._rest = b""
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.write(self._frame * self._depth)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data if self._rest else data
+        if self.first is None:
+            end = 4 + _SIZE.unpack_from(data)[0] if len(data) >= 4 else 5
+            if len(data) < end:
+                self._rest = data
+                return
+            self.first = data[:end]
+        first = self.first
+        whole, rest = divmod(len(data), len(first))
+        if data[: whole * len(first)] != first * whole:
+            self._break("an answer is not like the first one")
+            return
+        self._rest = data[len(data) - rest :]
+        self.count += whole
+        if whole and self._transport is not None:
+            self._transport.write(self._frame * whole)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._break("the server has closed the connection")
+
+    def _break(self, why: str) -> None:
+        if not self.broken.done():
+            self.broken.set_exception(RuntimeError(why))
+
+
+async def shoot(address: str, shot: Shot, depth: int, seconds: float) -> float:
+    frame, fine = shot
+    host, _, port = address.rpartition(":")
+    transport, gun = await asyncio.get_running_loop().create_connection(lambda: Gun(frame, depth), host, int(port))
+    try:
+        await asyncio.wait([gun.broken], timeout=WARM_UP)
+        before, started = gun.count, time.perf_counter()
+        await asyncio.wait([gun.broken], timeout=seconds)
+        count, elapsed = gun.count - before, time.perf_counter() - started
+        if gun.broken.done():
+            gun.broken.result()
+        if gun.first is None or not fine(gun.first[4:]):
+            raise RuntimeError("the server has answered with an error")
+        return count / elapsed
+    finally:
+        gun.broken.cancel()
+        transport.close()
+
+
+def main(address: str, kind: str, seconds: float, depths: list[int]) -> None:
+    make, version = KINDS[kind]
+    shot = make(address, version)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        rates = {depth: runner.run(shoot(address, shot, depth, seconds)) for depth in depths}
+    print(json.dumps(rates))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), [int(depth) for depth in sys.argv[4:]])

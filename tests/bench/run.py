@@ -1,0 +1,9 @@
+"""`python tests/bench/run.py`: tests.bench.main, with the project's folder on the path whoever starts it from where."""
+
+import runpy
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[2])
+    runpy.run_module("tests.bench.main", run_name="__main__", alter_sys=True)

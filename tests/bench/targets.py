@@ -1,0 +1,83 @@
+"""What is measured: Barnabas, and what it is measured beside."""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop import process
+from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.kafka_server import ApacheKafka, kafka_version
+from tests.interop.server import Server
+
+ROOT: Final = Path(__file__).parents[2]
+LIMIT: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """`run` gives an address to load; `server` makes, for some, a process that can be started and looked at."""
+
+    name: str
+    run: Callable[[], AbstractContextManager[str]]
+    server: Callable[..., Server] | None = None
+
+    @property
+    def keeps_topics(self) -> bool:
+        """Topics are created and deleted on request, and what was produced stays to be consumed."""
+        return self.server is not None
+
+
+@contextmanager
+def _address(make: Callable[..., Server]) -> Iterator[str]:
+    with make() as server:
+        yield server.bootstrap_servers
+
+
+def _served(name: str, make: Callable[..., Server]) -> Target:
+    return Target(name, lambda: _address(make), make)
+
+
+@contextmanager
+def _mock() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.bench.loads.mock"]
+    mock = process.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert mock.stdout is not None
+        yield mock.stdout.readline().rpartition(" ")[2].strip()
+    finally:
+        process.end(mock, 5)
+        for stream in (mock.stdin, mock.stdout):
+            if stream is not None:
+                stream.close()
+
+
+BARNABAS: Final = _served("Barnabas", BarnabasBroker)
+MOCK: Final = Target("librdkafka's mock", _mock)
+
+
+def apache_kafka() -> Target:
+    return _served(f"Apache Kafka {kafka_version()}", functools.partial(ApacheKafka, heap="1g"))
+
+
+#: By the name on the command line.
+TARGETS: Final[Mapping[str, Callable[[], Target]]] = {
+    "barnabas": lambda: BARNABAS,
+    "mock": lambda: MOCK,
+    "kafka": apache_kafka,
+}
+
+
+def load(program: str, *args: str | int | float) -> dict[str, Any]:
+    """Runs one of the loads to its end in a process of its own; what it measured."""
+    command = [sys.executable, "-m", f"tests.bench.loads.{program}", *map(str, args)]
+    done = process.run(command, LIMIT)
+    if done.returncode != 0:
+        raise RuntimeError(f"{program} {' '.join(map(str, args))}:\n{done.stderr[-2000:]}")
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured

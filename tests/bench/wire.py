@@ -1,0 +1,112 @@
+"""A blocking connection that speaks the protocol through our codecs: enough to set a measurement up."""
+
+import socket
+import struct
+import time
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+CLIENT: Final = "bench"
+#: Errors that pass: a topic or a coordinator that is being made.
+PASSING: Final = {3, 5, 14, 15, 16}
+LIMIT: Final = 60.0
+
+
+class Link:
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), LIMIT)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def ask(self, request: Request, version: int, answer: type[R]) -> R:
+        self._socket.sendall(encode_request(request, version, 1, CLIENT))
+        head = self._answers.read(4)
+        if len(head) < 4:
+            raise EOFError("the server has closed the connection")
+        return decode_response(answer, version, self._answers.read(*struct.unpack(">i", head)))
+
+
+def create_topic(address: str, name: str, partitions: int) -> None:
+    """Creates it and waits until it has its leaders."""
+    with Link(address) as link:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+        created = link.ask(CreateTopicsRequest(topics=[topic]), 2, CreateTopicsResponse)
+        if created.topics[0].error_code:
+            raise RuntimeError(f"{name}: error {created.topics[0].error_code}")
+        wait_for_topic(link, name, partitions)
+
+
+def delete_topic(address: str, name: str) -> None:
+    with Link(address) as link:
+        deleted = link.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 1, DeleteTopicsResponse)
+        if deleted.responses[0].error_code:
+            raise RuntimeError(f"{name}: error {deleted.responses[0].error_code}")
+
+
+def wait_for_topic(link: Link, name: str, partitions: int | None = None) -> None:
+    """Where topics make themselves, this makes it."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        (found,) = link.ask(request, 4, MetadataResponse).topics
+        errors = [found.error_code, *(partition.error_code for partition in found.partitions)]
+        if not any(errors) and (partitions is None or len(found.partitions) == partitions):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{name} has no leaders after {LIMIT:.0f} s")
+
+
+def join_alone(link: Link, group: str) -> tuple[str, int]:
+    """Makes a group with one member; its id and generation."""
+    deadline = time.monotonic() + LIMIT
+    while link.ask(FindCoordinatorRequest(key=group), 0, FindCoordinatorResponse).error_code in PASSING:
+        if time.monotonic() > deadline:
+            raise RuntimeError("no coordinator")
+        time.sleep(0.05)
+    while True:
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0\0\0\0\0")
+        join = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        joined = link.ask(join, 2, JoinGroupResponse)
+        if joined.error_code not in PASSING or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if joined.error_code:
+        raise RuntimeError(f"JoinGroup: error {joined.error_code}")
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")],
+    )
+    synced = link.ask(sync, 0, SyncGroupResponse)
+    if synced.error_code:
+        raise RuntimeError(f"SyncGroup: error {synced.error_code}")
+    return joined.member_id, joined.generation_id
