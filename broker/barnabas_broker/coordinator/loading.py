@@ -41,7 +41,7 @@ class Loader:
             self.unload(partition)
         place = host.partitions[partition] = Partition(partition, leader_epoch)
         started = self._host.now()
-        log.info("loading groups and offsets", partition=partition, leader_epoch=leader_epoch)
+        log.debug("loading groups and offsets", partition=partition, leader_epoch=leader_epoch)
         try:
             replay = Replay(_Report(partition), self._port.start_offset(partition))
             end = self._port.end_offset(partition)
@@ -63,7 +63,9 @@ class Loader:
                 del host.partitions[partition]
             return
         groups = self._open(place, replay)
-        log.info(
+        # Fifty partitions that hold nothing are no news.
+        tell = log.info if replay.records else log.debug
+        tell(
             "loaded groups and offsets",
             partition=partition,
             leader_epoch=leader_epoch,
@@ -120,7 +122,8 @@ class Loader:
                     host.note(group_id, note_of(Kind.GROUP_UNLOADED, hosted.group))
                 host.act(hosted, hosted.group.unload(now))
         host.writer.drop(partition, ErrorCode.NOT_COORDINATOR)
-        log.info("unloaded groups and offsets", partition=partition, groups=len(place.groups))
+        tell = log.info if place.groups else log.debug
+        tell("unloaded groups and offsets", partition=partition, groups=len(place.groups))
 
 
 class _Report:
