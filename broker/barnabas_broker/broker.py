@@ -99,6 +99,7 @@ class Broker:
         self.node_id = config[NODE_ID]
         self._directory: LogDirectory | None = None
         self._store: LocalStore | None = None
+        self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
         self._server: Server | None = None
         self._view: View | None = None
@@ -143,7 +144,7 @@ class Broker:
         self._configure(image, image.snapshot())
         cluster = Cluster(image, self._store)
         cluster.subscribe(self._configure)
-        replicas = ReplicaManager(self._directory, self.config, self.node_id, wall_ms)
+        replicas = self._replicas = ReplicaManager(self._directory, self.config, self.node_id, wall_ms)
         replicas.start(image)
         groups = self._groups = GroupCoordinator(
             self.config,
@@ -238,6 +239,8 @@ class Broker:
             self._view.stopping = True
         for task in list(self._loading):
             task.cancel()
+        if self._replicas is not None:
+            self._replicas.wake_fetches()
         if self._server is not None and self._groups is not None:
             # Together: no further request is started, and members that are parked are answered, not waited for.
             await asyncio.gather(self._server.stop(GRACE_SECONDS), self._groups.close())
@@ -249,7 +252,8 @@ class Broker:
             self._store.close()
         if self._directory is not None:
             self._directory.close(wall_ms())
-        self._server = self._endpoint = self._view = self._groups = self._store = self._directory = None
+        self._server = self._endpoint = self._view = self._groups = self._replicas = None
+        self._store = self._directory = None
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -10,8 +10,8 @@ from barnabas_broker.coordinator.hosting import Hosted
 from barnabas_broker.coordinator.records import Committed
 from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.metrics import RequestMetrics
-from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
+from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server import Server
 from barnabas_broker.storage import Log, LogDirectory
 from barnabas_protocol.errors import KafkaError
@@ -98,9 +98,9 @@ class View:
 
     def obstacles(self) -> list[str]:
         """Why the broker should not be sent clients; nothing if it is ready."""
-        reasons = []
         if self.stopping:
-            reasons.append("the broker is going down")
+            return ["the broker is going down"]
+        reasons = []
         if self.directory.failure is not None:
             reasons.append(f"log directory {self.directory.path} is offline: {self.directory.failure}")
         unloaded = self.unloaded()

@@ -165,6 +165,12 @@ class ReplicaManager:
                 delayed.wake()
             self.directory.delete(TopicPartition(name, index), self._wall_ms())
 
+    def wake_fetches(self) -> None:
+        """Answer every fetch that waits, because nothing more will come."""
+        for _, hosted in self.hosted():
+            for delayed in list(hosted.waiting):
+                delayed.wake()
+
     # What handlers ask
 
     def find(self, topic: str, partition: int) -> Hosted:

@@ -35,6 +35,7 @@ from barnabas_protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import build_batch, decode_records, iter_batches
 from barnabas_protocol.wire import Buffer
@@ -332,3 +333,12 @@ async def test_log_append_time_is_the_brokers(start_broker: StartBroker) -> None
         assert told.records is not None
         (record,) = decode_records(memoryview(told.records))
         assert record.timestamp == answer.log_append_time_ms
+
+
+async def test_a_stop_answers_fetches_that_wait(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+    wire.send(fetching(0, version=12, wait=60_000), 12)
+    async with await Wire.connect(broker.port) as other:
+        await fetch(other, 0)
+    await asyncio.wait_for(broker.stop(), 4)
+    response = decode_response(FetchResponse, 12, await wire.frame())
+    assert values(response.responses[0].partitions[0]) == []

@@ -46,6 +46,7 @@ async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int]) ->
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="mark")
         for index, offset in offsets.items()
     ]
+    await coordinated(wire, group)
     request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)])
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -56,6 +57,7 @@ async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int]) ->
 
 async def join_alone(wire: Wire, group: str, topic: str, partition: int) -> str:
     """Become the only member of a group, with one partition; the member id."""
+    await coordinated(wire, group)
     name = struct.pack(">h", len(topic)) + topic.encode()
     subscription = struct.pack(">hi", 0, 1) + name + struct.pack(">i", -1)
     join = JoinGroupRequest(

@@ -11,6 +11,7 @@ from barnabas_broker.broker import Broker
 from barnabas_broker.coordinator.journal import Journal
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.files import RealFiles
+from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.wire import Buffer
 from tests.broker.http.conftest import Http, StartBroker
@@ -30,7 +31,7 @@ async def test_an_unknown_path_is_404(broker: Broker, http: Http, path: str) -> 
     assert "/metrics" in told.json["paths"]
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 async def test_only_get_is_answered(broker: Broker, http: Http, method: str) -> None:
     told = await http.get("/groups", method)
     assert (told.status, told.headers["Allow"]) == (405, "GET")
@@ -192,23 +193,28 @@ async def test_it_is_not_ready_when_the_disk_has_failed(
     assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
 
 
-async def test_it_is_not_ready_while_it_goes_down(start_broker: StartBroker, http: Http) -> None:
-    broker = await start_broker(group_initial_rebalance_delay_ms="60000")
+async def test_it_is_not_ready_while_it_goes_down(broker: Broker, http: Http) -> None:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])])
     async with await Wire.connect(broker.port) as wire:
-        joining = asyncio.create_task(join_alone(wire, "g", "t", 0))
+        await make_topic(wire, "t")
+        assert broker._view is not None
+        hosted = broker._view.replicas.find("t", 0)
+        wire.send(fetch, 11)
         async with asyncio.timeout(PATIENCE):
-            while (await http.get("/groups/g")).status != 200:
-                pass
+            while not hosted.waiting:
+                await http.get("/healthz")
+        # The fetch waits for data, and the stop for the fetch.
         stopping = asyncio.create_task(broker.stop())
         told = await http.get("/readyz")
         assert (told.status, told.json["reasons"]) == (503, ["the broker is going down"])
-        joining.cancel()
-    await stopping
-    await asyncio.gather(joining, return_exceptions=True)
+        for delayed in list(hosted.waiting):
+            delayed.wake()
+        await stopping
 
 
 async def test_an_error_tells_nothing_of_the_inside(
-    broker: Broker, http: Http, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    broker: Broker, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Journal, group_id: str) -> list[dict[str, Any]]:
         raise RuntimeError("a secret")
@@ -234,8 +240,3 @@ async def test_what_is_no_http_is_refused_without_a_traceback(broker: Broker, ht
     assert b"Traceback" not in answer
     assert b".py" not in answer
     assert (await http.get("/healthz")).status == 200
-
-
-async def test_it_is_off_unless_asked_for(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> None:
-    assert broker.http_port is not None
-    assert Broker(broker.config).http_port is None
