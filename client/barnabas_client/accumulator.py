@@ -2,13 +2,15 @@
 
 Records gather in the last batch of their partition's :class:`Queue` until it is full. A batch is **due** when it is
 full, has lingered, or someone flushes. :meth:`Queue.take` closes it and gives it its sequence number; it is then in
-flight until :meth:`Queue.succeeded`, :meth:`Queue.refused` or :meth:`Queue.failed`. A batch that must be sent again
-goes back to the head of its queue, in the order of sequence numbers, and then goes alone: nothing of its partition is
+flight until :meth:`Queue.succeeded`, :meth:`Queue.again` or :meth:`Queue.failed`. A batch that must be sent again
+goes back to the head of its queue, in its old order, and then goes alone: nothing of its partition is
 sent beside it until it is done, so the order of the log is that of the calls of `send` whatever fails. Without
 idempotence only one batch of a partition is ever in flight, for the same reason.
 
 **Idempotence** (KIP-98). The broker accepts a partition's batches only in sequence, remembers the last five, and
-answers repeated ones as if new. A batch that failed for good, or expired although it may have been written, leaves a
+answers repeated ones as if new. But of a producer that it does not know it accepts any number, so the first batch of a
+producer id goes alone, too, until it is acknowledged: a second one could be written where the first was refused, for
+want of a leader say. A batch that failed for good, or expired although it may have been written, leaves a
 gap that all later ones would run into. Then :attr:`Accumulator.must_reset` asks for a new producer id (KIP-360);
 before that, batches whose fate is not known are tried again under the old one, and afterwards everything that still
 waits is numbered anew. Sources: ``RecordAccumulator.java``, ``TransactionManager.java``, ``Sender.java``.
@@ -45,14 +47,16 @@ class Batch:
         "in_flight",
         "maybe_written",
         "memory",
+        "order",
         "queue",
         "receipts",
         "sequence",
         "timestamps",
     )
 
-    def __init__(self, queue: "Queue", builder: BatchBuilder, created: float) -> None:
+    def __init__(self, queue: "Queue", order: int, builder: BatchBuilder, created: float) -> None:
         self.queue = queue
+        self.order = order  # in its queue; sequence numbers start over, this does not
         self.builder: BatchBuilder | None = builder
         self.created = created
         self.closed = False
@@ -76,14 +80,16 @@ class Batch:
 class Queue:
     """The batches of one partition, in order; those in flight are in `flying`."""
 
-    __slots__ = ("accumulator", "batches", "flying", "next_sequence", "retry_at", "tp")
+    __slots__ = ("accumulator", "batches", "begun", "flying", "known_in", "next_sequence", "retry_at", "tp")
 
     def __init__(self, tp: TopicPartition, accumulator: "Accumulator") -> None:
         self.tp = tp
         self.accumulator = accumulator
         self.batches: deque[Batch] = deque()
+        self.begun = 0
         self.flying: list[Batch] = []
         self.next_sequence = 0
+        self.known_in = -1  # the accumulator's epoch in which the broker has acknowledged something
         self.retry_at = 0.0
 
     def append(
@@ -118,7 +124,8 @@ class Queue:
         if self.batches:
             self.batches[-1].closed = True
         size = min(config.batch_size, config.max_request_size)
-        batch = Batch(self, BatchBuilder(size, compression=config.compression_type or "none"), now)
+        self.begun += 1
+        batch = Batch(self, self.begun, BatchBuilder(size, compression=config.compression_type or "none"), now)
         self.batches.append(batch)
         self.accumulator.unresolved[batch] = None
         self.accumulator.waiting[self.tp] = self
@@ -132,7 +139,9 @@ class Queue:
         if accumulator.config.idempotent:
             if accumulator.producer_id < 0:
                 return None
-            if self.flying and (head.attempts or any(batch.attempts > 1 for batch in self.flying)):
+            if self.flying and (
+                head.attempts or self.known_in != accumulator.epoch or any(batch.attempts > 1 for batch in self.flying)
+            ):
                 return None
         elif self.flying:
             return None
@@ -146,7 +155,7 @@ class Queue:
         batch = self.batches.popleft()
         accumulator = self.accumulator
         if accumulator.config.idempotent and batch.epoch != accumulator.epoch:
-            batch.sequence, batch.epoch = self.next_sequence, accumulator.epoch
+            batch.sequence, batch.epoch, batch.maybe_written = self.next_sequence, accumulator.epoch, False
             self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
             if batch.data is not None:
                 batch.data = _renumbered(batch, accumulator)
@@ -164,6 +173,7 @@ class Queue:
 
     def succeeded(self, batch: Batch) -> bool:
         """It is written; whether that is news."""
+        self.known_in = max(self.known_in, batch.epoch)
         return self._resolve(batch)
 
     def failed(self, batch: Batch) -> bool:
@@ -181,7 +191,7 @@ class Queue:
         batch.maybe_written = maybe_written
         self.retry_at = max(self.retry_at, retry_at)
         at = 0
-        while at < len(self.batches) and self.batches[at].attempts and _before(self.batches[at], batch):
+        while at < len(self.batches) and self.batches[at].order < batch.order:
             at += 1
         self.batches.insert(at, batch)
         self.accumulator.waiting[self.tp] = self
@@ -189,8 +199,7 @@ class Queue:
     def is_first_unresolved(self, batch: Batch) -> bool:
         """Whether no earlier batch of the partition is still to be written: then the broker misses acknowledged
         ones."""
-        others = [*(one for one in self.batches if one.attempts), *self.flying]
-        return not any(other is not batch and _before(other, batch) for other in others)
+        return not any(other.order < batch.order for other in (*self.batches, *self.flying))
 
     def _resolve(self, batch: Batch) -> bool:
         self._land(batch)
@@ -248,7 +257,10 @@ class Accumulator:
             return False
         if self.producer_id < 0:
             return True
-        return self.must_reset and not any(b.in_flight or b.maybe_written for b in self.unresolved)
+        # Behind a batch that is surely not written nothing can have been written: only heads are undecided.
+        return self.must_reset and not any(
+            queue.flying or (queue.batches and queue.batches[0].maybe_written) for queue in self.queues.values()
+        )
 
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Number everything that still waits anew, from 0, under these."""
@@ -300,15 +312,6 @@ class Accumulator:
             if not queue.batches:
                 self.waiting.pop(queue.tp, None)
         queue.failed(batch)
-
-
-def _before(one: Batch, other: Batch) -> bool:
-    """Whether `one` was numbered before `other`, across the wrap of sequence numbers."""
-    if one.epoch != other.epoch:
-        return one.epoch < other.epoch
-    if one.sequence < 0 or other.sequence < 0:
-        return one.created <= other.created
-    return (other.sequence - one.sequence) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _renumbered(batch: Batch, accumulator: Accumulator) -> bytearray:

@@ -193,6 +193,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.abort()
         self._fail_all()
 
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await asyncio.shield(self._lost)
+
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -169,7 +169,7 @@ class ConsumerCore:
                 while not self._rebalancer.assigned.is_set():
                     self.news.clear()
                     if self._failure is not None:
-                        raise self._failure
+                        raise self._failure.with_traceback(None)
                     await self.news.wait()
         except TimeoutError:
             _log.warning("the group has not assigned anything yet, going on", group=self.config.group_id)
@@ -355,7 +355,7 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called")
         failure = self._failure or self._fetcher.failure
         if failure is not None:
-            raise failure
+            raise failure.with_traceback(None)  # the same one in every poll must not grow
         error, self._rebalancer.error = self._rebalancer.error, None
         if error is not None:
             raise error
@@ -403,7 +403,7 @@ class ConsumerCore:
                     states = [self.subscription.state(tp) for tp in partitions]
                     for state in states:
                         if state.position is None and state.error is not None:
-                            raise state.error
+                            raise state.error.with_traceback(None)
                     if all(state.position is not None for state in states):
                         return
                     await self.news.wait()

@@ -363,7 +363,7 @@ class Fetcher:
     def _take_in_one(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> None:
         code = ErrorCode.of(data.error_code)
         if code != ErrorCode.NONE:
-            self._refused(state, code, offset, node)
+            self._refused(state, code, data, offset, node)
             return
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
@@ -383,10 +383,14 @@ class Fetcher:
         self._buffered += size
         self._fill(state)
 
-    def _refused(self, state: PartitionState, code: ErrorCode, offset: int, node: int) -> None:
+    def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData, offset: int, node: int) -> None:
         if code in _MOVED:
             state.preferred = None
             self._network.want_refresh()
+            leader = data.current_leader
+            if leader is not None and leader.leader_id >= 0:
+                cluster = self._network.cluster.with_leader(state.tp, leader.leader_id, leader.leader_epoch)
+                self._network.learn(cluster)
             self._retry(state, error_for(code, f"fetch {state.tp} from broker {node}"))
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(state, offset)

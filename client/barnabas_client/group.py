@@ -249,7 +249,7 @@ class GroupMember:
             KafkaError: the membership failed for good.
         """
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         if self.state is MemberState.STABLE:
             return Identity(self.generation, self.member_id, self.config.instance_id)
         if self.generation != NO_GENERATION or self.state is MemberState.JOINING:

@@ -140,7 +140,7 @@ class Membership:
     async def _find(self) -> Coordinator:
         while (coordinator := self.machine.coordinator) is None:
             if self.machine.error is not None:
-                raise self.machine.error
+                raise self.machine.error.with_traceback(None)
             known: asyncio.Future[None] = self._loop.create_future()
             self._known.append(known)
             self._do(self.machine.want_coordinator)

@@ -79,7 +79,8 @@ class Network:
         Raises:
             KafkaConnectionError: none of them answered; the message names each with its reason.
         """
-        await self._update()
+        if not _is_complete(await self._update()):
+            self.want_refresh()
         self._keeper = asyncio.create_task(self._keep(), name="barnabas-metadata")
 
     async def close(self) -> None:
@@ -175,7 +176,8 @@ class Network:
                 cluster = await self._update()
             except KafkaError as error:
                 _settle(waiters, error)
-                _log.warning("no metadata", reason=str(error))
+                log = _log.info if backoff.failures else _log.warning  # once is enough for an outage
+                log("no metadata", reason=str(error))
                 await asyncio.sleep(backoff.failed())
                 self._wanted.set()
             except BaseException as error:

@@ -60,6 +60,36 @@ class _Topic:
     queues: dict[int, Queue] = field(default_factory=dict)
 
 
+class _Topics:
+    """The topics that sends need, kept as the cluster changes.
+
+    Apart from the producer, so that one that is forgotten without a stop is no longer reachable, and warned about.
+    """
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self.known: dict[str, _Topic] = {}
+        self.sender: Sender | None = None
+        self._accumulator = accumulator
+        self._stickies: dict[str, StickyPartitioner] = {}
+
+    def update(self, cluster: Cluster) -> None:
+        """Take over a new cluster."""
+        for topic in cluster.topics:
+            partitions = cluster.partitions(topic)
+            if partitions is None:
+                self.known.pop(topic, None)
+                continue
+            available = cluster.available(topic)
+            known = self.known.get(topic)
+            if known is None or known.partitions != partitions or known.available != available:
+                size = self._accumulator.config.batch_size
+                sticky = self._stickies.setdefault(topic, StickyPartitioner(size, random.randrange))
+                queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
+                self.known[topic] = _Topic(partitions, available, sticky, queues)
+        if self.sender is not None:
+            self.sender.wake()
+
+
 class Producer:
     """Writes records to topics.
 
@@ -129,9 +159,8 @@ class Producer:
             value_serializer=value_serializer,
         )
         self._phase = _Phase.NEW
-        self._topics: dict[str, _Topic] = {}
-        self._stickies: dict[str, StickyPartitioner] = {}
         self._accumulator = Accumulator(self._config)
+        self._topics = _Topics(self._accumulator)
         self._progress = asyncio.Event()
         self._network: Network | None = None
         self._sender: Sender | None = None
@@ -154,8 +183,8 @@ class Producer:
             self._phase = _Phase.CLOSED
             await network.close()
             raise
-        network.listeners.append(self._metadata_changed)
-        self._sender = Sender(network, self._accumulator, self._progress.set)
+        network.listeners.append(self._topics.update)
+        self._sender = self._topics.sender = Sender(network, self._accumulator, self._progress.set)
         self._sender.start()
         self._phase = _Phase.RUNNING
 
@@ -203,7 +232,7 @@ class Producer:
             )
 
     def __repr__(self) -> str:
-        return f"<Producer to {', '.join(sorted(self._topics)) or 'nothing yet'}, {self._phase.value}>"
+        return f"<Producer to {', '.join(sorted(self._topics.known)) or 'nothing yet'}, {self._phase.value}>"
 
     # Sending.
 
@@ -240,7 +269,7 @@ class Producer:
             UnknownTopicOrPartitionError: there is no such partition.
             TypeError: what is to be bytes is not.
         """
-        known = self._topics.get(topic)
+        known = self._topics.known.get(topic)
         if known is None or self._phase is not _Phase.RUNNING:
             known = await self._learn(topic)
         config = self._config
@@ -313,7 +342,7 @@ class Producer:
                 "this producer is not started. To do: await start() first, or use it in `async with`"
             )
         if self._sender is not None and self._sender.failure is not None:
-            raise self._sender.failure
+            raise self._sender.failure.with_traceback(None)
 
     def _size(self, topic: str, key: object, value: object, headers: Headers | None) -> int:
         if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
@@ -354,7 +383,7 @@ class Producer:
         last: KafkaError | None = None
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
-                while (known := self._topics.get(topic)) is None:
+                while (known := self._topics.known.get(topic)) is None:
                     self._check_running()
                     try:
                         cluster = await network.refresh(self._config.max_block_ms / 1000)
@@ -362,8 +391,8 @@ class Producer:
                         last = error
                     else:
                         last = _topic_error(cluster, topic)
-                        self._metadata_changed(cluster)
-                    if topic not in self._topics:
+                        self._topics.update(cluster)
+                    if topic not in self._topics.known:
                         await asyncio.sleep(backoff.failed())
         except TimeoutError as error:
             why = "" if last is None else f"; the last attempt: {last}"
@@ -372,22 +401,6 @@ class Producer:
                 f"ms){why}"
             ) from error
         return known
-
-    def _metadata_changed(self, cluster: Cluster) -> None:
-        """Keep what sends need at hand."""
-        for topic in cluster.topics:
-            partitions = cluster.partitions(topic)
-            if partitions is None:
-                self._topics.pop(topic, None)
-                continue
-            available = cluster.available(topic)
-            known = self._topics.get(topic)
-            if known is None or known.partitions != partitions or known.available != available:
-                sticky = self._stickies.setdefault(topic, StickyPartitioner(self._config.batch_size, random.randrange))
-                queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
-                self._topics[topic] = _Topic(partitions, available, sticky, queues)
-        if self._sender is not None:
-            self._sender.wake()
 
     async def _wait_for_room(self, size: int) -> None:
         accumulator, limit = self._accumulator, self._config.buffer_memory

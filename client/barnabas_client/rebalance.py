@@ -252,5 +252,6 @@ class Rebalancer:
                 "the listener"
             )
             failure.__cause__ = error
+            _log.warning("a rebalance listener raised", reason=str(failure))
             self.error = self.error or failure
             self._attention()

@@ -4,13 +4,14 @@ tests."""
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.fake_broker import FakeBroker, brokers
+from tests.interop.barnabas_server import BarnabasBroker
 
 #: Seconds. No test here takes nearly as long: a hang becomes a failure that names its place.
 BOUND = 30
@@ -37,8 +38,15 @@ async def pair() -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
         yield one, other
 
 
+@pytest.fixture(scope="session")
+def quick_collections() -> None:
+    """Take what was imported out of the garbage collector's sight: tests collect garbage often."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-async def no_complaints() -> AsyncIterator[None]:
+async def no_complaints(quick_collections: None) -> AsyncIterator[None]:
     """Fail if asyncio has to report an exception that nobody looked at, or that left a callback."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
@@ -47,10 +55,12 @@ async def no_complaints() -> AsyncIterator[None]:
     assert not complaints
 
 
-@pytest.fixture
-def bootstrap_servers() -> str:
-    """A live broker, for the end-to-end tests: change this fixture to run them against another one."""
+@pytest.fixture(scope="session")
+def bootstrap_servers() -> Iterator[str]:
+    """A live broker for the end-to-end tests: ours, or the one that BARNABAS_TEST_BOOTSTRAP names."""
     address = os.environ.get("BARNABAS_TEST_BOOTSTRAP")
-    if address is None:
-        pytest.skip("BARNABAS_TEST_BOOTSTRAP names no broker")
-    return address
+    if address is not None:
+        yield address
+        return
+    with BarnabasBroker({"offsets.topic.num.partitions": 4}) as live:
+        yield live.bootstrap_servers

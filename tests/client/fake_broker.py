@@ -159,6 +159,7 @@ class FakeBroker:
         self.connections = 0
         #: Exceptions of scripts and handlers: mistakes of a test.
         self.mistakes: list[Exception] = []
+        self._asked_in = 0
         self._producer_ids = 1000
         self._script: defaultdict[ApiKey, deque[Action]] = defaultdict(deque)
         self._always: dict[ApiKey, Action] = {}
@@ -276,6 +277,7 @@ class FakeBroker:
         if isinstance(request, ProduceRequest):
             response = self._produce(request)
             return response if request.acks else NoAnswer()
+        self._asked_in = version
         handler = getattr(self, f"_{key.name.lower()}")
         return cast(Response, handler(request))
 
@@ -339,7 +341,7 @@ class FakeBroker:
 
     def _join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
         """There is only ever one member, which leads."""
-        if not request.member_id and request.group_instance_id is None:
+        if not request.member_id and request.group_instance_id is None and self._asked_in >= 4:
             self.member = f"member-{len(self.requests)}"
             return _join_refused(ErrorCode.MEMBER_ID_REQUIRED, self.member)
         self.generation += 1
@@ -522,7 +524,9 @@ class FakeBroker:
         if header.producer_id >= 0:
             if place in partition.recent:
                 return PartitionProduceResponse(index=number, error_code=0, base_offset=partition.recent[place])
-            epoch, expected = partition.sequences.get(header.producer_id, (header.producer_epoch, 0))
+            # Of a producer that it does not know Kafka takes any sequence number: its records may have been deleted.
+            unknown = (header.producer_epoch, header.base_sequence)
+            epoch, expected = partition.sequences.get(header.producer_id, unknown)
             if epoch == header.producer_epoch and expected != header.base_sequence:
                 code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 return PartitionProduceResponse(index=number, error_code=code, base_offset=-1)
@@ -652,6 +656,21 @@ def commit_refused(code: ErrorCode) -> Action:
         )
 
     return action
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everything else run until something is so. The test's timeout bounds it."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def look() -> None:
+        if true():
+            waiter.set_result(None)
+        elif not waiter.cancelled():
+            loop.call_soon(look)
+
+    look()
+    await waiter
 
 
 @asynccontextmanager

@@ -140,6 +140,18 @@ def test_success_frees_memory_and_is_told_once() -> None:
     assert not accumulator.unresolved
 
 
+def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
+    accumulator, queue = made()
+    full(queue, 3)
+    first = queue.take()
+    assert queue.due_at() is None
+    queue.succeeded(first)
+    queue.take()
+    assert queue.due_at() == 0
+    accumulator.begin_epoch(8, 0)
+    assert queue.due_at() is None
+
+
 def test_what_is_sent_again_keeps_its_number_and_goes_alone() -> None:
     _, queue = made()
     full(queue, 4)
@@ -341,7 +353,8 @@ class Broker(RuleBasedStateMachine):
         header = read_header(batch.data)
         if (header.producer_id, header.base_sequence) in self.recent:
             return "written"
-        if header.base_sequence != self.producers.get(header.producer_id, 0):
+        # Of a producer that it does not know Kafka takes any sequence number.
+        if header.base_sequence != self.producers.get(header.producer_id, header.base_sequence):
             return "out of order"
         self.producers[header.producer_id] = header.base_sequence + header.count
         self.recent.add((header.producer_id, header.base_sequence))

@@ -807,6 +807,6 @@ class AnyOrderCooperative(AnyOrder):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestAnyOrderCooperative = AnyOrderCooperative.TestCase
-TestAnyOrderCooperative.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyOrderCooperative.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

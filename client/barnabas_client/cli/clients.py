@@ -1,0 +1,41 @@
+"""Admin, consumer and producer as the common arguments have them."""
+
+from argparse import Namespace
+from typing import Any
+
+from barnabas_client.admin import Admin
+from barnabas_client.cli.failures import UsageError
+from barnabas_client.config import parse_servers
+from barnabas_client.consumer import Consumer
+from barnabas_client.producer import Producer
+
+CLIENT_ID = "barnabas-cli"
+
+
+def _common(arguments: Namespace) -> dict[str, Any]:
+    try:
+        parse_servers(arguments.bootstrap)
+    except ValueError as error:
+        raise UsageError(f"argument -b/--bootstrap-servers: {error}") from None
+    return {
+        "bootstrap_servers": arguments.bootstrap,
+        "request_timeout_ms": max(round(arguments.timeout * 1000), 1),
+        "client_id": CLIENT_ID,
+    }
+
+
+def admin(arguments: Namespace) -> Admin:
+    """An admin client that is not started yet."""
+    return Admin(**_common(arguments))
+
+
+def consumer(arguments: Namespace, **settings: Any) -> Consumer:
+    """A consumer that is not started yet."""
+    return Consumer(**_common(arguments), **settings)
+
+
+def producer(arguments: Namespace, **settings: Any) -> Producer:
+    """A producer that is not started yet."""
+    milliseconds = _common(arguments)["request_timeout_ms"]
+    settings = {"max_block_ms": milliseconds, "delivery_timeout_ms": max(milliseconds, 30_000), **settings}
+    return Producer(**_common(arguments), **settings)

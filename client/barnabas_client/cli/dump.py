@@ -1,0 +1,130 @@
+"""`barnabas dump offsets`: the records of ``__consumer_offsets``, one JSON document a line.
+
+They are written as Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter write them: the names of the
+message definitions, bytes in base64, and what the version of a record lacks is left out. Source:
+``CoordinatorRecordMessageFormatter.java`` and the generated ``OffsetCommitValueJsonConverter``.
+"""
+
+import base64
+import struct
+from argparse import Namespace
+from typing import Any, Final
+
+from barnabas_client.admin_types import OffsetSpec
+from barnabas_client.cli import clients
+from barnabas_client.cli.failures import DONE, FAILED, CommandError
+from barnabas_client.cli.output import Output
+from barnabas_client.cli.reading import read
+from barnabas_client.errors import UnknownTopicOrPartitionError
+from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_protocol.codec import decode
+from barnabas_protocol.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.schema import UUID, Data, Field, Struct
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_INT16: Final = struct.Struct(">h")
+#: Record type (the version of the key): what it is part of, its key and its value.
+_TYPES: Final[dict[int, tuple[str, type[OffsetCommitKey | GroupMetadataKey], type[Data]]]] = {
+    0: ("offsets", OffsetCommitKey, OffsetCommitValue),
+    1: ("offsets", OffsetCommitKey, OffsetCommitValue),
+    2: ("groups", GroupMetadataKey, GroupMetadataValue),
+}
+
+
+async def dump_offsets(arguments: Namespace, output: Output) -> int:
+    """Print every record, partition by partition in order."""
+    async with clients.admin(arguments) as admin:
+        try:
+            (topic,) = await admin.describe_topics([OFFSETS_TOPIC])
+        except UnknownTopicOrPartitionError:
+            raise CommandError(
+                f"there is no topic {OFFSETS_TOPIC}: no group has committed anything here yet. To do: check that these "
+                "are the right brokers"
+            ) from None
+        partitions = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(topic.partitions)]
+        firsts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    starts = {tp: one.offset for tp, one in firsts.items()}
+    broken = 0
+    async for records in read(arguments, starts, {tp: one.offset for tp, one in ends.items()}, follow=arguments.follow):
+        for record in records:
+            try:
+                shown = message(record, arguments.group, arguments.only)
+            except DecodeError as error:
+                broken += 1
+                output.error(f"{record.topic_partition} at offset {record.offset}: no record of a group: {error}")
+                continue
+            if shown is not None:
+                output.row(shown)
+        output.out.flush()
+        output.check()
+    return FAILED if broken else DONE
+
+
+def message(record: ConsumerRecord, group: str | None = None, only: str | None = None) -> dict[str, Any] | None:
+    """A record as Kafka's formatters show it; None if it is not wanted, or of a kind that they do not know.
+
+    Args:
+        record: of ``__consumer_offsets``.
+        group: only of this group.
+        only: "offsets" or "groups", for what one of the two formatters shows.
+
+    Raises:
+        DecodeError: its key or value cannot be read.
+    """
+    key = record.key
+    if key is None or len(key) < _INT16.size:
+        return None
+    (kind,) = _INT16.unpack_from(key)
+    if kind not in _TYPES or only not in (None, _TYPES[kind][0]):
+        return None
+    _, key_class, value_class = _TYPES[kind]
+    decoded = decode(key_class, kind, memoryview(key)[_INT16.size :])
+    if group is not None and decoded.group != group:
+        return None
+    return {"key": {"type": kind, "data": as_json(decoded, kind)}, "value": _value(value_class, record.value)}
+
+
+def _value(cls: type[Data], value: bytes | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if len(value) < _INT16.size:
+        raise DecodeError(f"a value of {len(value)} bytes")
+    (version,) = _INT16.unpack_from(value)
+    if version not in cls.VERSIONS:
+        return {"version": version, "data": "unknown"}
+    return {"version": version, "data": as_json(decode(cls, version, memoryview(value)[_INT16.size :]), version)}
+
+
+def as_json(message: Struct, version: int) -> dict[str, Any]:
+    """A structure with Kafka's own field names, those that `version` has."""
+    shown = {}
+    for field in message.FIELDS:
+        value = getattr(message, field.name)
+        if version not in field.versions or (version in field.tagged and value == field.default):
+            continue
+        shown[_camel(field.name)] = _shown(value, field, version)
+    return shown
+
+
+def _shown(value: Any, field: Field, version: int) -> Any:
+    if isinstance(value, list):
+        return [_shown(one, field, version) for one in value]
+    if isinstance(value, Struct):
+        return as_json(value, version)
+    if isinstance(value, bytes | bytearray | memoryview):
+        if field.type is UUID:
+            return base64.urlsafe_b64encode(value).decode().rstrip("=")
+        return base64.b64encode(value).decode()
+    return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

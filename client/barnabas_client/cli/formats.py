@@ -1,0 +1,116 @@
+"""How consumed records are printed: kcat's format letters, or JSON. Pure.
+
+A format is compiled once into a function; what it prints of keys and values are their bytes, as they are.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas_client.structs import ConsumerRecord
+
+#: Makes the bytes that are printed for a record.
+Printer = Callable[[ConsumerRecord], bytes]
+
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_TOKEN: Final = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)|(.)", re.DOTALL)
+
+
+def _size(data: bytes | None) -> bytes:
+    return b"-1" if data is None else b"%d" % len(data)
+
+
+def _headers(record: ConsumerRecord) -> bytes:
+    return b",".join(
+        name.encode() + b"=" + (b"NULL" if content is None else content) for name, content in record.headers
+    )
+
+
+_LETTERS: Final[dict[str, Printer]] = {
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+    "s": lambda record: record.value or b"",  # kcat's letter for it
+    "K": lambda record: _size(record.key),
+    "V": lambda record: _size(record.value),
+    "S": lambda record: _size(record.value),
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp,
+    "h": _headers,
+    "%": lambda record: b"%",
+}
+
+
+def compile_format(text: str) -> Printer:
+    r"""The printer of a format such as ``%p:%o %k=%v\n``.
+
+    Raises:
+        ValueError: a letter that stands for nothing.
+    """
+    parts: list[Printer] = []
+    for letter, code, escape, plain, other in _TOKEN.findall(text):
+        if letter:
+            if letter not in _LETTERS:
+                raise ValueError(f"the format has %{letter}: there are {' '.join('%' + one for one in _LETTERS)}")
+            parts.append(_LETTERS[letter])
+        else:
+            parts.append(_constant(bytes([int(code, 16)]) if code else _literal(escape, plain or other)))
+
+    def printer(record: ConsumerRecord) -> bytes:
+        return b"".join(part(record) for part in parts)
+
+    return printer
+
+
+def _constant(data: bytes) -> Printer:
+    return lambda record: data
+
+
+def _literal(escape: str, plain: str) -> bytes:
+    return _ESCAPES.get(escape, b"\\" + escape.encode()) if escape else plain.encode()
+
+
+def unescape(text: str) -> str:
+    r"""``\t``, ``\n`` and ``\xNN`` as the characters they stand for."""
+    return "".join(
+        bytes([int(code, 16)]).decode("latin-1")
+        if code
+        else _literal(escape, "").decode()
+        if escape
+        else f"%{letter}"
+        if letter
+        else plain or other
+        for letter, code, escape, plain, other in _TOKEN.findall(text)
+    )
+
+
+def value_line(record: ConsumerRecord) -> bytes:
+    r"""``%v\n``, quickly."""
+    return (record.value or b"") + b"\n"
+
+
+def json_line(record: ConsumerRecord) -> bytes:
+    """A record as one line of JSON. Bytes that are no text are ``{"base64": "..."}``."""
+    value = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": shown(record.key),
+        "value": shown(record.value),
+        "headers": [[name, shown(content)] for name, content in record.headers],
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def shown(data: bytes | None) -> Any:
+    """Bytes for JSON: text where they are, base64 where not."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

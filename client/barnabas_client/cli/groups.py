@@ -1,0 +1,219 @@
+"""`barnabas groups list`, `describe` and `delete`. What `describe` prints is what kafka-consumer-groups prints."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any, Final
+
+from barnabas_client.admin import Admin
+from barnabas_client.admin_types import GroupDescription
+from barnabas_client.cli import clients
+from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.output import STATES, Column, Output, Style
+from barnabas_client.cli.values import TopicSpec, shown_partitions
+from barnabas_client.cli.view import GroupView, Row, look, members_as_data
+from barnabas_client.structs import TopicPartition
+from barnabas_protocol.errors import KafkaError
+
+OFFSET_COLUMNS: Final = (
+    Column("GROUP"),
+    Column("TOPIC"),
+    Column("PARTITION", 10),
+    Column("CURRENT-OFFSET"),
+    Column("LOG-END-OFFSET"),
+    Column("LAG"),
+    Column("CONSUMER-ID"),
+    Column("HOST"),
+    Column("CLIENT-ID", 0),
+)
+_STATE_COLUMNS: Final = (
+    Column("GROUP"),
+    Column("COORDINATOR (ID)", 25),
+    Column("ASSIGNMENT-STRATEGY", 20),
+    Column("STATE", 20),
+    Column("#MEMBERS", 0),
+)
+_LIST_COLUMNS: Final = (Column("GROUP", 25), Column("STATE", 20), Column("TYPE"), Column("PROTOCOL", 0))
+
+
+async def list_groups(arguments: Namespace, output: Output) -> int:
+    """Print the names of groups."""
+    async with clients.admin(arguments) as admin:
+        groups = await admin.list_consumer_groups(arguments.state, arguments.type, raise_errors=False)
+    if output.json:
+        output.data(
+            [
+                {"group": one.group_id, "state": one.state, "type": one.type, "protocol": one.protocol_type}
+                for one in groups
+            ]
+        )
+    elif arguments.long:
+        rows = [
+            (one.group_id, (one.state or "-", _style(one.state)), one.type or "-", one.protocol_type or "-")
+            for one in groups
+        ]
+        output.table(_LIST_COLUMNS, rows)
+    else:
+        for one in groups:
+            output.line(one.group_id)
+    for error in groups.errors:
+        output.error(str(error))
+    return FAILED if groups.errors else DONE
+
+
+async def describe_groups(arguments: Namespace, output: Output) -> int:
+    """Print groups: offsets, members or state."""
+    if bool(arguments.groups) == arguments.all_groups:
+        raise UsageError("name groups, or give --all-groups")
+    if arguments.verbose and not arguments.members:
+        raise UsageError("--verbose goes with --members")
+    status, data = DONE, []
+    async with clients.admin(arguments) as admin:
+        names = arguments.groups
+        if arguments.all_groups:
+            names = [one.group_id for one in await admin.list_consumer_groups()]
+        for group in await admin.describe_consumer_groups(names, raise_errors=False):
+            try:
+                data.append(await _describe(admin, group, arguments, output))
+            except KafkaError as error:
+                status = FAILED
+                output.error(str(error))
+                data.append({"group": group.group_id, "error": str(error)})
+    if output.json:
+        output.data(data)
+    return status
+
+
+async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace, output: Output) -> dict[str, Any]:
+    """Print one group, unless data is wanted.
+
+    Raises:
+        KafkaError: it cannot be described.
+    """
+    if group.error is not None:
+        raise group.error
+    whole = not (arguments.members or arguments.state)
+    view = await look(admin, group) if whole or output.json else GroupView(group, [])
+    if not output.json:
+        output.line()
+        if arguments.members:
+            _print_members(group, arguments.verbose, output)
+        elif arguments.state:
+            _print_state(group, output)
+        else:
+            output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
+        if not group.members:
+            output.out.flush()
+            output.note(f"\nConsumer group '{group.group_id}' has no active members.")
+    return as_data(view)
+
+
+def offset_cells(group_id: str, row: Row) -> Sequence[object]:
+    """The cells of a partition."""
+    tp, member = row.partition, row.member
+    return (
+        group_id,
+        None if tp is None else tp.topic,
+        None if tp is None else tp.partition,
+        row.committed,
+        row.end,
+        (row.lag, Style.WARN) if row.lag else row.lag,
+        None if member is None else member.member_id,
+        None if member is None else member.host,
+        None if member is None else member.client_id,
+    )
+
+
+def coordinator(group: GroupDescription) -> str:
+    """The broker that keeps a group, as Kafka writes it."""
+    broker = group.coordinator
+    return "-" if broker is None else f"{broker.host}:{broker.port}  ({broker.node_id})"
+
+
+def _print_state(group: GroupDescription, output: Output) -> None:
+    state = (group.state, _style(group.state))
+    row = (group.group_id, coordinator(group), group.protocol or "-", state, len(group.members))
+    output.table(_STATE_COLUMNS, [row])
+
+
+def _print_members(group: GroupDescription, verbose: bool, output: Output) -> None:
+    static = any(member.instance_id for member in group.members)
+    columns = [Column("GROUP"), Column("CONSUMER-ID")]
+    columns += [Column("GROUP-INSTANCE-ID")] if static else []
+    # Kafka ends the line with a space; so do we, for those who compare.
+    columns += [Column("HOST"), Column("CLIENT-ID"), Column("#PARTITIONS", 15 if verbose else 16)]
+    columns += [Column("ASSIGNMENT")] if verbose else []
+    rows = []
+    for member in group.members:
+        row: list[object] = [group.group_id, member.member_id]
+        row += [member.instance_id] if static else []
+        row += [member.host, member.client_id, len(member.partitions)]
+        row += [shown_partitions(member.partitions) or "-"] if verbose else []
+        rows.append(row)
+    output.table(columns, rows)
+
+
+def as_data(view: GroupView) -> dict[str, Any]:
+    """A group, ready for JSON."""
+    group = view.group
+    broker = group.coordinator
+    return {
+        "group": group.group_id,
+        "error": None,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignment_strategy": group.protocol,
+        "coordinator": None if broker is None else {"id": broker.node_id, "host": broker.host, "port": broker.port},
+        "lag": view.lag,
+        "offsets": [row.as_data() for row in view.rows],
+        "members": members_as_data(group.members),
+    }
+
+
+async def delete_groups(arguments: Namespace, output: Output) -> int:
+    """Delete groups, or what they have committed for some topics."""
+    rows: list[tuple[str, str | None, KafkaError | None]] = []
+    async with clients.admin(arguments) as admin:
+        if not arguments.topics:
+            results = await admin.delete_consumer_groups(arguments.groups, raise_errors=False)
+            rows = [(one.group_id, None, one.error) for one in results]
+        for group in arguments.groups if arguments.topics else ():
+            partitions = await committed_partitions(admin, group, arguments.topics)
+            try:
+                found = await admin.delete_consumer_group_offsets(group, partitions, raise_errors=False)
+                rows.extend((group, str(tp), one.error) for tp, one in found.items())
+            except KafkaError as error:
+                rows.append((group, None, error))
+    if output.json:
+        output.data(
+            [
+                {"group": group, "partition": partition, "error": None if error is None else str(error)}
+                for group, partition, error in rows
+            ]
+        )
+    for group, partition, refusal in rows:
+        if refusal is not None:
+            output.error(str(refusal))
+        elif not output.json:
+            output.line(f"{group}: {'deleted' if partition is None else f'offset of {partition} deleted'}")
+    return FAILED if any(refusal is not None for _, _, refusal in rows) else DONE
+
+
+async def committed_partitions(admin: Admin, group: str, specs: Sequence[TopicSpec] | None) -> list[TopicPartition]:
+    """The partitions that are meant: named ones, all of a named topic, or all that the group has committed.
+
+    Raises:
+        KafkaError: there is no such topic.
+    """
+    if specs is None:
+        return list(await admin.list_consumer_group_offsets(group))
+    whole = [spec.topic for spec in specs if spec.partitions is None]
+    topics = {topic.name: topic for topic in await admin.describe_topics(whole)} if whole else {}
+    chosen: dict[TopicPartition, None] = {}
+    for spec in specs:
+        numbers = sorted(topics[spec.topic].partitions) if spec.partitions is None else spec.partitions
+        chosen.update(dict.fromkeys(TopicPartition(spec.topic, number) for number in numbers))
+    return list(chosen)
+
+
+def _style(state: str) -> Style:
+    return STATES.get(state, Style.WARN)

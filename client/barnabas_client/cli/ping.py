@@ -1,0 +1,75 @@
+"""`barnabas ping`: whether each bootstrap server answers, and how fast."""
+
+import asyncio
+import time
+from argparse import Namespace
+from typing import Any
+
+from barnabas_client.cli.clients import CLIENT_ID
+from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.output import Output
+from barnabas_client.config import Address, parse_servers
+from barnabas_client.connection import Connection
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
+from barnabas_protocol.errors import KafkaError
+
+_PAUSE = 0.1
+
+
+async def ping(arguments: Namespace, output: Output) -> int:
+    """Ask every bootstrap server, and again for as long as `--wait` says while none answers."""
+    try:
+        servers = parse_servers(arguments.bootstrap)
+    except ValueError as error:
+        raise UsageError(f"argument -b/--bootstrap-servers: {error}") from None
+    deadline = time.monotonic() + (arguments.wait or 0)
+    while True:
+        found = await asyncio.gather(*(_ask(server, arguments.timeout) for server in servers))
+        answered = [one for one in found if not isinstance(one, KafkaError)]
+        if answered or time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(_PAUSE)
+    if output.json:
+        output.data([_as_data(server, one) for server, one in zip(servers, found, strict=True)])
+    for (host, port), one in zip(servers, found, strict=True):
+        if isinstance(one, KafkaError):
+            output.error(str(one))
+        elif not output.json:
+            output.line(
+                f"{host}:{port}: broker {one['broker']} of {one['brokers']}, cluster {one['cluster']}, "
+                f"{one['apis']} APIs, {one['milliseconds']} ms"
+            )
+    return DONE if len(answered) == len(servers) else FAILED
+
+
+async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
+    """What a server says of itself; the time is that of one request on an open connection."""
+    host, port = server
+    try:
+        connection = await Connection.open(host, port, client_id=CLIENT_ID, timeout=timeout)
+    except KafkaError as error:
+        return error
+    try:
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        await connection.ask(request, MetadataResponse, timeout=timeout)  # the first one compiles the message
+        start = time.perf_counter()
+        response = await connection.ask(request, MetadataResponse, timeout=timeout)
+        took = time.perf_counter() - start
+    except KafkaError as error:
+        return error
+    finally:
+        await connection.close()
+    here = [one.node_id for one in response.brokers if one.port == port]
+    return {
+        "broker": here[0] if len(here) == 1 else None,
+        "brokers": len(response.brokers),
+        "cluster": response.cluster_id,
+        "controller": response.controller_id,
+        "apis": len(connection.versions),
+        "milliseconds": round(took * 1000, 2),
+    }
+
+
+def _as_data(server: Address, found: dict[str, Any] | KafkaError) -> dict[str, Any]:
+    address = {"address": f"{server[0]}:{server[1]}"}
+    return {**address, "error": str(found)} if isinstance(found, KafkaError) else {**address, "error": None, **found}

@@ -1,0 +1,168 @@
+"""`barnabas produce`: lines of a file or of standard input as records."""
+
+import asyncio
+import os
+import stat
+import sys
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final, NamedTuple
+
+from barnabas_client.cli import clients
+from barnabas_client.cli.failures import DONE, FAILED, CommandError
+from barnabas_client.cli.formats import unescape
+from barnabas_client.cli.output import Output
+from barnabas_client.cli.progress import bar
+from barnabas_client.producer import Producer
+from barnabas_client.structs import RecordMetadata
+from barnabas_protocol.errors import KafkaError
+
+_CHUNK: Final = 256 * 1024
+#: Records wait so long for company: a terminal does not notice, a file is sent in full batches.
+_LINGER_MS: Final = 5
+
+
+class Line(NamedTuple):
+    """How a line becomes a record."""
+
+    separator: bytes | None
+    null: bytes | None
+
+    def split(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None]:
+        """Key and value.
+
+        Raises:
+            CommandError: there is no separator in it.
+        """
+        key: bytes | None = None
+        value: bytes | None = line
+        if self.separator is not None:
+            key, found, value = line.partition(self.separator)
+            if not found:
+                raise CommandError(
+                    f"line {number} has no key separator {self.separator.decode(errors='replace')!r}: nothing from it "
+                    "on was sent. To do: repair the line, or leave out --key-separator"
+                )
+        return None if key == self.null else key, None if value == self.null else value
+
+
+class _Tally:
+    """What became of the records."""
+
+    def __init__(self) -> None:
+        self.sent = self.acknowledged = self.bytes = 0
+        self.failure: BaseException | None = None
+
+    def done(self, future: "asyncio.Future[RecordMetadata]") -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            self.acknowledged += 1
+        elif self.failure is None:
+            self.failure = error
+
+
+async def produce(arguments: Namespace, output: Output) -> int:
+    """Send each line."""
+    separator = None if arguments.key_separator is None else unescape(arguments.key_separator).encode()
+    shape = Line(separator, None if arguments.null is None else arguments.null.encode())
+    acks = arguments.acks if arguments.acks == "all" else int(arguments.acks)
+    compression = None if arguments.compression == "none" else arguments.compression
+    tally, start = _Tally(), time.perf_counter()
+    with _opened(arguments.file) as stream:
+        producer = clients.producer(arguments, acks=acks, compression_type=compression, linger_ms=_LINGER_MS)
+        async with producer:
+            with bar(output, arguments.topic, _size(stream)) as advance:
+                async for data, lines in _lines(stream):
+                    await _send(producer, arguments, shape, lines, tally)
+                    advance(data)
+                    if tally.failure is not None:
+                        break
+            await producer.flush()
+    return _report(arguments.topic, tally, time.perf_counter() - start, output)
+
+
+async def _send(producer: Producer, arguments: Namespace, shape: Line, lines: list[bytes], tally: _Tally) -> None:
+    headers = [(name, value.encode()) for name, value in arguments.headers]
+    for line in lines:
+        key, value = shape.split(line, tally.sent + 1)
+        receipt = await producer.send(arguments.topic, value, key, arguments.partition, headers=headers)
+        tally.sent += 1
+        tally.bytes += len(line)
+        receipt.add_done_callback(tally.done)
+        if tally.failure is not None:
+            return
+
+
+def _report(topic: str, tally: _Tally, took: float, output: Output) -> int:
+    failure = tally.failure
+    if output.json:
+        error = None if failure is None else str(failure)
+        output.data(
+            {
+                "topic": topic,
+                "records": tally.acknowledged,
+                "bytes": tally.bytes,
+                "seconds": round(took, 3),
+                "error": error,
+            }
+        )
+    if failure is not None:
+        lost = tally.sent - tally.acknowledged
+        why = failure if isinstance(failure, KafkaError) else repr(failure)
+        output.error(f"{tally.acknowledged} records were written to {topic}, {lost} were not: {why}")
+        return FAILED
+    if output.terminal and not output.json:
+        output.note(f"{tally.acknowledged:,} records to {topic} in {took:.2f} s")
+    return DONE
+
+
+@contextmanager
+def _opened(file: str | None) -> Iterator[BinaryIO]:
+    """A file, or standard input."""
+    if file is None or file == "-":
+        yield sys.stdin.buffer
+    else:
+        with open(file, "rb") as stream:
+            yield stream
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """The size of a regular file."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Lines as they come, many at a time, with the number of bytes they took. The last one needs no line end."""
+    rest = b""
+    async for chunk in _chunks(stream):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield len(chunk), [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield 0, [rest]
+
+
+async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+    """What there is to read. A pipe or a terminal is waited for without holding up what is being sent."""
+    if _size(stream) is not None or not hasattr(stream, "fileno"):
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+            await asyncio.sleep(0)
+        return
+    loop, descriptor = asyncio.get_running_loop(), stream.fileno()
+    while True:
+        ready = asyncio.Event()
+        loop.add_reader(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk:
+            return
+        yield chunk

@@ -1,0 +1,181 @@
+"""`barnabas groups reset-offsets`: where a group goes on. A plan is made and shown; `--execute` carries it out."""
+
+import csv
+import time
+from argparse import Namespace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from barnabas_client.admin import Admin
+from barnabas_client.admin_types import GroupOffset, OffsetSpec
+from barnabas_client.cli import clients
+from barnabas_client.cli.failures import DONE, FAILED, CommandError
+from barnabas_client.cli.groups import committed_partitions
+from barnabas_client.cli.output import Column, Output
+from barnabas_client.structs import TopicPartition
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+_COLUMNS: Final = (Column("GROUP"), Column("TOPIC"), Column("PARTITION", 10), Column("NEW-OFFSET", 0))
+#: States of a group that nobody is a member of.
+_INACTIVE: Final = ("Empty", "Dead")
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Plan:
+    """New offsets, and in words what was asked for but cannot be."""
+
+    offsets: Offsets
+    notes: list[str]
+
+
+async def reset(arguments: Namespace, output: Output) -> int:
+    """Show the new offsets, and set them with `--execute`."""
+    group = arguments.group
+    async with clients.admin(arguments) as admin:
+        await _check_inactive(admin, group)
+        committed = await admin.list_consumer_group_offsets(group)
+        plan = await _plan(admin, arguments, committed)
+        errors: dict[TopicPartition, KafkaError] = {}
+        if arguments.execute and plan.offsets:
+            done = await admin.alter_consumer_group_offsets(group, plan.offsets, raise_errors=False)
+            errors = {tp: one.error for tp, one in done.items() if one.error is not None}
+    _print(arguments, plan, committed, errors, output)
+    for note in plan.notes:
+        output.error(f"warning: {note}")
+    for error in errors.values():
+        output.error(str(error))
+    if not arguments.execute and not output.json:
+        output.out.flush()
+        output.note("Nothing was changed: give --execute to do it.")
+    return FAILED if errors else DONE
+
+
+def _print(
+    arguments: Namespace,
+    plan: Plan,
+    committed: Mapping[TopicPartition, GroupOffset],
+    errors: Mapping[TopicPartition, KafkaError],
+    output: Output,
+) -> None:
+    rows = sorted(plan.offsets.items())
+    if output.json:
+        offsets = [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "old_offset": committed[tp].offset if tp in committed else None,
+                "new_offset": offset,
+                "error": str(errors[tp]) if tp in errors else None,
+            }
+            for tp, offset in rows
+        ]
+        output.data({"group": arguments.group, "executed": arguments.execute, "offsets": offsets, "notes": plan.notes})
+    elif arguments.export:
+        for tp, offset in rows:
+            output.line(f"{tp.topic},{tp.partition},{offset}")
+    else:
+        output.line()
+        done = [(tp, offset) for tp, offset in rows if tp not in errors]
+        output.table(_COLUMNS, [(arguments.group, tp.topic, tp.partition, offset) for tp, offset in done])
+
+
+async def _check_inactive(admin: Admin, group: str) -> None:
+    (found,) = await admin.describe_consumer_groups([group], raise_errors=False)
+    if found.error is not None and found.error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+        raise found.error
+    if found.error is None and found.state not in _INACTIVE:
+        raise CommandError(
+            f"offsets can only be reset while group {group!r} is inactive, but it is {found.state} with "
+            f"{len(found.members)} members. To do: stop them first"
+        )
+
+
+async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPartition, GroupOffset]) -> Plan:
+    """What the new offsets are to be.
+
+    Raises:
+        CommandError: it cannot be told which partitions are meant, or a file makes no sense.
+        KafkaError: a partition does not exist.
+    """
+    if arguments.from_file is not None:
+        wanted = read_offsets(Path(arguments.from_file))
+        if arguments.topics is not None:
+            chosen = set(await committed_partitions(admin, arguments.group, arguments.topics))
+            wanted = {tp: offset for tp, offset in wanted.items() if tp in chosen}
+        return await _within(admin, wanted)
+    partitions = await committed_partitions(admin, arguments.group, arguments.topics)
+    if not partitions:
+        raise CommandError(
+            f"group {arguments.group!r} has committed nothing, so there is nothing to reset. To do: name what it is to "
+            "start with by --topic, or check its name"
+        )
+    if arguments.to_earliest:
+        return Plan(await _listed(admin, partitions, OffsetSpec.EARLIEST), [])
+    if arguments.to_latest:
+        return Plan(await _listed(admin, partitions, OffsetSpec.LATEST), [])
+    if arguments.to_datetime is not None:
+        return Plan(await _at(admin, partitions, arguments.to_datetime), [])
+    if arguments.by_duration is not None:
+        now = time.time_ns() // 1_000_000
+        return Plan(await _at(admin, partitions, now - arguments.by_duration), [])
+    current = {tp: one.offset for tp in partitions if (one := committed.get(tp)) is not None and one.offset is not None}
+    missing = [tp for tp in partitions if tp not in current]
+    if arguments.to_current:
+        return Plan({**current, **await _listed(admin, missing, OffsetSpec.LATEST)}, [])
+    if arguments.to_offset is not None:
+        return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
+    if missing:
+        raise CommandError(
+            f"group {arguments.group!r} has committed nothing for {', '.join(map(str, missing))}, so there is nothing "
+            "to shift. To do: name only other partitions by --topic, or give another target"
+        )
+    return await _within(admin, {tp: offset + arguments.shift_by for tp, offset in current.items()})
+
+
+async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Offsets:
+    found = await admin.list_offsets(dict.fromkeys(partitions, spec)) if partitions else {}
+    return {tp: one.offset for tp, one in found.items()}
+
+
+async def _at(admin: Admin, partitions: Collection[TopicPartition], time_ms: int) -> Offsets:
+    """The first offsets at or after a time, the end where there is none."""
+    found = await admin.list_offsets(dict.fromkeys(partitions, max(time_ms, 0)))
+    ends = await _listed(admin, partitions, OffsetSpec.LATEST)
+    return {tp: one.offset if one.offset >= 0 else ends[tp] for tp, one in found.items()}
+
+
+async def _within(admin: Admin, wanted: Mapping[TopicPartition, int]) -> Plan:
+    """The wanted offsets, moved to the nearest there are."""
+    first = await _listed(admin, wanted, OffsetSpec.EARLIEST)
+    last = await _listed(admin, wanted, OffsetSpec.LATEST)
+    offsets, notes = {}, []
+    for tp, offset in wanted.items():
+        offsets[tp] = min(max(offset, first[tp]), last[tp])
+        if offsets[tp] != offset:
+            notes.append(f"{tp} has offsets {first[tp]} to {last[tp]}: {offset} becomes {offsets[tp]}")
+    return Plan(offsets, notes)
+
+
+def read_offsets(path: Path) -> Offsets:
+    """A file of lines ``topic,partition,offset``, as `--export` and Kafka's tool write them.
+
+    Raises:
+        OSError: it cannot be read.
+        CommandError: a line is none.
+    """
+    offsets: Offsets = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.reader(file), 1):
+            if not row or not "".join(row).strip():
+                continue
+            cells = [cell.strip() for cell in row]
+            if len(cells) != 3 or not cells[0] or not all(cell.isdecimal() for cell in cells[1:]):
+                raise CommandError(f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset")
+            offsets[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
+    if not offsets:
+        raise CommandError(f"{path} has no lines topic,partition,offset")
+    return offsets

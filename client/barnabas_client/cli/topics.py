@@ -1,0 +1,217 @@
+"""`barnabas topics`."""
+
+import base64
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from barnabas_client.admin import Admin
+from barnabas_client.admin_types import (
+    AlterConfigOp,
+    ConfigOp,
+    ConfigResource,
+    ConfigResult,
+    ConfigSource,
+    NewTopic,
+    TopicResult,
+)
+from barnabas_client.cli import clients
+from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.output import Output, Style
+from barnabas_client.errors import error_for
+from barnabas_client.metadata import Topic
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+
+async def list_topics(arguments: Namespace, output: Output) -> int:
+    """Print the names of topics."""
+    async with clients.admin(arguments) as admin:
+        names = await admin.list_topics(internal=arguments.internal)
+    if output.json:
+        output.data(names)
+    else:
+        for name in names:
+            output.line(name)
+    return DONE
+
+
+async def create_topics(arguments: Namespace, output: Output) -> int:
+    """Create topics."""
+    topics = [
+        NewTopic(name, arguments.partitions, arguments.replication_factor, topic_configs=dict(arguments.config))
+        for name in arguments.topics
+    ]
+    async with clients.admin(arguments) as admin:
+        results = await admin.create_topics(topics, validate_only=arguments.dry_run, raise_errors=False)
+    fine = ErrorCode.TOPIC_ALREADY_EXISTS if arguments.if_not_exists else None
+    verb = "could be created" if arguments.dry_run else "created"
+
+    def told(result: TopicResult) -> str:
+        if result.num_partitions < 0:
+            return f"{result.name}: {verb}"
+        partitions = "1 partition" if result.num_partitions == 1 else f"{result.num_partitions} partitions"
+        replicas = "1 replica" if result.replication_factor == 1 else f"{result.replication_factor} replicas"
+        return f"{result.name}: {verb}, {partitions}, {replicas}"
+
+    return _report(results, output, told, fine, "exists already, left as it is")
+
+
+async def delete_topics(arguments: Namespace, output: Output) -> int:
+    """Delete topics."""
+    async with clients.admin(arguments) as admin:
+        results = await admin.delete_topics(arguments.topics, raise_errors=False)
+    fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if arguments.if_exists else None
+    return _report(results, output, lambda result: f"{result.name}: deleted", fine, "does not exist")
+
+
+async def alter_topic(arguments: Namespace, output: Output) -> int:
+    """Change the configuration of a topic, and add partitions."""
+    name, dry_run = arguments.topic, arguments.dry_run
+    changes = [
+        *(AlterConfigOp(key, value) for key, value in arguments.set),
+        *(AlterConfigOp(key, None, ConfigOp.DELETE) for key in arguments.unset),
+        *(AlterConfigOp(key, value, ConfigOp.APPEND) for key, value in arguments.append),
+        *(AlterConfigOp(key, value, ConfigOp.SUBTRACT) for key, value in arguments.subtract),
+    ]
+    if not changes and arguments.partitions is None:
+        raise UsageError("nothing to change: give --partitions, --set, --unset, --append or --subtract")
+    done: list[str] = []
+    async with clients.admin(arguments) as admin:
+        if arguments.partitions is not None:
+            await admin.create_partitions({name: arguments.partitions}, validate_only=dry_run)
+            done.append(f"{arguments.partitions} partitions")
+        if changes:
+            await admin.incremental_alter_configs({ConfigResource.topic(name): changes}, validate_only=dry_run)
+            done += (_shown(change) for change in changes)
+    if output.json:
+        output.data({"topic": name, "changes": done, "executed": not dry_run})
+    else:
+        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
+    return DONE
+
+
+def _shown(change: AlterConfigOp) -> str:
+    if change.op is ConfigOp.DELETE:
+        return f"{change.name} unset"
+    sign = {ConfigOp.SET: "=", ConfigOp.APPEND: "+=", ConfigOp.SUBTRACT: "-="}[change.op]
+    return f"{change.name}{sign}{change.value}"
+
+
+async def describe_topics(arguments: Namespace, output: Output) -> int:
+    """Print topics as kafka-topics does."""
+    async with clients.admin(arguments) as admin:
+        names = arguments.topics or None
+        topics = await admin.describe_topics(names, internal=arguments.internal, raise_errors=False)
+        configs = await _configs(admin, [topic.name for topic in topics if topic.error == ErrorCode.NONE])
+    if output.json:
+        output.data([_as_data(topic, configs.get(topic.name)) for topic in topics])
+    status = DONE
+    for topic in topics:
+        if topic.error != ErrorCode.NONE:
+            status = FAILED
+            output.error(str(error_for(topic.error, f"describe topic {topic.name!r}")))
+        elif not output.json:
+            _print_topic(topic, configs.get(topic.name), arguments.configs, output)
+    return status
+
+
+async def _configs(admin: Admin, names: Sequence[str]) -> dict[str, ConfigResult]:
+    if not names:
+        return {}
+    found = await admin.describe_configs([ConfigResource.topic(name) for name in names], raise_errors=False)
+    return {one.resource.name: one for one in found}
+
+
+def _print_topic(topic: Topic, configs: ConfigResult | None, every: bool, output: Output) -> None:
+    replication = max((len(one.replicas) for one in topic.partitions.values()), default=0)
+    own = [f"{key}={value}" for key, value in _own(configs).items()]
+    output.line(
+        f"Topic: {output.styled(topic.name, Style.HEAD)}\tTopicId: {_topic_id(topic)}\t"
+        f"PartitionCount: {len(topic.partitions)}\tReplicationFactor: {replication}\tConfigs: {','.join(own)}"
+    )
+    for number, one in sorted(topic.partitions.items()):
+        leader = "none" if one.leader < 0 else str(one.leader)
+        output.line(
+            f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {leader}\t"
+            f"Replicas: {_numbers(one.replicas)}\tIsr: {_numbers(one.isr)}"
+        )
+    if every and configs is not None:
+        if configs.error is not None:
+            output.error(str(configs.error))
+        for name, entry in sorted(configs.entries.items()):
+            output.line(f"\t{name}={entry.value}\t{entry.source.name}")
+
+
+def _as_data(topic: Topic, configs: ConfigResult | None) -> dict[str, Any]:
+    if topic.error != ErrorCode.NONE:
+        return {"topic": topic.name, "error": topic.error.name}
+    return {
+        "topic": topic.name,
+        "topic_id": _topic_id(topic),
+        "internal": topic.internal,
+        "partitions": [
+            {
+                "partition": number,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
+            }
+            for number, one in sorted(topic.partitions.items())
+        ],
+        "configs": {
+            name: {"value": entry.value, "source": entry.source.name}
+            for name, entry in sorted((configs.entries if configs else {}).items())
+        },
+    }
+
+
+def _own(configs: ConfigResult | None) -> dict[str, str | None]:
+    """What somebody set on purpose, for this topic or for the brokers."""
+    if configs is None:
+        return {}
+    unset = (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
+    return {name: entry.value for name, entry in sorted(configs.entries.items()) if entry.source not in unset}
+
+
+def _topic_id(topic: Topic) -> str:
+    """As Java's Uuid writes it."""
+    return base64.urlsafe_b64encode(topic.id).decode().rstrip("=") if any(topic.id) else "-"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _report(
+    results: Sequence[TopicResult],
+    output: Output,
+    told: Callable[[TopicResult], str],
+    fine: ErrorCode | None,
+    why_fine: str,
+) -> int:
+    """Print what became of each topic; the exit status."""
+    failures: list[KafkaError] = []
+    rows = []
+    for result in results:
+        error = result.error
+        row: dict[str, Any] = {"topic": result.name, "done": error is None, "error": None}
+        if error is None:
+            row |= {"partitions": result.num_partitions, "replication_factor": result.replication_factor}
+        elif error.code == fine:
+            row["note"] = why_fine
+        else:
+            failures.append(error)
+            row["error"] = str(error)
+        rows.append(row)
+        if output.json:
+            continue
+        if error is None:
+            output.line(told(result))
+        elif error.code == fine:
+            output.line(f"{result.name}: {why_fine}")
+    if output.json:
+        output.data(rows)
+    for failure in failures:
+        output.error(str(failure))
+    return FAILED if failures else DONE

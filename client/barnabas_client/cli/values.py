@@ -1,0 +1,143 @@
+"""What people write on a command line: durations, times, partitions, pairs. Pure.
+
+Each function raises `ValueError` with what would be right; argparse prints it.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+#: ISO 8601, as Java's Duration writes it: PnDTnHnMnS.
+_ISO: Final = re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+_ISO_UNITS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+def duration(text: str) -> int:
+    """Milliseconds in ``10m``, ``1h30m``, ``500ms`` or ISO 8601's ``PT10M``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    iso = _ISO.fullmatch(text)
+    if iso is not None:
+        return round(sum(float(part or 0) * unit for part, unit in zip(iso.groups(), _ISO_UNITS, strict=True)))
+    parts = _SHORT.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration: write it as 10m, 1h30m, 90s or PT10M")
+    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def instant(text: str) -> int:
+    """Milliseconds since 1970 of ``2026-01-31T12:00:00`` (local time unless it names a zone), or as they are.
+
+    A time before 1970 is 0: on the wire, negative times mean something else.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        return max(round(datetime.fromisoformat(text).timestamp() * 1000), 0)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is no time: write it as 2026-01-31T12:00:00, with Z or +02:00 for a zone, or in ms since 1970"
+        ) from None
+
+
+class Since(NamedTuple):
+    """A time in the past: `ago` milliseconds before now, or the time `at`."""
+
+    ago: int | None
+    at: int | None
+
+    def ms(self, now: int) -> int:
+        """Milliseconds since 1970."""
+        return max(now - self.ago, 0) if self.ago is not None else self.at or 0
+
+
+def since(text: str) -> Since:
+    """A duration before now, or a time.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        return Since(duration(text), None)
+    except ValueError:
+        pass
+    try:
+        return Since(None, instant(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a duration, such as 10m, nor a time, such as 2026-01-31T12:00") from None
+
+
+class TopicSpec(NamedTuple):
+    """A topic, and those of its partitions that are meant; None for all."""
+
+    topic: str
+    partitions: tuple[int, ...] | None
+
+
+def topic_spec(text: str) -> TopicSpec:
+    """``flights``, ``flights:0`` or ``flights:0,2``.
+
+    Raises:
+        ValueError: partitions that are no numbers.
+    """
+    topic, colon, numbers = text.partition(":")
+    parts = [part.strip() for part in numbers.split(",")] if colon else []
+    if not topic or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"{text!r} names no partitions: write flights, flights:0 or flights:0,2")
+    return TopicSpec(topic, tuple(int(part) for part in parts) if colon else None)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """``name=value``.
+
+    Raises:
+        ValueError: no name, or no equals sign.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is no name=value")
+    return name.strip(), value
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds; a bare number is seconds.
+
+    Raises:
+        ValueError: it is none, or zero.
+    """
+    value = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else duration(text) / 1000
+    if not value:
+        raise ValueError(f"{text!r} is no time: write it as 10 or 10s")
+    return value
+
+
+def shown_time(milliseconds: int) -> str:
+    """A time for people, in their own zone."""
+    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def shown_partitions(partitions: Iterable[tuple[str, int]]) -> str:
+    """Partitions in Kafka's way: ``flights:0,1,2, other:0``."""
+    grouped: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        grouped.setdefault(topic, []).append(number)
+    return ", ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in grouped.items())

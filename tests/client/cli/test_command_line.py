@@ -1,0 +1,154 @@
+"""The command line itself: what it takes, how it fails, and what a shell completes."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from barnabas_client.cli import events, main
+from barnabas_client.cli.commands import COMMANDS, GROUPS
+from barnabas_client.cli.completion import walk
+from barnabas_client.cli.parser import CommandLike, build, extensions, merged
+from tests.client.cli.conftest import PATIENCE, Cli
+
+EVERY = merged(COMMANDS, extensions())
+
+
+@pytest.mark.parametrize("command", EVERY, ids=lambda command: " ".join(command.path))
+def test_every_command_has_help_and_something_to_run(command: CommandLike, capsys: pytest.CaptureFixture[str]) -> None:
+    module, _, function = command.run.partition(":")
+    assert callable(getattr(import_module(module), function))
+    assert main([*command.path, "--help"]) == 0
+    assert "usage: barnabas" in capsys.readouterr().out
+
+
+def test_the_brokers_commands_are_found() -> None:
+    assert {("dump", "log"), ("log", "check")} <= {command.path for command in EVERY}
+    assert events.teller() is not None
+
+
+def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, why in (
+        ([], "barnabas: the following arguments are required: COMMAND (see barnabas --help)"),
+        (["topics"], "barnabas: the following arguments are required: COMMAND (see barnabas topics --help)"),
+        (["topics", "create"], "barnabas: the following arguments are required: TOPIC (see barnabas topics create --h"),
+        (["topics", "list", "-b", ":1"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has ':1'"),
+        (["ping", "-b", "host:x"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has 'host:x'"),
+        (["bench", "consume"], "barnabas: bench consume reads a topic that is there: name it by --topic"),
+        (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: '0' is no number from 1 on"),
+        (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is no name=value"),
+        (["consume", "t", "--since", "soon"], "barnabas: argument --since: 'soon' is neither a duration, such as 10m"),
+        (["ping", "--timeout", "0"], "barnabas: argument --timeout: '0' is no time"),
+    ):  # fmt: skip
+        assert main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith(why)
+        assert printed.err.count("\n") == 1
+
+
+def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["topics", "list"], ["groups", "describe", "g"], ["consume", "t"], ["consume", "t", "-g", "g"]):
+        assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
+        assert capsys.readouterr().err == (
+            "barnabas: no broker could be asked about the cluster: cannot connect to 127.0.0.1:1: Connection refused. "
+            "To do: check that a broker listens there\n"
+        )
+
+
+async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await cli("ping")).out.startswith(f"{cli.address}: broker 1 of 1, cluster ")
+    await cli("ping", "-b", "127.0.0.1:1", status=1)
+    assert (await cli("-b", cli.address, "ping", "--json")).json[0]["error"] is None
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP", "127.0.0.1:1")
+    await cli("ping", status=1)
+    assert (await cli("ping", "-b", cli.address)).err == ""
+    half = await cli("ping", "-b", f"{cli.address},127.0.0.1:1", "--json", status=1)
+    assert [one["error"] is None for one in half.json] == [True, False]
+    assert "Connection refused" in (await cli("ping", "--wait", "150ms", status=1)).err
+
+
+async def test_the_rates_are_measured_and_the_topic_is_gone(cli: Cli) -> None:
+    results = (await cli("bench", "-n", "2000", "-s", "50", "--json")).json
+    assert [(one["what"], one["records"], one["bytes"]) for one in results] == [
+        ("produce", 2000, 100_000),
+        ("consume", 2000, 100_000),
+    ]
+    assert (await cli("topics", "list")).out == ""
+    await cli("topics", "create", "t")
+    assert (await cli("bench", "produce", "-n", "100", "-t", "t")).out.startswith(
+        "produce: 100 records, 10,000 bytes in "
+    )
+    assert (await cli("bench", "consume", "-t", "t")).out.startswith("consume: 100 records")
+    await cli("topics", "create", "empty")
+    assert "empty is empty" in (await cli("bench", "consume", "-t", "empty", status=1)).err
+
+
+async def test_termination_ends_a_command_as_control_c_does(cli: Cli, numbers: None) -> None:
+    process = await cli.start("consume", "t", "-g", "g", "--from-beginning")
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        await process.stdout.readline()
+        process.terminate()
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (143, b"")
+    assert (await cli("groups", "list", "--state", "Empty")).lines == ["g"]
+
+
+def test_every_place_of_the_tree_is_completed() -> None:
+    places = {place.path: place for place in walk(build(EVERY, GROUPS))}
+    assert set(places[""].commands) >= {"topics", "produce", "consume", "groups", "dump", "log", "bench", "ping"}
+    assert places["groups"].commands["explain"] == "why it rebalanced, and what to do about it"
+    assert "--to-earliest" in places["groups reset-offsets"].options
+    assert places["produce"].choices["--compression"] == ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert {"--topic", "--timeout"} <= places["bench"].values
+    assert places["completion"].choices[""] == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    checked = subprocess.run([found, "-n", str(script)], capture_output=True, text=True, timeout=PATIENCE)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "script"
+    lines = [capsys.readouterr().out]
+    typed = [
+        ("topics li", "list"),
+        ("-b host:1 groups reset-offsets g --to-e", "--to-earliest"),
+        ("produce t -z ls", ""),
+        ("produce t -z l", "lz4"),
+        ("dump lo", "log"),
+        ("consume t --since ", ""),
+        ("completion f", "fish"),
+    ]
+    for words, _ in typed:
+        last = '""' if words.endswith(" ") else ""
+        lines.append(f"COMP_WORDS=(barnabas {words}{last})")
+        lines.append('COMP_CWORD=$((${#COMP_WORDS[@]}-1)); COMPREPLY=(); _barnabas; echo "${COMPREPLY[*]}"')
+    script.write_text("\n".join(lines))
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.splitlines() == [completed for _, completed in typed]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from barnabas_client.cli import main; main(['--version']);"
+        "sys.exit(bool({'barnabas_client.consumer', 'barnabas_broker.storage', 'rich', 'uvloop', 'structlog'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout.startswith("barnabas ")) == (0, True)

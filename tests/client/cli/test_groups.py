@@ -1,0 +1,168 @@
+"""`barnabas groups`, to the letter where Kafka's tool prints the same."""
+
+import asyncio
+import json
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_client import Consumer
+from tests.client.cli.conftest import PATIENCE, Cli
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: A port of five digits, as free ones are; those of four are padded to as much.
+PORT = re.compile(r"127\.0\.0\.1:(\d{5}|\d{4} )")
+
+
+def told(text: str) -> str:
+    """Text without what differs from run to run."""
+    return UUID.sub("01234567-89ab-cdef-0123-456789abcdef", PORT.sub("127.0.0.1:19292", text))
+
+
+def golden(name: str) -> str:
+    """What kafka-consumer-groups 4.3 printed for the same."""
+    return (Path(__file__).parent / "golden" / f"{name}.txt").read_text()
+
+
+@pytest.fixture
+async def empty(cli: Cli, numbers: None) -> None:
+    """A group "old" without members, that has read the first partition up to 4 and nothing of the second."""
+    await cli("groups", "reset-offsets", "old", "--to-offset", "4", "-t", "t:0", "--execute")
+
+
+@pytest.fixture
+async def live(cli: Cli, numbers: None) -> AsyncIterator[Consumer]:
+    """A group "live" with a member that has committed 3 for the second partition."""
+    async with Consumer(
+        "t", bootstrap_servers=cli.address, group_id="live", client_id="worker", enable_auto_commit=False
+    ) as consumer:
+        (second,) = [tp for tp in consumer.assignment() if tp.partition == 1]
+        await consumer.commit({second: 3})
+        yield consumer
+
+
+@pytest.mark.usefixtures("empty")
+async def test_an_empty_group_is_described_as_kafka_describes_it(cli: Cli) -> None:
+    printed = await cli("groups", "describe", "old")
+    assert printed.out == golden("describe-empty")
+    assert printed.err == "\nConsumer group 'old' has no active members.\n"
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_live_group_is_described_as_kafka_describes_it(cli: Cli) -> None:
+    printed = await cli("groups", "describe", "live")
+    assert told(printed.out) == golden("describe-live")
+    assert printed.err == ""
+    assert told((await cli("groups", "describe", "live", "--members")).out) == golden("describe-members")
+    verbose = await cli("groups", "describe", "live", "--members", "--verbose")
+    assert verbose.lines[1].split()[-2:] == ["#PARTITIONS", "ASSIGNMENT"]
+    assert verbose.lines[2].split()[-2:] == ["2", "t:0,1"]
+    assert told((await cli("groups", "describe", "live", "--state")).out) == golden("describe-state")
+
+
+@pytest.mark.usefixtures("empty", "live")
+async def test_groups_are_listed(cli: Cli) -> None:
+    assert (await cli("groups", "list")).lines == ["live", "old"]
+    assert (await cli("groups", "list", "--long")).lines == [
+        "GROUP                     STATE                TYPE            PROTOCOL",
+        "live                      Stable               classic         consumer",
+        "old                       Empty                classic         -",
+    ]
+    assert (await cli("groups", "list", "--state", "stable")).lines == ["live"]
+    listed = (await cli("groups", "list", "--json")).json
+    assert listed[0] == {"group": "live", "state": "Stable", "type": "classic", "protocol": "consumer"}
+    every = (await cli("groups", "describe", "--all-groups", "--json")).json
+    assert [group["group"] for group in every] == ["live", "old"]
+    (member,) = every[0]["members"]
+    assert member["partitions"] == [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
+    assert [row["lag"] for row in every[0]["offsets"]] == [None, 0]
+
+
+@pytest.mark.usefixtures("empty")
+async def test_a_group_that_is_gone_is_told_beside_the_others(cli: Cli) -> None:
+    printed = await cli("groups", "describe", "none", "old", status=1)
+    assert printed.err.splitlines()[0] == (
+        "barnabas: describe group 'none': GROUP_ID_NOT_FOUND, Group none not found. To do: check its name"
+    )
+    assert printed.lines[2].startswith("old ")
+    first, second = (await cli("groups", "describe", "none", "old", "--json", status=1)).json
+    assert "GROUP_ID_NOT_FOUND" in first["error"]
+    assert (second["group"], second["error"], second["lag"]) == ("old", None, 1)
+    assert "name groups" in (await cli("groups", "describe", status=2)).err
+    assert "--members" in (await cli("groups", "describe", "g", "--verbose", status=2)).err
+
+
+@pytest.mark.usefixtures("empty", "live")
+async def test_groups_and_offsets_are_deleted(cli: Cli) -> None:
+    refused = await cli("groups", "delete", "live", "none", status=1)
+    assert "NON_EMPTY_GROUP. To do: stop its members first" in refused.err
+    assert "GROUP_ID_NOT_FOUND" in refused.err
+    assert (await cli("groups", "delete", "old", "-t", "t")).lines == [
+        "old: offset of t-0 deleted",
+        "old: offset of t-1 deleted",
+    ]
+    assert (await cli("groups", "delete", "live", "-t", "t:1", "--json", status=1)).json[0]["partition"] == "t-1"
+    await cli("groups", "reset-offsets", "older", "--to-latest", "-t", "t", "--execute")
+    assert (await cli("groups", "delete", "older")).out == "older: deleted\n"
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_group_is_watched(cli: Cli) -> None:
+    printed = await cli("groups", "watch", "live", "--max", "2", "--interval", "10ms")
+    head, _, columns, first, second = printed.lines[:5]
+    assert "  live  Stable  1 member  range  coordinator 127.0.0.1:" in head
+    assert "  0 records behind" in head
+    assert columns.split() == [
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "LAG-TIME",
+        "CLIENT-ID",
+        "HOST",
+    ]
+    assert first.split() == ["t", "0", "-", "5", "-", "-", "worker", "/127.0.0.1"]
+    assert second.split() == ["t", "1", "3", "3", "0", "0.0", "s", "worker", "/127.0.0.1"]
+    assert sum("  live  Stable  " in line for line in printed.lines) == 2
+    assert "GROUP_ID_NOT_FOUND" in (await cli("groups", "watch", "none", status=1)).err
+
+
+@pytest.mark.usefixtures("empty")
+async def test_lag_is_told_in_seconds_too(cli: Cli) -> None:
+    printed = await cli("groups", "watch", "old", "-n", "2", "-i", "1ms", "--json")
+    for look in map(json.loads, printed.lines):
+        (row,) = look["offsets"]
+        assert row["lag"] == 1
+        assert row["lag_seconds"] == pytest.approx(look["time"] / 1000 - 5, abs=1)  # the record is of 1970
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_rebalance_is_explained(cli: Cli) -> None:
+    printed = await cli("groups", "explain", "live")
+    assert "Generation 1: worker (127.0.0.1) joined" in printed.lines[0]
+    assert "    worker (127.0.0.1) gained t-0 to t-1." in printed.lines
+    (story,) = (await cli("groups", "explain", "live", "--json", "--since", "1h", "--generation", "1")).json
+    assert story["generation"] == 0
+    later = await cli("groups", "explain", "live", "--generation", "7")
+    assert (later.out, later.err.startswith("Nothing that fits is recorded of group 'live'")) == ("", True)
+    nobody = await cli("groups", "explain", "none", status=1)
+    assert "nothing is recorded of group 'none'" in nobody.err
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_watch_outlives_its_broker(cli: Cli, broker: Broker) -> None:
+    process = await cli.start("groups", "watch", "live", "-i", "1ms", "--timeout", "50ms", "--json")
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        assert json.loads(await process.stdout.readline())["state"] == "Stable"
+        await broker.stop()
+        while "error" not in (look := json.loads(await process.stdout.readline())) or look["error"] is None:
+            pass
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+    assert process.returncode == 130

@@ -1,0 +1,75 @@
+"""`barnabas topics`."""
+
+import re
+
+from tests.client.cli.conftest import Cli
+
+
+async def test_topics_are_made_described_changed_and_deleted(cli: Cli) -> None:
+    made = await cli("topics", "create", "b", "a", "-p", "2", "-c", "retention.ms=1000")
+    assert made.lines == ["b: created, 2 partitions, 1 replica", "a: created, 2 partitions, 1 replica"]
+    assert (await cli("topics", "list")).lines == ["a", "b"]
+    assert (await cli("topics", "list", "--json")).json == ["a", "b"]
+    described = await cli("topics", "describe", "a")
+    assert re.sub(r"TopicId: \S{22}\t", "TopicId: X\t", described.out) == (
+        "Topic: a\tTopicId: X\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=1000\n"
+        "\tTopic: a\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\n"
+        "\tTopic: a\tPartition: 1\tLeader: 1\tReplicas: 1\tIsr: 1\n"
+    )
+    changed = await cli("topics", "alter", "a", "-p", "3", "--set", "max.message.bytes=9", "--unset", "retention.ms")
+    assert changed.out == "a: changed: 3 partitions, max.message.bytes=9, retention.ms unset\n"
+    (data,) = (await cli("topics", "describe", "a", "--json")).json
+    assert len(data["partitions"]) == 3
+    assert data["configs"]["max.message.bytes"] == {"value": "9", "source": "TOPIC"}
+    assert data["configs"]["retention.ms"]["source"] == "DEFAULT"
+    assert "\tmax.message.bytes=9\tTOPIC" in (await cli("topics", "describe", "a", "--configs")).lines
+    assert (await cli("topics", "delete", "a", "b")).lines == ["a: deleted", "b: deleted"]
+    assert (await cli("topics", "list")).out == ""
+
+
+async def test_lists_in_configurations(cli: Cli) -> None:
+    await cli("topics", "create", "t")
+    changed = await cli("topics", "alter", "t", "--append", "cleanup.policy=compact")
+    assert changed.out == "t: changed: cleanup.policy+=compact\n"
+    changed = await cli("topics", "alter", "t", "--subtract", "cleanup.policy=delete")
+    assert changed.out == "t: changed: cleanup.policy-=delete\n"
+    (data,) = (await cli("topics", "describe", "--json")).json
+    assert data["configs"]["cleanup.policy"]["value"] == "compact"
+
+
+async def test_a_dry_run_changes_nothing(cli: Cli) -> None:
+    assert "could be created" in (await cli("topics", "create", "t", "--dry-run")).out
+    assert (await cli("topics", "list")).out == ""
+    await cli("topics", "create", "t")
+    assert (await cli("topics", "alter", "t", "-p", "5", "--dry-run")).out == "t: could be changed: 5 partitions\n"
+    (data,) = (await cli("topics", "describe", "t", "--json")).json
+    assert len(data["partitions"]) == 1
+
+
+async def test_what_went_well_is_told_beside_what_did_not(cli: Cli) -> None:
+    await cli("topics", "create", "a")
+    mixed = await cli("topics", "create", "a", "b", status=1)
+    assert mixed.out == "b: created, 1 partition, 1 replica\n"
+    assert mixed.err == (
+        "barnabas: create topic 'a': TOPIC_ALREADY_EXISTS, Topic 'a' already exists. "
+        "To do: use it as it is, or delete it first\n"
+    )
+    assert (await cli("topics", "create", "a", "--if-not-exists")).out == "a: exists already, left as it is\n"
+    as_data = await cli("topics", "create", "a", "c", "--json", status=1)
+    assert [(row["topic"], row["done"]) for row in as_data.json] == [("a", False), ("c", True)]
+    gone = await cli("topics", "describe", "a", "x", status=1)
+    assert gone.err == (
+        "barnabas: describe topic 'x': UNKNOWN_TOPIC_OR_PARTITION. To do: create the topic, or check its name\n"
+    )
+    assert gone.lines[0].startswith("Topic: a\t")
+    assert (await cli("topics", "delete", "x", "--if-exists")).out == "x: does not exist\n"
+    await cli("topics", "delete", "x", status=1)
+    assert "INVALID_CONFIG" in (await cli("topics", "alter", "a", "--set", "no.such.key=1", status=1)).err
+    assert "nothing to change" in (await cli("topics", "alter", "a", status=2)).err
+
+
+async def test_the_brokers_own_topics_are_shown_when_asked_for(cli: Cli) -> None:
+    await cli("topics", "create", "t")
+    await cli("consume", "t", "-g", "g", "-e")
+    assert (await cli("topics", "list")).lines == ["t"]
+    assert "__consumer_offsets" in (await cli("topics", "list", "--internal")).lines

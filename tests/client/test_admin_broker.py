@@ -1,0 +1,145 @@
+"""The admin client against a broker of ours: what it does is what then holds."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_client import (
+    Admin,
+    AlterConfigOp,
+    ConfigOp,
+    ConfigResource,
+    ConfigSource,
+    Consumer,
+    ErrorCode,
+    KafkaError,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetSpec,
+    Producer,
+    TopicPartition,
+)
+from tests.client.cli.real_broker import running_broker
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    async with running_broker(tmp_path) as broker:
+        yield address_of(broker)
+
+
+def address_of(broker: Broker) -> str:
+    return f"{broker.host}:{broker.port}"
+
+
+@pytest.fixture
+async def admin(address: str) -> AsyncIterator[Admin]:
+    async with Admin(bootstrap_servers=address, request_timeout_ms=10_000) as admin:
+        await admin.create_topics([NewTopic("t", 2, topic_configs={"retention.ms": "-1"})])
+        yield admin
+
+
+async def write(address: str, count: int = 3) -> None:
+    async with Producer(bootstrap_servers=address) as producer:
+        for number in range(count):
+            await producer.send_and_wait("t", b"%d" % number, partition=0, timestamp_ms=1_000 * (number + 1))
+
+
+async def test_topics_come_grow_and_go(admin: Admin) -> None:
+    assert await admin.list_topics() == ["t"]
+    (grown,) = await admin.create_partitions({"t": 3})
+    assert grown.num_partitions == 3
+    results = await admin.create_partitions({"t": 2, "u": 1}, raise_errors=False)
+    assert {one.name: one.error and one.error.code for one in results} == {
+        "t": ErrorCode.INVALID_PARTITIONS,
+        "u": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    (topic,) = await admin.describe_topics(["t"])
+    assert sorted(topic.partitions) == [0, 1, 2]
+    (checked,) = await admin.create_topics([NewTopic("u", 1)], validate_only=True)
+    assert (checked.error, await admin.list_topics()) == (None, ["t"])
+    await admin.delete_topics(["t"])
+    assert await admin.list_topics() == []
+
+
+async def test_offsets_by_place_and_time(address: str, admin: Admin) -> None:
+    await write(address)
+    for spec, offset in (
+        (OffsetSpec.EARLIEST, 0),
+        (OffsetSpec.LATEST, 3),
+        (OffsetSpec.MAX_TIMESTAMP, 2),
+        (1_500, 1),
+        (9_000, -1),
+    ):
+        assert (await admin.list_offsets({ZERO: spec}))[ZERO].offset == offset
+    found = await admin.delete_records({ZERO: 2, ONE: 7}, raise_errors=False)
+    assert found[ZERO].low_watermark == 2
+    beyond = found[ONE].error
+    assert beyond is not None
+    assert beyond.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (await admin.list_offsets({ZERO: OffsetSpec.EARLIEST}))[ZERO].offset == 2
+
+
+async def test_configuration_is_changed_key_by_key(admin: Admin) -> None:
+    topic = ConfigResource.topic("t")
+    (before,) = await admin.describe_configs([topic], ["retention.ms", "cleanup.policy"], include_synonyms=True)
+    retention, policy = before.entries["retention.ms"], before.entries["cleanup.policy"]
+    assert (retention.value, retention.source) == ("-1", ConfigSource.TOPIC)
+    assert (policy.value, policy.is_default) == ("delete", True)
+    assert [one.name for one in policy.synonyms] == ["log.cleanup.policy"]
+    changes = [
+        AlterConfigOp("retention.ms", op=ConfigOp.DELETE),
+        AlterConfigOp("cleanup.policy", "compact", ConfigOp.APPEND),
+        AlterConfigOp("max.message.bytes", "2000"),
+    ]
+    await admin.incremental_alter_configs({topic: changes}, validate_only=True)
+    await admin.incremental_alter_configs({topic: changes})
+    (after,) = await admin.describe_configs([topic])
+    assert after.entries["retention.ms"].is_default
+    assert after.entries["cleanup.policy"].value == "delete,compact"
+    assert after.entries["max.message.bytes"].value == "2000"
+    wrong = {topic: [AlterConfigOp("no.such.key", "1")], ConfigResource.broker(9): [AlterConfigOp("a", "b")]}
+    results = await admin.incremental_alter_configs(wrong, raise_errors=False)
+    assert [one.error is not None for one in results] == [True, True]
+
+
+async def test_a_group_from_its_first_member_to_its_end(address: str, admin: Admin) -> None:
+    await write(address)
+    async with Consumer(
+        "t", bootstrap_servers=address, group_id="g", client_id="c", auto_offset_reset="earliest"
+    ) as consumer:
+        await consumer.getone()
+        await consumer.commit({ZERO: OffsetAndMetadata(1, "so far")})
+        (group,) = await admin.describe_consumer_groups(["g"])
+        (member,) = group.members
+        assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
+        assert (member.client_id, member.partitions, member.topics) == ("c", (ZERO, ONE), ("t",))
+        (listed,) = await admin.list_consumer_groups(["stable"])
+        assert (listed.group_id, listed.state, listed.type) == ("g", "Stable", "classic")
+        offsets = await admin.list_consumer_group_offsets("g", [ZERO, ONE])
+        assert [(one.offset, one.metadata) for one in offsets.values()] == [(1, "so far"), (None, "")]
+        for refused in (
+            await admin.alter_consumer_group_offsets("g", {ZERO: 0}, raise_errors=False),
+            await admin.delete_consumer_group_offsets("g", [ZERO], raise_errors=False),
+        ):
+            assert refused[ZERO].error is not None
+        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+            await admin.delete_consumer_groups(["g"])
+    await admin.alter_consumer_group_offsets("g", {ZERO: 2, ONE: OffsetAndMetadata(0, "new")})
+    assert {tp: one.offset for tp, one in (await admin.list_consumer_group_offsets("g")).items()} == {ZERO: 2, ONE: 0}
+    await admin.delete_consumer_group_offsets("g", [ONE])
+    assert list(await admin.list_consumer_group_offsets("g")) == [ZERO]
+    results = await admin.delete_consumer_groups(["g", "h"], raise_errors=False)
+    assert [one.error and one.error.code for one in results] == [None, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert await admin.list_consumer_groups() == []
+
+
+async def test_the_cluster_is_described(address: str, admin: Admin) -> None:
+    cluster = await admin.describe_cluster()
+    assert [f"{broker.host}:{broker.port}" for broker in cluster.brokers] == [address]
+    assert cluster.controller_id == cluster.brokers[0].node_id
+    assert cluster.cluster_id

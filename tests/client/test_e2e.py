@@ -1,0 +1,422 @@
+"""End to end against a live broker, whichever the fixture `bootstrap_servers` names: Barnabas or Apache Kafka."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from confluent_kafka import Producer as TransactionalProducer
+
+from barnabas_client import (
+    Admin,
+    Consumer,
+    ConsumerRebalanceListener,
+    NewTopic,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
+from barnabas_client.connection import Connection
+from barnabas_client.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from barnabas_client.partitioner import positive_hash
+from tests.client.fake_broker import until
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+ADD_PARTITIONS_TO_TXN = 24
+
+
+@pytest.fixture
+async def topic(bootstrap_servers: str) -> AsyncIterator[str]:
+    """A new topic with four partitions."""
+    name = f"topic-{uuid4().hex[:12]}"
+    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name, num_partitions=4, replication_factor=1)])
+        yield name
+        await admin.delete_topics([name])
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid4().hex[:12]}"
+
+
+@asynccontextmanager
+async def reading(servers: str, *topics: str, **settings: Any) -> AsyncIterator[Consumer]:
+    given: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 100,
+        "session_timeout_ms": 6_000,
+        **settings,
+    }
+    async with Consumer(*topics, bootstrap_servers=servers, **given) as consumer:
+        yield consumer
+
+
+async def write(servers: str, topic: str, values: Collection[bytes], **settings: Any) -> None:
+    async with Producer(bootstrap_servers=servers, **settings) as producer:
+        receipts = [await producer.send(topic, value, key=value) for value in values]
+        await producer.flush()
+        for receipt in receipts:
+            receipt.result()
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % at for at in range(count)]
+
+
+async def take(consumer: Consumer, count: int) -> list[bytes]:
+    taken: list[bytes] = []
+    while len(taken) < count:
+        taken += [record.value for record in await consumer.poll(1.0, max_records=count - len(taken))]
+    return taken
+
+
+# Topics.
+
+
+async def test_topics_come_and_go(bootstrap_servers: str) -> None:
+    name = f"topic-{uuid4().hex[:12]}"
+    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        (made,) = await admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])
+        assert (made.name, made.error) == (name, None)
+        with pytest.raises(TopicAlreadyExistsError):
+            await admin.create_topics([NewTopic(name, num_partitions=3)])
+        assert name in await admin.list_topics()
+        cluster = await admin.describe_cluster()
+        assert cluster.controller_id in {broker.node_id for broker in cluster.brokers}
+        await admin.delete_topics([name])
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.delete_topics([name])
+        assert name not in await admin.list_topics()
+
+
+# Writing and reading.
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_every_record_once_in_order(bootstrap_servers: str, topic: str, compression: str | None) -> None:
+    async with Producer(bootstrap_servers=bootstrap_servers, compression_type=compression) as producer:
+        receipts = [
+            await producer.send(topic, value, key=b"k%d" % (at % 50), headers=[("at", value), ("none", None)])
+            for at, value in enumerate(numbered(5_000))
+        ]
+        written = await asyncio.gather(*receipts)
+    async with reading(bootstrap_servers, topic) as consumer:
+        read = []
+        async for record in consumer:
+            read.append(record)
+            if len(read) == 5_000:
+                break
+    assert {(one.partition, one.offset): one.value for one in read} == {
+        (place.partition, place.offset): value for place, value in zip(written, numbered(5_000), strict=True)
+    }
+    for number in range(4):
+        values = [int(one.value) for one in read if one.partition == number]
+        assert values == sorted(values)
+    assert all(one.partition == positive_hash(one.key) % 4 for one in read)
+    assert read[0].headers == (("at", read[0].value), ("none", None))
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+async def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
+    await write(bootstrap_servers, topic, numbered(100))  # with acks=0 nobody says that a partition has no leader yet
+    await write(bootstrap_servers, topic, numbered(100), acks=acks)
+    async with reading(bootstrap_servers, topic) as consumer:
+        assert sorted(await take(consumer, 200)) == sorted(numbered(100) * 2)
+
+
+async def test_large_records(bootstrap_servers: str, topic: str) -> None:
+    values = [bytes([at]) * 700_000 for at in range(8)]
+    async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        for value in values:
+            await producer.send(topic, value)
+    async with reading(bootstrap_servers, topic, max_partition_fetch_bytes=10_000) as consumer:
+        assert sorted(await take(consumer, 8)) == values
+
+
+async def test_a_record_larger_than_the_topic_takes(bootstrap_servers: str) -> None:
+    name = f"topic-{uuid4().hex[:12]}"
+    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        small = {"max.message.bytes": "1000"}
+        await admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1, topic_configs=small)])
+        async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            with pytest.raises(MessageSizeTooLargeError):
+                await producer.send_and_wait(name, b"x" * 2_000)
+            assert (await producer.send_and_wait(name, b"small")).offset == 0
+        await admin.delete_topics([name])
+
+
+async def test_nulls_and_serializers(bootstrap_servers: str, topic: str) -> None:
+    async with Producer(
+        bootstrap_servers=bootstrap_servers, value_serializer=lambda v: json.dumps(v).encode()
+    ) as sender:
+        await sender.send_and_wait(topic, {"a": [1, None]}, partition=0, timestamp_ms=1_700_000_000_000)
+        await sender.send_and_wait(topic, None, key=b"k", partition=0)
+    async with reading(bootstrap_servers, topic, value_deserializer=json.loads) as consumer:
+        first, second = await consumer.getone(), await consumer.getone()
+    assert (first.key, first.value, first.timestamp, first.timestamp_type) == (
+        None,
+        {"a": [1, None]},
+        1_700_000_000_000,
+        0,
+    )
+    assert (second.key, second.value) == (b"k", None)
+
+
+async def test_a_topic_is_created_by_use(bootstrap_servers: str) -> None:
+    name = f"topic-{uuid4().hex[:12]}"
+    await write(bootstrap_servers, name, [b"v"])
+    async with reading(bootstrap_servers, name) as consumer:
+        assert await take(consumer, 1) == [b"v"]
+    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        await admin.delete_topics([name])
+
+
+async def test_offsets_and_times(bootstrap_servers: str, topic: str) -> None:
+    tp = TopicPartition(topic, 1)
+    async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        for time in (1_000, 2_000, 3_000):
+            await producer.send_and_wait(topic, b"x", partition=1, timestamp_ms=1_700_000_000_000 + time)
+    async with reading(bootstrap_servers) as consumer:
+        assert await consumer.end_offsets([tp, TopicPartition(topic, 0)]) == {tp: 3, TopicPartition(topic, 0): 0}
+        assert await consumer.beginning_offsets([tp]) == {tp: 0}
+        found = (await consumer.offsets_for_times({tp: 1_700_000_001_500}))[tp]
+        assert found is not None
+        assert (found.offset, found.timestamp) == (1, 1_700_000_002_000)
+        assert await consumer.offsets_for_times({tp: 1_800_000_000_000}) == {tp: None}
+        consumer.assign([tp])
+        await consumer.seek_to_end()
+        assert await consumer.position(tp) == 3
+        consumer.seek(tp, 1)
+        assert (await consumer.getone()).offset == 1
+        assert consumer.highwater(tp) == 3
+
+
+async def test_a_position_out_of_range_is_reset(bootstrap_servers: str, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        await producer.send_and_wait(topic, b"v", partition=0)
+    async with reading(bootstrap_servers) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 1_000)
+        assert (await consumer.getone()).offset == 0
+
+
+# Groups.
+
+
+async def test_committed_offsets_are_where_the_next_one_starts(bootstrap_servers: str, topic: str, group: str) -> None:
+    await write(bootstrap_servers, topic, numbered(1_000))
+    seen: list[bytes] = []
+    while len(seen) < 1_000:
+        async with reading(bootstrap_servers, topic, group_id=group, enable_auto_commit=False) as consumer:
+            seen += await take(consumer, 250)
+            await consumer.commit()
+            if len(seen) < 1_000:
+                await take(consumer, 1)  # read, but not committed
+    assert sorted(seen) == sorted(numbered(1_000))
+
+
+async def test_metadata_of_commits(bootstrap_servers: str, topic: str, group: str) -> None:
+    tp = TopicPartition(topic, 0)
+    async with reading(bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
+        consumer.assign([tp])
+        assert await consumer.committed(tp) is None
+        await consumer.commit({tp: (17, "note")})
+        assert await consumer.committed_offsets(tp) == {tp: OffsetAndMetadata(17, "note", -1)}
+
+
+class Counting(ConsumerRebalanceListener):
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.told["revoked"] += 1
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.told["assigned"] += 1
+
+
+async def test_members_come_and_go_and_each_record_is_read_once(bootstrap_servers: str, topic: str, group: str) -> None:
+    """Three members, one joins late and one leaves early, while records arrive: with a commit at each rebalance none is
+    read twice."""
+    seen: Counter[bytes] = Counter()
+    total = 4_000
+    done = asyncio.Event()
+
+    async def member(stop: asyncio.Event) -> None:
+        async with reading(bootstrap_servers, topic, group_id=group) as consumer:
+            while not (stop.is_set() or done.is_set()):
+                for record in await consumer.poll(0.05):
+                    seen[record.value] += 1
+                if len(seen) == total:
+                    done.set()
+
+    async def feed() -> None:
+        async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            for at, value in enumerate(numbered(total)):
+                await producer.send(topic, value)
+                if at % 100 == 0:
+                    await producer.flush()
+
+    stops = [asyncio.Event() for _ in range(3)]
+    async with asyncio.timeout(25):
+        first = asyncio.ensure_future(member(stops[0]))
+        second = asyncio.ensure_future(member(stops[1]))
+        feeding = asyncio.ensure_future(feed())
+        await until(lambda: len(seen) > total // 4)
+        third = asyncio.ensure_future(member(stops[2]))
+        await until(lambda: len(seen) > total // 2)
+        stops[0].set()
+        await asyncio.gather(first, second, third, feeding)
+    assert seen == Counter(numbered(total))
+
+
+async def test_partitions_are_shared_out(bootstrap_servers: str, topic: str, group: str) -> None:
+    async with (
+        reading(bootstrap_servers, topic, group_id=group) as one,
+        asyncio.TaskGroup() as tasks,
+    ):
+        polls = tasks.create_task(poll_for_ever(one))
+        async with reading(bootstrap_servers, topic, group_id=group) as other:
+            await until(lambda: len(one.assignment()) == len(other.assignment()) == 2)
+            assert one.assignment() | other.assignment() == {TopicPartition(topic, number) for number in range(4)}
+        await until(lambda: len(one.assignment()) == 4)
+        polls.cancel()
+
+
+async def poll_for_ever(consumer: Consumer) -> None:
+    while True:
+        await consumer.poll(1.0)
+
+
+async def test_a_static_member_restarts_without_a_rebalance(bootstrap_servers: str, topic: str, group: str) -> None:
+    listener = Counting()
+    async with (
+        reading(bootstrap_servers, group_id=group, group_instance_id="stays") as stays,
+        asyncio.TaskGroup() as tasks,
+    ):
+        stays.subscribe([topic], listener=listener)
+        polls = tasks.create_task(poll_for_ever(stays))
+        async with reading(bootstrap_servers, topic, group_id=group, group_instance_id="restarts") as restarts:
+            await until(lambda: len(stays.assignment()) == 2)
+            mine = restarts.assignment()
+        before = listener.told["assigned"]
+        async with reading(bootstrap_servers, topic, group_id=group, group_instance_id="restarts") as restarts:
+            assert restarts.assignment() == mine
+            await restarts.poll(0.3)
+        assert listener.told["assigned"] == before
+        polls.cancel()
+
+
+async def test_a_double_fences_the_first(bootstrap_servers: str, topic: str, group: str) -> None:
+    async with (
+        reading(bootstrap_servers, topic, group_id=group, group_instance_id="i") as first,
+        reading(bootstrap_servers, topic, group_id=group, group_instance_id="i") as second,
+    ):
+        with pytest.raises(FencedInstanceIdError):
+            await poll_for_ever(first)
+        assert len(second.assignment()) == 4
+
+
+async def test_a_member_that_does_not_poll_makes_room(bootstrap_servers: str, topic: str, group: str) -> None:
+    await write(bootstrap_servers, topic, numbered(10))
+    async with reading(bootstrap_servers, topic, group_id=group, max_poll_interval_ms=500) as stuck:
+        await stuck.getone()
+        async with reading(bootstrap_servers, topic, group_id=group, max_poll_interval_ms=500) as other:
+            assert len(await take(other, 10)) == 10
+            with pytest.raises(CommitFailedError):
+                await stuck.commit()
+
+
+async def test_a_group_together_with_aiokafka(bootstrap_servers: str, topic: str, group: str) -> None:
+    """Members of both clients share a group, whoever leads it."""
+    theirs = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        heartbeat_interval_ms=100,
+        partition_assignment_strategy=[RangePartitionAssignor],
+        auto_offset_reset="earliest",
+    )
+    await theirs.start()
+    try:
+        async with reading(bootstrap_servers, topic, group_id=group) as ours, asyncio.TaskGroup() as tasks:
+            polls = tasks.create_task(poll_for_ever(ours))
+            await until(lambda: len(ours.assignment()) == len(theirs.assignment()) == 2)
+            polls.cancel()
+        await until(lambda: len(theirs.assignment()) == 4)
+    finally:
+        await theirs.stop()
+
+
+async def test_records_of_aiokafka_and_for_aiokafka(bootstrap_servers: str, topic: str) -> None:
+    sender = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="gzip")
+    await sender.start()
+    places = [await sender.send_and_wait(topic, value, key=value) for value in numbered(50)]
+    await sender.stop()
+    assert all(place.partition == positive_hash(value) % 4 for place, value in zip(places, numbered(50), strict=True))
+    async with reading(bootstrap_servers, topic) as consumer:
+        assert sorted(await take(consumer, 50)) == sorted(numbered(50))
+    await write(bootstrap_servers, topic, numbered(50), compression_type="zstd")
+    reader = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+    await reader.start()
+    theirs = [(await reader.getone()).value for _ in range(100)]
+    await reader.stop()
+    assert Counter(theirs) == Counter(numbered(50) * 2)
+
+
+async def test_settings_that_the_broker_refuses(bootstrap_servers: str, topic: str, group: str) -> None:
+    consumer = Consumer(
+        topic, bootstrap_servers=bootstrap_servers, group_id=group, session_timeout_ms=100, heartbeat_interval_ms=30
+    )
+    with pytest.raises(KafkaError, match=r"INVALID_SESSION_TIMEOUT.*group\.min\.session\.timeout\.ms"):
+        await consumer.start()
+
+
+async def test_aborted_transactions_stay_hidden_from_those_who_ask_for_it(bootstrap_servers: str, topic: str) -> None:
+    host, port = bootstrap_servers.rsplit(":", 1)
+    connection = await Connection.open(host, int(port), client_id="test", timeout=10)
+    await connection.close()
+    if ADD_PARTITIONS_TO_TXN not in connection.versions:
+        pytest.skip("the broker has no transactions")
+
+    def transactions() -> None:
+        sender = TransactionalProducer(
+            {"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "compression.type": "lz4"}
+        )
+        sender.init_transactions(20)
+        for at in range(6):
+            sender.begin_transaction()
+            for value in numbered(50):
+                sender.produce(topic, b"%d-%s" % (at, value), partition=0)
+            sender.flush(20)  # what is not sent yet an abort would only drop
+            if at % 2:
+                sender.abort_transaction(20)
+            else:
+                sender.commit_transaction(20)
+
+    await asyncio.to_thread(transactions)
+    everything = [b"%d-%s" % (at, value) for at in range(6) for value in numbered(50)]
+    committed = [value for value in everything if value[0:1] in b"024"]
+    async with reading(bootstrap_servers, topic, isolation_level="read_committed") as consumer:
+        assert await take(consumer, len(committed)) == committed
+        assert await consumer.poll(0.2) == []
+        assert await consumer.position(TopicPartition(topic, 0)) == 306  # with the markers
+    async with reading(bootstrap_servers, topic) as consumer:
+        taken = await take(consumer, len(committed))
+        assert any(value[0:1] in b"135" for value in taken)

@@ -1,0 +1,37 @@
+"""What errors say: what happened, why, and what to do."""
+
+import pytest
+
+from barnabas_client import errors
+from barnabas_client.errors import KafkaError, TopicAlreadyExistsError, error_for
+from barnabas_protocol.errors import ErrorCode
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code != ErrorCode.NONE])
+def test_every_code_has_an_exception_that_names_it(code: ErrorCode) -> None:
+    error = error_for(code, "do something")
+    assert isinstance(error, KafkaError)
+    assert error.code is code
+    assert error.retriable == code.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert str(error).startswith(f"do something: {code.name}")
+
+
+def test_an_exception_that_people_catch_by_name() -> None:
+    error = error_for(36, "create topic 't'", "Topic 't' already exists.")
+    assert type(error) is TopicAlreadyExistsError
+    assert str(error) == (
+        "create topic 't': TOPIC_ALREADY_EXISTS, Topic 't' already exists. To do: use it as it is, or delete it first"
+    )
+
+
+def test_a_code_newer_than_this_client() -> None:
+    error = error_for(9999, "do something")
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert str(error) == "do something: UNKNOWN_SERVER_ERROR (code 9999)"
+
+
+def test_every_exception_is_a_kafka_error_and_can_be_imported_by_name() -> None:
+    for name in errors.__all__:
+        found = getattr(errors, name)
+        if isinstance(found, type) and issubclass(found, Exception):
+            assert issubclass(found, KafkaError)
