@@ -4,14 +4,17 @@ import base64
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from barnabas_broker.cli import Output
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, dump
+from barnabas_protocol.batches import BatchHeader
 from barnabas_protocol.compression import Codec
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import Record, control_record_type
+
+_DELETE_HORIZON: Final = 0x40
 
 
 def dump_log(arguments: Namespace, output: Output) -> int:
@@ -20,6 +23,7 @@ def dump_log(arguments: Namespace, output: Output) -> int:
     for file in _files([Path(name) for name in arguments.files]):
         if not output.json:
             output.line(f"Dumping {file}")
+            output.line(f"Log starting offset: {_starting_offset(file)}")
         for item in dump(file, verify=arguments.verify):
             if isinstance(item, Problem):
                 problems += 1
@@ -68,13 +72,15 @@ def _print(item: DumpedBatch, records: list[Record] | None, verified: bool, outp
         f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: {header.producer_id} "
         f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.leader_epoch} "
         f"isTransactional: {_bool(header.is_transactional)} isControl: {_bool(header.is_control)} "
-        f"position: {item.position} {time}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"deleteHorizonMs: {_delete_horizon(header)} position: {item.position} "
+        f"{time}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
         f"compresscodec: {_codec(item)} crc: {header.crc}" + (" isvalid: true" if verified else "")
     )
     for record in records or ():
         line = (
             f"| offset: {record.offset} {time}: {record.timestamp} keySize: {_size(record.key)} "
-            f"valueSize: {_size(record.value)} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+            f"valueSize: {_size(record.value)} sequence: {_sequence(header, record)} "
+            f"headerKeys: [{','.join(name for name, _ in record.headers)}]"
         )
         if header.is_control:
             line += f" endTxnMarker: {control_record_type(record).name}"
@@ -125,6 +131,22 @@ def _codec(item: DumpedBatch) -> str:
         return Codec(item.header.codec).name.lower()
     except ValueError:
         return f"unknown ({item.header.codec})"
+
+
+def _starting_offset(file: Path) -> int:
+    parsed = names.parse_offset_name(file.name)
+    return parsed[0] if parsed else 0
+
+
+def _delete_horizon(header: BatchHeader) -> str:
+    """When the tombstones of a compacted batch may go: it then stands in place of the base timestamp (KIP-534)."""
+    return f"OptionalLong[{header.base_timestamp}]" if header.attributes & _DELETE_HORIZON else "OptionalLong.empty"
+
+
+def _sequence(header: BatchHeader, record: Record) -> int:
+    if header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
 
 
 def _bool(value: bool) -> str:

@@ -35,6 +35,7 @@ def log_check(arguments: Namespace, output: Output) -> int:
     if not output.json:
         for problem in report.problems:
             output.line(str(problem))
-        verdict = "sound" if not report.problems else f"{len(report.problems)} problems"
+        count = len(report.problems)
+        verdict = "sound" if not count else "1 problem" if count == 1 else f"{count} problems"
         output.line(f"{report.files} files, {report.batches:,} sound batches, {report.size:,} bytes: {verdict}")
     return 1 if report.problems else 0

@@ -140,7 +140,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     keys = request.coordinator_keys if batched else [request.key]
     topics = context.services.cluster.image.topics
     missing = [name for name in (EVENTS_TOPIC, OFFSETS_TOPIC) if name not in topics]
-    if missing and request.key_type == _GROUP and any(keys):
+    if missing and request.key_type == _GROUP:
         await create_automatically(context.services, missing)
     found = [_coordinator(context, request.key_type, key) for key in keys]
     if batched:
@@ -160,8 +160,6 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
         return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, "This broker has no transactions.")
     if key_type != _GROUP:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
-    if not key:
-        return _nobody(key, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
     services = context.services
     image = services.cluster.image
     topic = image.topics.get(OFFSETS_TOPIC)
