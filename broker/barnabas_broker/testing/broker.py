@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from barnabas_broker.testing.faults import Faults
-from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, BrokerError, Command, Link, call
+from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, BrokerError, Command, Link, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
 from barnabas_broker.testing.requests import SeenRequest
 
@@ -276,6 +276,8 @@ class Broker:
     ) -> SeenRequest:
         """Wait until a request has come. What came before the call counts too.
 
+        In a coroutine, ``await asyncio.to_thread(broker.wait_for_request, ...)``.
+
         Args:
             api: of which API: "JoinGroup".
             count: wait for so many.
@@ -290,7 +292,9 @@ class Broker:
         Raises:
             TimeoutError: they did not come in time.
             ValueError: there is no such API.
+            RuntimeError: an event loop runs in this thread.
         """
+        refuse_in_loop("wait_for_request")
         number = after.number if after is not None else 0
         command = {
             "do": "wait_request",

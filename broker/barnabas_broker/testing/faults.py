@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from barnabas_broker.testing.link import CALL_SECONDS
+from barnabas_broker.testing.link import CALL_SECONDS, refuse_in_loop
 
 if TYPE_CHECKING:
     from barnabas_broker.testing.broker import Broker
@@ -35,7 +35,7 @@ class Fault:
         return int(self._broker.call({"do": "fired", "number": self._number}))
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
-        """Wait until requests have met it.
+        """Wait until requests have met it; in a coroutine, ``await asyncio.to_thread(fault.wait)``.
 
         Args:
             times: how many.
@@ -43,7 +43,9 @@ class Fault:
 
         Raises:
             TimeoutError: they did not.
+            RuntimeError: an event loop runs in this thread.
         """
+        refuse_in_loop("wait")
         command = {"do": "wait_fired", "number": self._number, "times": times, "timeout": timeout}
         self._broker.call(command, timeout + CALL_SECONDS)
 

@@ -3,6 +3,7 @@
 The same host is at the other end of a thread's link and of a process's.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -12,13 +13,12 @@ from typing import Any, Final
 from barnabas_broker.broker import BrokerError
 from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_broker.context import RequestContext
 from barnabas_broker.coordinator.events import Event
 from barnabas_broker.coordinator.explain import explain
-from barnabas_broker.server import Peer
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.rules import Rules, api_name, find_api
 from barnabas_broker.testing.seen import RequestLog
+from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
 from barnabas_protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -39,6 +39,7 @@ class Host:
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[Event]] = {}
+        self._warming: asyncio.Task[None] | None = None
         self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
             "start": self.start,
             "restart": self.restart,
@@ -93,6 +94,7 @@ class Host:
         except ConfigError as error:
             raise BrokerError(str(error)) from error
         await self._start()
+        self._warming = asyncio.get_running_loop().create_task(warm_up())
         near = {name: get_close_matches(name, BROKER_KEYS, 1) for name in unknown}
         return {"port": self._where[1], "unknown": near}
 
@@ -111,6 +113,8 @@ class Host:
     async def stop(self) -> None:
         """Stop the broker, if one is running."""
         broker, self._broker = self._broker, None
+        if self._warming is not None:
+            self._warming.cancel()
         if broker is not None:
             self._past = _histories(broker, self._past)
             broker.tap.let_go(list(self._rules))
@@ -207,7 +211,7 @@ class Host:
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=configs
         )
-        answer = await self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+        answer = await self._running.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
         result = answer.topics[0]
         if result.error_code != ErrorCode.NONE:
             why = result.error_message or ErrorCode.of(result.error_code).name
@@ -216,15 +220,7 @@ class Host:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, if there is one."""
         states = [DeleteTopicState(name=name, topic_id=bytes(16))]
-        await self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
-
-    async def _ask(self, key: ApiKey, request: Any) -> Any:
-        """Ask a handler, beside the tap."""
-        dispatch = self._running.dispatch
-        route = dispatch.handlers[key]
-        context = RequestContext(dispatch.services, Peer("test", 0), route.served(key).high, "test")
-        answer: Any = route.handler(context, request)
-        return await answer
+        await self._running.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
 
 
 def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:

@@ -4,6 +4,7 @@ A command is a dict with ``do`` and arguments; a reply is a dict with ``ok``, or
 (one of :data:`FAILURES`). Both are JSON, whether a process or a thread is at the other end.
 """
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
@@ -58,6 +59,19 @@ class Link(Protocol):
     @property
     def pid(self) -> int | None:
         """The process at the other end, if it has one of its own."""
+
+
+def refuse_in_loop(what: str) -> None:
+    """Refuse to wait where that would keep what is waited for from happening: clients live in the event loop too.
+
+    Raises:
+        RuntimeError: an event loop runs in this thread.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{what}() would block the event loop: await asyncio.to_thread({what}, ...)")
 
 
 def call(link: Link, command: Command, timeout: float = CALL_SECONDS) -> Any:

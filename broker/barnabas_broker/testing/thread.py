@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Final
 
 import structlog
 import uvloop
+from structlog.typing import Processor
 
 from barnabas_broker.testing.host import Host
 from barnabas_broker.testing.link import START_SECONDS, STOP_SECONDS, BrokerError, Command, Reply
@@ -80,6 +82,12 @@ class ThreadLink:
         await host.stop()
 
 
+_FACTORY: Final = structlog.stdlib.LoggerFactory()
+_WARNINGS: Final = structlog.make_filtering_bound_logger(logging.WARNING)
+_PROCESSORS: Final[Sequence[Processor]] = (
+    structlog.processors.format_exc_info,
+    structlog.processors.KeyValueRenderer(key_order=["event"]),
+)
 _configured = 0
 _lock = threading.Lock()
 
@@ -91,27 +99,16 @@ def _quiet() -> Iterator[None]:
     structlog's configuration is one for the whole process. It is put back when the last broker here has ended.
     """
     global _configured
-    factory = _FACTORY
     with _lock:
-        ours = not structlog.is_configured() or structlog.get_config()["logger_factory"] is factory
+        ours = not structlog.is_configured() or structlog.get_config()["logger_factory"] is _FACTORY
         if ours:
             _configured += 1
-            structlog.configure(
-                processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger, logger_factory=factory
-            )
+            structlog.configure(processors=list(_PROCESSORS), wrapper_class=_WARNINGS, logger_factory=_FACTORY)
     try:
         yield
     finally:
         with _lock:
             if ours:
                 _configured -= 1
-                if not _configured and structlog.get_config()["logger_factory"] is factory:
+                if not _configured and structlog.get_config()["logger_factory"] is _FACTORY:
                     structlog.reset_defaults()
-
-
-_FACTORY = structlog.stdlib.LoggerFactory()
-_PROCESSORS: list[Any] = [
-    structlog.stdlib.filter_by_level,
-    structlog.processors.format_exc_info,
-    structlog.processors.KeyValueRenderer(key_order=["event"]),
-]

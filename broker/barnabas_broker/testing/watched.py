@@ -1,14 +1,18 @@
 """A broker whose requests are seen, and meet faults, on their way to the handlers."""
 
-from typing import Final
+import asyncio
+from typing import Any, Final
 
 from barnabas_broker.broker import Broker
 from barnabas_broker.config import Config
+from barnabas_broker.context import RequestContext
 from barnabas_broker.dispatch import Dispatch
-from barnabas_broker.server import Connection
+from barnabas_broker.server import Connection, Peer
 from barnabas_broker.testing.rules import Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
+from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest
+from barnabas_protocol.registry import ApiKey
 
 #: Seconds that a stop waits for answers that are on their way. Tests that stop brokers do not want to wait for members
 #: that wait for each other.
@@ -39,6 +43,9 @@ class WatchedBroker(Broker):
         assert server is not None and isinstance(server.dispatch, Dispatch)
         self._dispatch = server.dispatch
         self._tap = server.dispatch = Tap(self._dispatch, self._log, self._rules)
+        # A group's first member shall not have to come again because its coordinator is being made.
+        await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
+        await asyncio.gather(*self._loading)
 
     async def stop(self) -> None:
         self._dispatch = self._tap = None
@@ -51,6 +58,13 @@ class WatchedBroker(Broker):
         """The handlers without the tap."""
         assert self._dispatch is not None
         return self._dispatch
+
+    async def ask(self, key: ApiKey, request: Any) -> Any:
+        """Ask a handler that answers later, beside the tap."""
+        route = self.dispatch.handlers[key]
+        context = RequestContext(self.dispatch.services, Peer("test", 0), route.served(key).high, "test")
+        answer: Any = route.handler(context, request)
+        return await answer
 
     @property
     def tap(self) -> Tap:

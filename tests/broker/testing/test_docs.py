@@ -1,0 +1,27 @@
+"""docs/testing.md: its examples are tests, and they pass."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_the_examples_pass(pytester: pytest.Pytester, mode: str) -> None:
+    (settings,) = blocks("ini")
+    pytester.makefile(".ini", pytest=settings)
+    examples = blocks("python")
+    for number, example in enumerate(examples):
+        pytester.makepyfile(**{f"test_example_{number}": example})
+    options = ["-p", "no:cacheprovider", "-W", "error", "-o", "asyncio_default_fixture_loop_scope=function"]
+    result = pytester.runpytest_subprocess(*options, f"--kafka-broker-mode={mode}", timeout=100)
+    result.assert_outcomes(passed=len(examples))

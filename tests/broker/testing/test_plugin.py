@@ -1,0 +1,240 @@
+"""The pytest plugin, in runs of its own."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+#: Nothing that other plugins have to say.
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:asyncio")
+#: For tests whose subject is not the process: a thread is there sooner.
+THREAD = (*PLAIN, "--kafka-broker-mode=thread")
+
+HEADER = """
+import socket
+import pytest
+from barnabas_protocol.apis.list_groups import ListGroupsRequest
+from barnabas_protocol.codec import encode_request
+
+def ask(broker, client_id="me"):
+    with socket.create_connection((broker._host, broker.port), 10) as connection:
+        connection.sendall(encode_request(ListGroupsRequest(), 0, 1, client_id))
+        return connection.recv(1000)
+"""
+
+
+def test_it_costs_nothing_before_it_is_used() -> None:
+    program = """
+import sys
+import pytest
+import barnabas_broker.pytest_plugin
+heavy = {"construct", "uvloop", "structlog", "barnabas_protocol", "barnabas_broker.broker", "barnabas_broker.testing"}
+print(sorted(heavy & set(sys.modules)))
+import barnabas_broker.testing
+print(sorted((heavy - {"barnabas_broker.testing"}) & set(sys.modules)))
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "[]\n[]\n"
+
+
+def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
+    markers = pytester.runpytest("--markers", *PLAIN)
+    markers.stdout.fnmatch_lines(["@pytest.mark.kafka_topic(partitions=1, config=None): *"])
+    shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
+    for name in ("kafka_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults"):
+        assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
+
+
+def test_a_topic_for_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        names = set()
+
+        @pytest.mark.parametrize("value", ["plain", "with spaces/and Ümlauts" * 20])
+        @pytest.mark.kafka_topic(partitions=3, config={"cleanup.policy": "compact"})
+        def test_a_topic(kafka_broker, kafka_topic, value):
+            assert (kafka_broker.data_dir / f"{kafka_topic}-2").is_dir()
+            assert not (kafka_broker.data_dir / f"{kafka_topic}-3").is_dir()
+            names.add(kafka_topic)
+
+        def test_another(kafka_broker, kafka_bootstrap_servers, kafka_topic):
+            assert kafka_bootstrap_servers == kafka_broker.bootstrap_servers
+            assert (kafka_broker.data_dir / f"{kafka_topic}-0").is_dir()
+            assert len(names) == 2
+            for gone in names:
+                with pytest.raises(ValueError, match="cannot be created"):
+                    kafka_broker.create_topic(kafka_topic)
+                kafka_broker.create_topic(gone)  # was deleted
+
+        @pytest.mark.kafka_topic(partition=3)
+        def test_wrong(kafka_topic):
+            pass
+        """
+    )
+    result = pytester.runpytest(*THREAD)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["E *unexpected keyword argument 'partition'"])
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_failing_test_is_told_what_the_broker_saw(pytester: pytest.Pytester, mode: str) -> None:
+    pytester.makepyfile(
+        HEADER
+        + """
+def test_before(kafka_broker):
+    ask(kafka_broker, "somebody-else")
+
+def test_it(kafka_broker):
+    for _ in range(3):
+        ask(kafka_broker)
+    kafka_broker.faults.error("ListGroups", "COORDINATOR_NOT_AVAILABLE")
+    ask(kafka_broker)
+    assert False
+
+def test_idle(kafka_broker):
+    assert False
+
+def test_without():
+    assert False
+"""
+    )
+    result = pytester.runpytest(*PLAIN, f"--kafka-broker-mode={mode}")
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*-- kafka requests --*",
+            "*  me  * ListGroups v0  * ms  (3 times, this is the last)",
+            "*  me  * ListGroups v0  -> COORDINATOR_NOT_AVAILABLE  [[]fault: error COORDINATOR_NOT_AVAILABLE[]]  * ms",
+            "*_ test_idle _*",
+            "The broker saw no request of this test.",
+        ]
+    )
+    shown = result.stdout.str()
+    assert "somebody-else" not in shown
+    assert "kafka" not in shown.partition("_ test_without _")[2]
+
+
+def test_a_failing_test_is_told_why_its_groups_rebalanced(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from confluent_kafka import Consumer
+
+        def test_it(kafka_broker, kafka_topic):
+            settings = {"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0}
+            consumer = Consumer({**settings, "client.id": "reader", "group.id": "readers"})
+            consumer.subscribe([kafka_topic])
+            consumer.poll(0)
+            kafka_broker.wait_for_request("Heartbeat", client_id="reader")
+            consumer.close()
+            assert False
+        """
+    )
+    result = pytester.runpytest(*THREAD)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*-- kafka group readers --*", "*  Generation 1: reader (127.0.0.1) joined.", "*Generation 2: reader*left.*"]
+    )
+
+
+def test_faults_end_with_their_test_and_a_stopped_broker_comes_back(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        HEADER
+        + """
+def test_faults(kafka_broker, kafka_faults):
+    fault = kafka_faults.drop("*", times=None)
+    assert ask(kafka_broker) == b""
+    assert fault.fired == 1
+
+def test_none_is_left(kafka_broker):
+    assert ask(kafka_broker)
+
+def test_stop(kafka_broker, kafka_faults):
+    kafka_faults.stop()
+    with pytest.raises(ConnectionRefusedError):
+        ask(kafka_broker)
+
+def test_it_runs(kafka_broker, kafka_bootstrap_servers):
+    assert ask(kafka_broker)
+    kafka_broker.kill()
+
+def test_it_runs_again(kafka_broker, kafka_bootstrap_servers):
+    assert kafka_bootstrap_servers == kafka_broker.bootstrap_servers
+    assert ask(kafka_broker)
+    kafka_broker.kill()
+    assert False
+"""
+    )
+    result = pytester.runpytest(*PLAIN)
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*-- kafka requests (the broker is not running) --*", "*  me  * ListGroups v0 *"])
+
+
+def test_settings(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        """
+        [pytest]
+        kafka_broker_mode = thread
+        kafka_broker_config =
+            num.partitions=3
+            message.max.bytes = 2000
+        """
+    )
+    pytester.makepyfile(
+        """
+        def test_it(kafka_broker):
+            assert kafka_broker.pid is None
+            kafka_broker.create_topic("by-default", -1)
+            assert (kafka_broker.data_dir / "by-default-3").is_dir()
+            assert not (kafka_broker.data_dir / "by-default-4").is_dir()
+        """
+    )
+    result = pytester.runpytest(*PLAIN, "--kafka-broker-config=num.partitions=4")
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("kafka_broker_mode = docker", "kafka_broker_mode = docker: must be process or thread"),
+        ("kafka_broker_config = num.partitions", "kafka_broker_config: 'num.partitions' must be key=value"),
+        ("kafka_broker_config = num.partitions=x", "*num.partitions='x': not a whole number"),
+    ],
+)
+def test_settings_that_make_no_sense(pytester: pytest.Pytester, settings: str, said: str) -> None:
+    pytester.makeini(f"[pytest]\n{settings}")
+    pytester.makepyfile("def test_it(kafka_broker): pass")
+    result = pytester.runpytest(*PLAIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*{said}"])
+
+
+def test_a_broker_for_each_worker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        HEADER
+        + """
+@pytest.mark.parametrize("number", range(4))
+def test_it(kafka_broker, worker_id, record_property, number):
+    assert ask(kafka_broker)
+    record_property("broker", f"{worker_id} {kafka_broker.pid} {kafka_broker.port}")
+"""
+    )
+    pytester.makeconftest(
+        """
+        import os
+
+        def pytest_terminal_summary(terminalreporter):
+            passed = terminalreporter.stats.get("passed", [])
+            for found in sorted({dict(each.user_properties)["broker"] for each in passed}):
+                worker, pid, port = found.split()
+                print("BROKER", worker, port, os.path.exists(f"/proc/{pid}"))
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLAIN, "-n", "2", "-W", "error", timeout=100)
+    result.assert_outcomes(passed=4)
+    found = re.findall(r"^BROKER (gw\d) (\d+) (\w+)$", result.stdout.str(), re.MULTILINE)
+    assert [(worker, alive) for worker, _, alive in found] == [("gw0", "False"), ("gw1", "False")]
+    assert len({port for _, port, _ in found}) == 2
