@@ -56,6 +56,11 @@ class Gate:
         self._comes: list[asyncio.Future[None]] = []
         self._then: list[Callable[[], None]] = []
 
+    @property
+    def awaited(self) -> bool:
+        """Whether someone waits for the program."""
+        return any(not future.done() for future in self._comes)
+
     def enter(self) -> None:
         """The program polls. Whatever waited for that has happened when this returns."""
         self.count += 1

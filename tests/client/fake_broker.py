@@ -659,7 +659,7 @@ def commit_refused(code: ErrorCode) -> Action:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let everything else run until something is so. The test's timeout bounds it."""
+    """Let everything else run until something is so, but not for ever."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
@@ -670,7 +670,8 @@ async def until(true: Callable[[], bool]) -> None:
             loop.call_soon(look)
 
     look()
-    await waiter
+    async with asyncio.timeout(20):
+        await waiter
 
 
 @asynccontextmanager

@@ -322,7 +322,7 @@ async def test_offsets_of_partitions(broker: FakeBroker) -> None:
 
 
 async def test_offsets_of_a_partition_that_does_not_exist(broker: FakeBroker) -> None:
-    async with consumer(broker, request_timeout_ms=50) as reader:
+    async with consumer(broker, request_timeout_ms=500) as reader:
         with pytest.raises(KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await reader.end_offsets([TopicPartition("nowhere", 0)])
 
@@ -676,7 +676,7 @@ async def test_a_broker_that_stops_answering_is_given_up(broker: FakeBroker) -> 
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(ApiKey.LIST_OFFSETS, silence)
-    async with consumer(broker, "t", request_timeout_ms=50) as reader:
+    async with consumer(broker, "t", request_timeout_ms=500) as reader:
         assert await values(reader, 1) == [b"a"]
 
 

@@ -435,7 +435,7 @@ async def test_records_that_are_not_acknowledged_in_time(broker: FakeBroker) -> 
 async def test_a_broker_that_stops_answering(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.PRODUCE, silence)
-    async with producer(broker, request_timeout_ms=20) as sender:
+    async with producer(broker, request_timeout_ms=500) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
 
