@@ -98,4 +98,4 @@ def _decode(cls: type[D], blob: Buffer) -> D:
     (version,) = _INT16.unpack_from(blob)
     if version < 0:
         raise DecodeError(f"{cls.__name__} version {version}")
-    return decode(cls, min(version, cls.VERSIONS.high), memoryview(blob)[2:])
+    return decode(cls, min(version, cls.VERSIONS.high), memoryview(blob)[2:], trailing=version > cls.VERSIONS.high)

@@ -50,6 +50,11 @@ def test_a_newer_version_is_read_as_the_newest_known() -> None:
     assert decode_assignment(b"\x00\x63" + blob[2:]) == (TopicPartition("t", 1),)
 
 
+def test_what_a_newer_version_adds_is_passed_over() -> None:
+    blob = encode_assignment([TopicPartition("t", 1)])
+    assert decode_assignment(b"\x00\x63" + blob[2:] + b"of the future") == (TopicPartition("t", 1),)
+
+
 def test_no_bytes_are_no_partitions() -> None:
     assert decode_assignment(b"") == ()
 
