@@ -1,0 +1,111 @@
+"""The log, driven without a network: append, fsync, recovery, reads, compaction, and what feeds a socket."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.bench.results import Table, count, megabytes, seconds
+from tests.bench.targets import Target, load
+from tests.interop.process import OURS
+
+TITLE: Final = "The log"
+ABOUT: Final = (
+    "The storage alone, driven through its Python surface, in a process of its own without a network, beside the same"
+    " work done by hand in the same folder and in turn. Appends go to the page cache on both sides, os.write without"
+    " any check; with flush.messages=1 every producer waits for the fsync of its 1 KB, by hand one alone writes and"
+    " syncs. Recovery is of one partition with batches of 16 KB after an end without a shutdown, its files in the page"
+    " cache; a flushed one has its recovery point checkpointed. Fetches are at random offsets of a place that was read"
+    " once before. Compaction counts what it takes in, its fsync included. Feeding a socket is os.pread and writelines"
+    " on uvloop beside a blocking os.sendfile, 1 MB at a time from a cached file over loopback; its seconds are the"
+    " sender's, of the processor, and a ratio over 1 means more of them. What is large is measured once."
+)
+ROUNDS: Final = 5
+#: Set to anything, recovery is also measured with 20 GB.
+MORE: Final = "BARNABAS_BENCH_20GB"
+
+MB: Final = 1_000_000
+OURS_NAME, BESIDE = "Barnabas", "by hand"
+#: The size of a batch, and how many MB of them.
+APPENDS: Final = (("1 KB", 1_000, 64), ("16 KB", 16_000, 256), ("1 MB", 1_000_000, 256))
+PRODUCERS: Final = (1, 16, 256)
+
+
+def milliseconds(value: float) -> str:
+    return f"{value * 1e3:.3f} ms"
+
+
+def percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    table = Table([OURS_NAME, BESIDE])
+    _appends(table, rounds, quick)
+    for producers in PRODUCERS:
+        row = f"append and fsync 1 KB, {producers} producer{'s' if producers > 1 else ''}, per second"
+        for _ in range(rounds):
+            done = _job("durable", producers, 1)
+            table.add(row, OURS_NAME, done["log"][0], count)
+            table.add(row, BESIDE, done["raw"][0], count)
+    _recovery(table, quick)
+    for _ in range(min(rounds, 3)):
+        done = _job("compact", 64 if quick else 256)
+        table.add("compaction", OURS_NAME, done["log"][0], megabytes)
+        table.add("compaction, left of it", OURS_NAME, done["left"][0], percent)
+    done = _job("feed", 512 if quick else 2048, rounds)
+    for name, row, shown in (("", "feed a socket", megabytes), (" cpu", "feed a socket, per GB", seconds)):
+        for target, key in ((OURS_NAME, "log"), (BESIDE, "raw")):
+            for value in done[key + name]:
+                table.add(row, target, value, shown)
+    return table
+
+
+def _appends(table: Table, rounds: int, quick: bool) -> None:
+    for label, size, full in APPENDS:
+        done = _job("append", size, full // 4 if quick else full, rounds)
+        for target, key in ((OURS_NAME, "log"), (BESIDE, "raw")):
+            for value in done[key]:
+                table.add(f"append batches of {label}", target, value, megabytes)
+
+
+def _recovery(table: Table, quick: bool) -> None:
+    """Of each size, and of the largest one the fetches: it is made once and used for all of it."""
+    sizes = [250] if quick else [1000, 5000]
+    if not quick and os.environ.get(MORE) and shutil.disk_usage(tempfile.gettempdir()).free > 30_000 * MB:
+        sizes.append(20_000)
+    for size in sizes:
+        label = f"{size / 1000:g} GB"
+        with _folder() as folder:
+            load("storage", "fill", str(folder), size)
+            scanned = load("storage", "recover", str(folder), 1)
+            flushed = load("storage", "recover", str(folder), 0)
+            table.add(f"recovery of {label}, nothing flushed", OURS_NAME, scanned["seconds"][0], seconds)
+            scan = scanned["bytes"][0] / scanned["seconds"][0]
+            table.add(f"recovery of {label}, nothing flushed, scan", OURS_NAME, scan, megabytes)
+            table.add(f"recovery of {label}, flushed", OURS_NAME, flushed["seconds"][0], milliseconds)
+            if size == (250 if quick else 5000):
+                done = load("storage", "fetch", str(folder), 500 if quick else 5000)
+                for place, (median, slow) in done.items():
+                    table.add(f"fetch 64 KB at the {place} of {label}, p50", OURS_NAME, median, milliseconds)
+                    table.add(f"fetch 64 KB at the {place} of {label}, p99", OURS_NAME, slow, milliseconds)
+
+
+def _job(job: str, *numbers: int) -> dict[str, Any]:
+    with _folder() as folder:
+        return load("storage", job, str(folder), *numbers)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for one job's data. `TMPDIR` says on which disk."""
+    folder = tempfile.mkdtemp(prefix="barnabas-bench-")
+    OURS.owns("folder", folder)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        OURS.disowns("folder", folder)
