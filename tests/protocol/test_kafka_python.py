@@ -13,9 +13,10 @@ from tests.protocol.elsewhere import kafka_python
 from tests.protocol.support import MESSAGES, name_of, some
 
 NAMES: Final = (
-    *("admin.cluster", "admin.configs", "admin.groups", "admin.topics", "admin.transactions", "consumer.fetch"),
-    *("consumer.group", "consumer.metadata", "consumer.offsets", "metadata.api_versions", "metadata.metadata"),
-    *("metadata.find_coordinator", "producer.produce", "producer.transaction", "sasl"),
+    *("admin.acl", "admin.client_quotas", "admin.cluster", "admin.configs", "admin.groups", "admin.topics"),
+    *("admin.transactions", "admin.users", "consumer.fetch", "consumer.group", "consumer.metadata"),
+    *("consumer.offsets", "metadata.api_versions", "metadata.metadata", "metadata.find_coordinator"),
+    *("producer.produce", "producer.transaction", "sasl"),
 )
 MODULES: Final = [kafka_python(f"protocol.{name}") for name in NAMES]
 #: What kafka-python does not have.

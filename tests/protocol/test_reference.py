@@ -1,5 +1,6 @@
 """Every declaration is Kafka's, field by field and version by version, as far as the data beside the checkout goes."""
 
+import json
 from typing import Any, Final
 
 import pytest
@@ -19,7 +20,10 @@ NEWER: Final = {
     ApiKey.METADATA: (12, 13),
     ApiKey.DESCRIBE_GROUPS: (5, 6),
     ApiKey.DESCRIBE_CLUSTER: (1, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
 }
+#: Names that are others in Kafka 4.1 and later, in the messages of this name.
+SINCE: Final = {"ListClientMetricsResources": {"ClientMetricsResource": "ConfigResource", '"Name"': '"ResourceName"'}}
 #: Changed in Kafka itself since: a topic that is named by id needs no name.
 IGNORABLE_NOW: Final = {("ProduceRequest", "topic_data.name"), ("ProduceResponse", "responses.name")}
 #: Version 10 of these, which names topics by id, is not served here.
@@ -43,7 +47,16 @@ def _ours(cls: type[Message], version: int) -> list[Row]:
 @pytest.fixture(scope="module")
 def kafkas() -> dict[str, dict[str, Any]]:
     data = load("messages.json")
-    return {message["name"]: message for message in (*data["messages"], *data["schemas"])}
+    return {message["name"]: message for message in map(_renamed, (*data["messages"], *data["schemas"]))}
+
+
+def _renamed(message: dict[str, Any]) -> dict[str, Any]:
+    """A message under the names that it has now."""
+    text = json.dumps(message)
+    for old, new in SINCE.get(message["name"].removesuffix("Request").removesuffix("Response"), {}).items():
+        text = text.replace(old, new)
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=name_of)

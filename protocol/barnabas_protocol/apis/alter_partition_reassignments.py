@@ -1,0 +1,43 @@
+"""AlterPartitionReassignments (key 45), version 0, flexible (KIP-455).
+
+Moves partitions to other brokers, or stops moving them.
+"""
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+
+
+class ReassignablePartition(Struct):
+    partition_index: int = field(INT32)
+    replicas: list[int] | None = field(array(INT32), nullable="0+", default=None)
+
+
+class ReassignableTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[ReassignablePartition] = field(array(ReassignablePartition))
+
+
+class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0", flexible="0+"):
+    """What a client sends; no replicas stop what is going on."""
+
+    timeout_ms: int = field(INT32, default=60_000)
+    topics: list[ReassignableTopic] = field(array(ReassignableTopic))
+
+
+class ReassignablePartitionResponse(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+class ReassignableTopicResponse(Struct):
+    name: str = field(STRING)
+    partitions: list[ReassignablePartitionResponse] = field(array(ReassignablePartitionResponse))
+
+
+class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0", flexible="0+"):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, nullable="0+", default="")
+    responses: list[ReassignableTopicResponse] = field(array(ReassignableTopicResponse))

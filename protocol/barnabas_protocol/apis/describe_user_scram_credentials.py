@@ -1,0 +1,37 @@
+"""DescribeUserScramCredentials (key 50), versions 0, flexible from 0.
+
+Lists which users have SCRAM credentials, and of which mechanisms (KIP-554).
+"""
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+
+
+class UserName(Struct):
+    name: str = field(STRING)
+
+
+class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+"):
+    """What a client sends."""
+
+    users: list[UserName] | None = field(array(UserName), nullable="0+")
+
+
+class CredentialInfo(Struct):
+    mechanism: int = field(INT8)
+    iterations: int = field(INT32)
+
+
+class DescribeUserScramCredentialsResult(Struct):
+    user: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    credential_infos: list[CredentialInfo] = field(array(CredentialInfo))
+
+
+class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    results: list[DescribeUserScramCredentialsResult] = field(array(DescribeUserScramCredentialsResult))
