@@ -1,6 +1,7 @@
 """The `broker` command: flags, signals, exit statuses.
 
-Exit status 0 after a drained stop, 2 for anything that keeps the broker from starting, with one line on stderr.
+Exit status 0 after a drained stop, 1 when a broker of a cluster stops by itself because its disk failed, 2 for anything
+that keeps the broker from starting, with one line on stderr.
 """
 
 import argparse
@@ -17,7 +18,8 @@ import uvloop
 from barnabas_broker import logs
 from barnabas_broker.broker import Broker, BrokerError, product_version
 from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
-from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, LOG_DIR, NODE_ID
+from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.supervisor import Supervisor, SupervisorError
 
 
 def _fail(message: str) -> NoReturn:
@@ -33,10 +35,20 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="broker", description="A message broker that speaks the Apache Kafka wire protocol.")
     parser.add_argument("--config", metavar="FILE", help="a server.properties file, with Kafka's keys")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on, without listeners (default: %(default)s)"
+    )
     parser.add_argument("--port", type=int, default=9092, help="port; 0 picks a free one (default: %(default)s)")
     parser.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dir; default: ./barnabas-data)")
     parser.add_argument("--node-id", metavar="N", help="id of this broker (node.id; default: 1)")
+    parser.add_argument(
+        "--cluster",
+        metavar="URL",
+        help="etcd://HOST:PORT[,...][/PREFIX]: be one of several (cluster.url; needs --node-id)",
+    )
+    parser.add_argument(
+        "--cores", type=int, metavar="N", help="run N brokers on this machine as a cluster of their own"
+    )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: the listener)")
     parser.add_argument("--http-port", type=int, metavar="N", help="serve /metrics and health; 0 picks a free port")
     parser.add_argument("--http-host", default="127.0.0.1", help="address for that (default: %(default)s)")
@@ -74,6 +86,7 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
         (LOG_DIR.name, arguments.data_dir),
         (NODE_ID.name, arguments.node_id),
         (ADVERTISED_LISTENERS.name, arguments.advertise),
+        (CLUSTER_URL.name, arguments.cluster),
     ):
         if value is not None:
             flags[key] = value
@@ -82,7 +95,31 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     return config, config.check()
 
 
-async def _serve(broker: Broker) -> None:
+def _supervise(arguments: argparse.Namespace, config: Config) -> None:
+    """Run a local cluster until SIGTERM or SIGINT."""
+    given = (arguments.cluster, arguments.node_id, arguments.advertise, arguments.http_port)
+    if arguments.cores < 1 or any(value is not None for value in given):
+        raise ConfigError("--cores: at least 1, and without --cluster, --node-id, --advertise and --http-port")
+    if config[LISTENERS]:
+        raise ConfigError("--cores: each broker gets a port of its own, so leave out listeners")
+    flags = ["--log-format", arguments.log_format, "--log-level", arguments.log_level]
+    flags += ["--config", arguments.config] if arguments.config is not None else []
+    flags += [word for pair in arguments.set for word in ("--set", pair)]
+    supervisor = Supervisor(arguments.cores, arguments.host, arguments.port, Path(config[LOG_DIR]), flags)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        await supervisor.run()
+
+    try:
+        uvloop.run(run())
+    except SupervisorError as error:
+        _fail(str(error))
+
+
+async def _serve(broker: Broker) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,15 +128,20 @@ async def _serve(broker: Broker) -> None:
         await broker.start()
     except BrokerError as error:
         _fail(str(error))
-    print(f"barnabas: listening on {broker.host}:{broker.port}", flush=True)
+    for listener in broker.listeners:
+        print(f"barnabas: listening on {listener.host}:{listener.port}", flush=True)
     if broker.http_port is not None:
         print(f"barnabas: http on {broker.http_host}:{broker.http_port}", flush=True)
     # What is there now stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    await stopping.wait()
+    ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
     await broker.stop()
+    return 1 if broker.failed.is_set() else 0
 
 
 def main() -> None:
@@ -111,6 +153,11 @@ def main() -> None:
         for flag, port in (("--port", arguments.port), ("--http-port", arguments.http_port)):
             if port is not None and not 0 <= port < 65536:
                 raise ConfigError(f"{flag} {port}: must be from 0 to 65535")
+        if config[CLUSTER_URL] and NODE_ID.name not in config.given:
+            raise ConfigError("--cluster needs --node-id: each broker of a cluster has its own")
+        if arguments.cores is not None:
+            _supervise(arguments, config)
+            return
     except ConfigError as error:
         _fail(str(error))
     for key in unknown:
@@ -119,7 +166,7 @@ def main() -> None:
         broker = Broker(
             config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
         )
-        runner.run(_serve(broker))
+        raise SystemExit(runner.run(_serve(broker)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ flush, mark the shutdown as clean.
 """
 
 import asyncio
+import os
 import random
 import socket
 import time
@@ -19,28 +20,47 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from barnabas_broker.cluster.controller import IsrChange, alter_isr
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
+    Endpoints,
     Event,
     Image,
-    TopicCreated,
     TopicDeleted,
 )
+from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.cluster.member import Member, open_member
+from barnabas_broker.cluster.membership import MembershipError
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config import Config, ConfigError
-from barnabas_broker.config_keys import ADVERTISED_LISTENERS, FETCH_SESSION_SLOTS, LOG_DIR, NODE_ID
+from barnabas_broker.config import Config, ConfigError, parse_properties
+from barnabas_broker.config_keys import (
+    ADVERTISED_LISTENERS,
+    CLUSTER_URL,
+    FETCH_SESSION_SLOTS,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    LISTENERS,
+    LOG_DIR,
+    NODE_ID,
+)
 from barnabas_broker.context import Services
 from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.dispatch import Dispatch
+from barnabas_broker.group_partitions import GroupPartitions
 from barnabas_broker.handlers.table import handlers
-from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, GroupEventsLog, OffsetsTopicLog
+from barnabas_broker.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
+from barnabas_broker.replication.fetcher import Fetchers
+from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
+from barnabas_broker.replication.isr import IsrKeeper
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import SessionCache
-from barnabas_broker.server import Server
+from barnabas_broker.server import BACKLOG, Server
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
+from barnabas_broker.storage.checkpoints import new_cluster_id
+from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
     from barnabas_broker.http.endpoint import Endpoint
@@ -72,14 +92,18 @@ def product_version() -> str:
 
 
 class Broker:
-    """A single broker in this event loop.
+    """A broker in this event loop: a single one, or one of a cluster (``cluster.url``).
 
     Args:
         config: its configuration.
-        host: the address to listen on.
-        port: the port to listen on; 0 picks a free one.
+        host: the address to listen on, if the configuration has no ``listeners``.
+        port: the port to listen on, likewise; 0 picks a free one.
         http_host: the address that metrics and health are told on.
         http_port: the port for that; 0 picks a free one, None tells nobody.
+
+    Attributes:
+        listeners: where it listens, once it does; `host` and `port` are then those of the first.
+        failed: set when this broker of a cluster must stop, since it can write no more and others can lead instead.
     """
 
     def __init__(
@@ -91,61 +115,91 @@ class Broker:
         http_host: str = "127.0.0.1",
         http_port: int | None = None,
     ) -> None:
-        self.config = config
+        # A copy: what is worked out at the start is written into it.
+        self.config = Config(config.keys, dict(config.given), dict(config.dynamic))
         self.host = host
         self.port = port
+        self.listeners: tuple[Listener, ...] = ()
         self.http_host = http_host
         self.http_port = http_port
         self.node_id = config[NODE_ID]
+        self.failed = asyncio.Event()
         self._directory: LogDirectory | None = None
         self._store: LocalStore | None = None
+        self._member: Member | None = None
         self._replicas: ReplicaManager | None = None
+        self._fetchers: Fetchers | None = None
+        self._isr: IsrKeeper | None = None
         self._groups: GroupCoordinator | None = None
         self._server: Server | None = None
         self._view: View | None = None
         self._endpoint: Endpoint | None = None
         self._maintenance: asyncio.TimerHandle | None = None
-        self._loading: set[asyncio.Task[None]] = set()
+        self._group_partitions: GroupPartitions | None = None
 
     async def start(self) -> None:
-        """Start to serve; `port` and `http_port` are then the ports in use.
+        """Start to serve; `listeners`, `port` and `http_port` then have the ports in use.
 
         Raises:
             BrokerError: one line that says what is in the way.
         """
         with ExitStack() as opened:
-            # The ports before anything else: a busy one is the commonest reason not to start.
-            listener = opened.enter_context(closing(_bind(self.host, self.port)))
-            self.port = listener.getsockname()[1]
-            http_listener = None
-            if self.http_port is not None:
-                _require_http()
-                http_listener = opened.enter_context(closing(_bind(self.http_host, self.http_port)))
-                self.http_port = http_listener.getsockname()[1]
             try:
-                await self._start(listener, http_listener)
-            except (LogDirectoryError, StoreError, ConfigError) as error:
+                # The ports before anything else: a busy one is the commonest reason not to start.
+                sockets = self._bind_listeners(opened)
+                http_listener = None
+                if self.http_port is not None:
+                    _require_http()
+                    http_listener = opened.enter_context(closing(_bind(self.http_host, self.http_port)))
+                    self.http_port = http_listener.getsockname()[1]
+                await self._start(sockets, http_listener)
+            except (LogDirectoryError, StoreError, MembershipError, ConfigError) as error:
                 await self.stop()
                 raise BrokerError(str(error)) from error
+            except BrokerError:
+                await self.stop()
+                raise
             opened.pop_all()
 
-    async def _start(self, listener: socket.socket, http_listener: socket.socket | None) -> None:
-        host, port = self._advertised()
+    def _bind_listeners(self, opened: ExitStack) -> list[socket.socket]:
+        """A bound socket for each of `listeners`, which are worked out here."""
+        listeners = self.config[LISTENERS] or (Listener(PLAINTEXT, self.host, self.port),)
+        check_protocols(listeners, self.config[LISTENER_SECURITY_PROTOCOL_MAP])
+        check_inter_broker(self.config[INTER_BROKER_LISTENER_NAME], listeners)
+        sockets = [opened.enter_context(closing(_bind(each.host, each.port))) for each in listeners]
+        self.listeners = tuple(
+            Listener(each.name, each.host, bound.getsockname()[1])
+            for each, bound in zip(listeners, sockets, strict=True)
+        )
+        self.host, self.port = self.listeners[0].host, self.listeners[0].port
+        return sockets
+
+    async def _start(self, sockets: Sequence[socket.socket], http_listener: socket.socket | None) -> None:
+        advertised = advertise(self.listeners, self.config[ADVERTISED_LISTENERS], socket.gethostname())
+        endpoints = {each.name: (each.host, each.port) for each in advertised}
+        told = ",".join(map(str, advertised))
         # What was worked out counts as said, so that DescribeConfigs tells it.
-        self.config.given[ADVERTISED_LISTENERS.name] = f"PLAINTEXT://{host}:{port}"
+        self.config.given[LISTENERS.name] = ",".join(map(str, self.listeners))
+        self.config.given[ADVERTISED_LISTENERS.name] = told
         self.config.given.setdefault(NODE_ID.name, str(self.node_id))
         path = Path(self.config[LOG_DIR])
-        self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
-        self._store = LocalStore(path)
-        image = Image(cluster_id=self._directory.cluster_id, controller_id=self.node_id)
-        for event in self._store.load():
-            image = image.apply(event)
-        image = image.apply(BrokerRegistered(self.node_id, host, port))
+        if self.config[CLUSTER_URL]:
+            cluster = await self._open_shared(path, endpoints)
+        else:
+            cluster = await self._open_alone(path, endpoints)
+        assert self._directory is not None
+        image = cluster.image
         self._configure(image, image.snapshot())
-        cluster = Cluster(image, self._store)
         cluster.subscribe(self._configure)
-        replicas = self._replicas = ReplicaManager(self._directory, self.config, self.node_id, wall_ms)
-        replicas.start(image)
+        replicas = self._replicas = ReplicaManager(
+            self._directory,
+            self.config,
+            self.node_id,
+            wall_ms,
+            now=time.monotonic,
+            may_serve=cluster.may_serve,
+        )
+        self._replicate(replicas, cluster)
         groups = self._groups = GroupCoordinator(
             self.config,
             OffsetsTopicLog(replicas, wall_ms),
@@ -154,18 +208,86 @@ class Broker:
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
         )
+        partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
         sessions = SessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
-        services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, wall_ms)
+        services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, partitions, wall_ms)
         dispatch = Dispatch(services, handlers())
         self._server = Server(self.config, dispatch, time.monotonic)
         self._tell_groups(image, image.snapshot())
-        await self._server.listen(listener)
         if http_listener is not None:
             await self._tell_http(http_listener, services, self._directory, self._server, dispatch)
         self._maintain()
-        log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=f"{host}:{port}")
+        if self._member is not None:
+            # Who comes meanwhile waits: before it is a member, all that this broker could say is that there is none.
+            for bound in sockets:
+                bound.listen(BACKLOG)
+            await self._member.enter()
+            partitions.look_regularly()
+        for listener, bound in zip(self.listeners, sockets, strict=True):
+            await self._server.listen(bound, listener.name)
+        log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
+
+    async def _open_alone(self, path: Path, endpoints: Endpoints) -> Cluster:
+        """Open the data directory as a single broker, which keeps the metadata in it."""
+        directory = self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
+        self._store = LocalStore(path)
+        if directory.logs and not self._store.path.exists():
+            raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
+        loaded = await self._store.load()
+        image = Image(cluster_id=directory.cluster_id, controller_id=self.node_id).apply_all(loaded.events)
+        return Cluster(image.apply(BrokerRegistered(self.node_id, endpoints)), self._store, loaded.sequence)
+
+    async def _open_shared(self, path: Path, endpoints: Endpoints) -> Cluster:
+        """Open the data directory as a broker of a cluster, whose metadata is in etcd."""
+        if (path / METADATA_JOURNAL).exists():
+            raise BrokerError(
+                f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir"
+            )
+        member = self._member = open_member(self.config)
+        known = _cluster_of(path)
+        cluster_id = await member.cluster_id(known, new_cluster_id(os.urandom(16)))
+        self._directory = LogDirectory.open(
+            path, self.config, node_id=self.node_id, now_ms=wall_ms(), cluster_id=cluster_id
+        )
+        meta = (path / META_PROPERTIES).stat()
+        directory = f"{meta.st_ino}:{meta.st_mtime_ns}"
+        return await member.load(cluster_id, self.node_id, endpoints, directory)
+
+    def _replicate(self, replicas: ReplicaManager, cluster: Cluster) -> None:
+        """Host partitions; among several brokers follow their leaders, and keep the ISR of those led here."""
+        if self._member is None:
+            replicas.start(cluster.image)
+            return
+        membership = self._member.membership
+        assert membership is not None
+        node_id = self.node_id
+        between = self.config[INTER_BROKER_LISTENER_NAME]
+
+        def address(leader: int) -> tuple[str, int] | None:
+            broker = cluster.image.brokers.get(leader)
+            return None if broker is None else broker.endpoints.get(between)
+
+        def look_for_listener(image: Image, events: Sequence[Event]) -> None:
+            for event in events:
+                if isinstance(event, BrokerRegistered) and between not in event.endpoints:
+                    log.error(
+                        "broker cannot be followed: it has no such listener, see inter.broker.listener.name",
+                        leader=event.node_id,
+                        listener=between,
+                        listeners=",".join(event.endpoints),
+                    )
+
+        async def propose(changes: Sequence[IsrChange]) -> None:
+            await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+
+        look_for_listener(cluster.image, cluster.image.snapshot())
+        cluster.subscribe(look_for_listener)
+        self._fetchers = Fetchers(self.config, node_id, address, lambda: membership.epoch, wall_ms)
+        self._isr = IsrKeeper(replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+        replicas.start(cluster.image, self._fetchers.follow, self._isr.caught_up)
+        self._isr.start()
 
     async def _tell_http(
         self,
@@ -194,18 +316,6 @@ class Broker:
         self._endpoint = Endpoint(self._view)
         await self._endpoint.start(listener)
 
-    def _advertised(self) -> tuple[str, int]:
-        """Where clients are told to connect."""
-        text = self.config[ADVERTISED_LISTENERS].rpartition("://")[2]
-        if text:
-            host, colon, port = text.rpartition(":")
-            if not colon or not host or not port.isdigit() or not 0 <= int(port) < 65536:
-                raise ConfigError(f"advertised.listeners={text!r}: must be HOST:PORT")
-            return host.strip("[]"), int(port) or self.port
-        if self.host in ("0.0.0.0", "::", ""):
-            return socket.gethostname(), self.port
-        return self.host, self.port
-
     def _configure(self, image: Image, events: Sequence[Event]) -> None:
         """Take up what was set while brokers run: for all brokers (""), then for this one."""
         if any(isinstance(event, BrokerConfigured) for event in events):
@@ -219,16 +329,15 @@ class Broker:
         if deleted:
             self._groups.topics_deleted(deleted)
         self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
-        if any(isinstance(event, TopicCreated) and event.name == OFFSETS_TOPIC for event in events):
-            for index, partition in enumerate(image.topics[OFFSETS_TOPIC].partitions):
-                if partition.leader == self.node_id:
-                    task = asyncio.get_running_loop().create_task(self._groups.load(index, partition.leader_epoch))
-                    self._loading.add(task)
-                    task.add_done_callback(self._loading.discard)
+        assert self._group_partitions is not None
+        self._group_partitions.look()
 
     def _maintain(self) -> None:
         assert self._directory is not None
         self._directory.maintain(wall_ms())
+        if self._member is not None and self._directory.failure is not None and not self.failed.is_set():
+            log.error("broker stops, so that others lead its partitions", reason=self._directory.failure)
+            self.failed.set()
         self._maintenance = asyncio.get_running_loop().call_later(MAINTENANCE_SECONDS, self._maintain)
 
     async def stop(self) -> None:
@@ -237,8 +346,14 @@ class Broker:
             self._maintenance.cancel()
         if self._view is not None:
             self._view.stopping = True
-        for task in list(self._loading):
-            task.cancel()
+        if self._member is not None:
+            await self._member.leave()
+        if self._group_partitions is not None:
+            self._group_partitions.close()
+        if self._isr is not None:
+            await self._isr.close()
+        if self._fetchers is not None:
+            await self._fetchers.close()
         if self._replicas is not None:
             self._replicas.wake_fetches()
         if self._server is not None and self._groups is not None:
@@ -248,12 +363,26 @@ class Broker:
             await self._groups.close()
         if self._endpoint is not None:
             await self._endpoint.stop()
+        if self._member is not None:
+            await self._member.close()
         if self._store is not None:
-            self._store.close()
+            await self._store.close()
         if self._directory is not None:
             self._directory.close(wall_ms())
         self._server = self._endpoint = self._view = self._groups = self._replicas = None
-        self._store = self._directory = None
+        self._fetchers = self._isr = self._group_partitions = None
+        self._store = self._member = self._directory = None
+
+
+def _cluster_of(path: Path) -> str | None:
+    """The cluster that a data directory belongs to, None for a new one."""
+    try:
+        properties = parse_properties((path / META_PROPERTIES).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerError(f"{path / META_PROPERTIES} cannot be read: {error}") from error
+    return properties.get("cluster.id")
 
 
 def _bind(host: str, port: int) -> socket.socket:

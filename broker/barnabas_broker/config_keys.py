@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.config import ConfigType, Key
+from barnabas_broker.listeners import PLAINTEXT, Listener, parse_advertised, parse_listeners, parse_protocols
 
 T = TypeVar("T")
 
@@ -100,10 +101,42 @@ _DAY = 24 * _HOUR
 # Identity and connections
 NODE_ID = _int("node.id", 1, "The id of this broker.")
 LOG_DIR = _text("log.dir", "barnabas-data", "The directory that holds the log; one, not a list.")
-ADVERTISED_LISTENERS = _text(
-    "advertised.listeners",
-    "",
-    "Where clients are told to connect: HOST:PORT, [PLAINTEXT://]HOST:PORT, or empty for the listener itself.",
+LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
+    Key(
+        "listeners",
+        ConfigType.STRING,
+        (),
+        parse_listeners,
+        "Where to listen: NAME://HOST:PORT, separated by commas; empty for PLAINTEXT at --host and --port.",
+    )
+)
+ADVERTISED_LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
+    Key(
+        "advertised.listeners",
+        ConfigType.STRING,
+        (),
+        parse_advertised,
+        "Where those are told to connect who come in by a listener: [NAME://]HOST:PORT, separated by commas; a "
+        "listener that is left out tells its own address.",
+    )
+)
+INTER_BROKER_LISTENER_NAME = _broker(
+    Key(
+        "inter.broker.listener.name",
+        ConfigType.STRING,
+        PLAINTEXT,
+        str.upper,
+        "The listener by which brokers reach each other; the same on all of them.",
+    )
+)
+LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
+    Key(
+        "listener.security.protocol.map",
+        ConfigType.STRING,
+        (),
+        parse_protocols,
+        "What listeners speak: NAME:PROTOCOL, separated by commas. Only PLAINTEXT is served.",
+    )
 )
 SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
 CONNECTIONS_MAX_IDLE_MS = _long(
@@ -112,7 +145,44 @@ CONNECTIONS_MAX_IDLE_MS = _long(
 MAX_CONNECTIONS = _int("max.connections", INT_MAX, "Connections that are served at a time.")
 FETCH_MAX_BYTES = _int("fetch.max.bytes", 57_671_680, "The most bytes that one Fetch answers.", 1024)
 FETCH_SESSION_SLOTS = _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions that are kept (KIP-227).")
+
+# Replication
 REPLICA_LAG_TIME_MAX_MS = _long("replica.lag.time.max.ms", 30_000, "A follower that lags longer leaves the ISR, in ms.")
+REPLICA_FETCH_WAIT_MAX_MS = _int("replica.fetch.wait.max.ms", 500, "How long a leader may let a follower wait, in ms.")
+REPLICA_FETCH_MIN_BYTES = _int("replica.fetch.min.bytes", 1, "Bytes that a follower waits for.")
+REPLICA_FETCH_MAX_BYTES = _int("replica.fetch.max.bytes", 1_048_576, "Bytes of one partition in a follower's fetch.")
+REPLICA_FETCH_RESPONSE_MAX_BYTES = _int(
+    "replica.fetch.response.max.bytes", 10_485_760, "Bytes that a follower's fetch is answered at most."
+)
+REPLICA_FETCH_BACKOFF_MS = _int("replica.fetch.backoff.ms", 1000, "A follower's rest after a failed fetch, in ms.")
+REPLICA_SOCKET_TIMEOUT_MS = _int(
+    "replica.socket.timeout.ms", 30_000, "How long a follower waits for an answer beyond the wait it asked for, in ms."
+)
+
+# The cluster
+CLUSTER_URL = _text(
+    "cluster.url", "", "Where brokers coordinate: etcd://HOST:PORT[,HOST:PORT...][/PREFIX]; empty for a single broker."
+)
+ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "Certificates (PEM) that vouch for etcd's; empty: speak without TLS.")
+ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (PEM) for etcd, if it wants one.")
+ETCD_SSL_KEYFILE = _text("etcd.ssl.keyfile", "", "The key (PEM) of that certificate.")
+ETCD_USER = _text("etcd.user", "", "Whom to log in to etcd as; empty: nobody.")
+ETCD_PASSWORD_FILE = _text("etcd.password.file", "", "A file that holds the password of that user.")
+# Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
+BROKER_SESSION_TIMEOUT_MS = _int(
+    "broker.session.timeout.ms", 2000, "Ms after which a broker that is not heard of is replaced.", 1000
+)
+BROKER_RACK = _text("broker.rack", "", "The rack of this broker: replicas are spread over racks.")
+CONTROLLED_SHUTDOWN_ENABLE = _flag("controlled.shutdown.enable", True, "Hand partitions over before stopping.")
+UNCLEAN_LEADER_ELECTION_ENABLE = _flag(
+    "unclean.leader.election.enable", False, "Rather lose records than have no leader, when all of the ISR are gone."
+)
+AUTO_LEADER_REBALANCE_ENABLE = _flag(
+    "auto.leader.rebalance.enable", True, "Give partitions back to their preferred leaders now and then."
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _long(
+    "leader.imbalance.check.interval.seconds", 300, "Seconds between those times.", 1
+)
 
 # Topics
 NUM_PARTITIONS = _int("num.partitions", 1, "Partitions of a topic that is created without a number.", 1)
@@ -246,3 +316,4 @@ RETENTION_MS = _topic("retention.ms", LOG_RETENTION_MS)
 SEGMENT_BYTES = _topic("segment.bytes", LOG_SEGMENT_BYTES)
 SEGMENT_INDEX_BYTES = _topic("segment.index.bytes", LOG_INDEX_SIZE_MAX_BYTES)
 SEGMENT_MS = _topic("segment.ms", LOG_ROLL_MS)
+TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = _topic("unclean.leader.election.enable", UNCLEAN_LEADER_ELECTION_ENABLE)

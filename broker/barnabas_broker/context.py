@@ -10,6 +10,7 @@ from barnabas_broker.server import Peer
 if TYPE_CHECKING:
     from barnabas_broker.cluster.service import Cluster
     from barnabas_broker.coordinator.service import GroupCoordinator
+    from barnabas_broker.group_partitions import GroupPartitions
     from barnabas_broker.replication.manager import ReplicaManager
     from barnabas_broker.replication.sessions import SessionCache
 
@@ -24,6 +25,7 @@ class Services:
     replicas: "ReplicaManager"
     fetch_sessions: "SessionCache"
     groups: "GroupCoordinator"
+    group_partitions: "GroupPartitions"
     wall_ms: Callable[[], int]
 
 
@@ -37,7 +39,6 @@ class RequestContext:
         version: the version of the API that the client speaks.
         client_id: what the client calls itself, "" if nothing.
         principal: whom the client was authenticated as.
-        listener: the listener that the client came in by.
     """
 
     services: Services
@@ -45,4 +46,8 @@ class RequestContext:
     version: int
     client_id: str
     principal: str = "User:ANONYMOUS"
-    listener: str = "PLAINTEXT"
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client came in by."""
+        return self.peer.listener

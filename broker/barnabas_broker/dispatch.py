@@ -6,7 +6,7 @@ client asked for no answer. It translates between messages and services and hold
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import structlog
 
 from barnabas_broker.context import RequestContext, Services
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
-from barnabas_broker.server import Answer, CloseConnection, Peer
+from barnabas_broker.server import Answer, CloseConnection, Later, Peer
 from barnabas_protocol import codec
 from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_protocol.codec import RequestHeader
@@ -82,16 +82,18 @@ class Dispatch:
         self._tasks: set[asyncio.Future[Any]] = set()
         self._served: dict[tuple[int, int], tuple[Route, type[Request], ApiMetrics]] = {}
 
-    def __call__(self, peer: Peer, frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
         """Answer one request frame.
 
         Raises:
             CloseConnection: the API or its version is not served, or its handler failed.
             DecodeError: the frame is no request.
         """
-        started = self._now()
+        now = self._now
+        started = now()
         header = codec.decode_request_header(frame)
-        known = self._served.get((header.api_key, header.api_version))
+        key, version, correlation_id, client_id, _ = header
+        known = self._served.get((key, version))
         if known is None:
             found = self._find(header)
             if isinstance(found, list):
@@ -99,16 +101,18 @@ class Dispatch:
             known = found
         route, request_class, metrics = known
         request = route.decode(request_class, header, frame)
-        context = RequestContext(self.services, peer, header.api_version, header.client_id or "")
+        context = peer.context
+        if context is None or context.version != version or context.client_id != client_id:
+            context = peer.context = RequestContext(self.services, peer, version, client_id or "")
         try:
             handled = route.handler(context, request)
-            if handled is None:
-                metrics.answered(None, self._now() - started)
-                return None
             if isinstance(handled, Response):
-                answer = route.encode(handled, header.api_version, header.correlation_id)
-                metrics.answered(handled, self._now() - started)
+                answer = route.encode(handled, version, correlation_id)
+                metrics.answered(handled, now() - started)
                 return answer
+            if handled is None:
+                metrics.answered(None, now() - started)
+                return None
             return self._later(handled, route, header, peer, metrics, started)
         except CloseConnection:
             raise
@@ -148,38 +152,38 @@ class Dispatch:
         peer: Peer,
         metrics: ApiMetrics,
         started: float,
-    ) -> "asyncio.Future[Answer]":
-        loop = asyncio.get_running_loop()
-        pending = loop.create_task(handled) if isinstance(handled, Coroutine) else asyncio.ensure_future(handled)
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._tasks.add(pending)
+    ) -> Later:
+        later = Later()
 
         def done(finished: "asyncio.Future[Response]") -> None:
             self._tasks.discard(finished)
-            if answer.done():
-                return
-            if finished.cancelled():
-                answer.cancel()
-                return
-            error = finished.exception()
             try:
-                if error is not None:
-                    raise error
                 response = finished.result()
-                encoded = route.encode(response, header.api_version, header.correlation_id)
+                answer = route.encode(response, header.api_version, header.correlation_id)
                 metrics.answered(response, self._now() - started)
-                answer.set_result(encoded)
-            except CloseConnection as closing:
-                answer.set_exception(closing)
+            except asyncio.CancelledError:
+                later.refuse("the broker is going down")
+            except CloseConnection as error:
+                later.refuse(str(error))
             except Exception:
                 metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
                 try:
-                    answer.set_result(self._failed(header, peer))
-                except CloseConnection as closing:
-                    answer.set_exception(closing)
+                    answer = self._failed(header, peer)
+                except CloseConnection as error:
+                    later.refuse(str(error))
+                else:
+                    later.give(answer)
+            else:
+                later.give(answer)
 
+        # Whoever has made a future keeps it until it is done; a task is kept by nobody but us.
+        if isinstance(handled, asyncio.Future):
+            pending = handled
+        else:
+            pending = asyncio.ensure_future(handled)
+            self._tasks.add(pending)
         pending.add_done_callback(done)
-        return answer
+        return later
 
     def _failed(self, header: RequestHeader, peer: Peer) -> Answer:
         """Answer UNKNOWN_SERVER_ERROR where the response has a place for it; otherwise the connection must go."""

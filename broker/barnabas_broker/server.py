@@ -14,16 +14,20 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import structlog
 
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import CONNECTIONS_MAX_IDLE_MS, MAX_CONNECTIONS, SOCKET_REQUEST_MAX_BYTES
+from barnabas_broker.listeners import PLAINTEXT
 from barnabas_broker.metrics import Traffic
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.wire import Buffer
+
+if TYPE_CHECKING:
+    from barnabas_broker.context import RequestContext
 
 log = structlog.get_logger("broker.server")
 
@@ -33,6 +37,8 @@ MAX_IN_FLIGHT: Final = 512
 FLUSH_BYTES: Final = 256 * 1024
 #: The transport's mark above which a peer counts as a slow reader, in bytes.
 WRITE_MARK: Final = 1024 * 1024
+#: Connections that may wait to be accepted.
+BACKLOG: Final = 1024
 
 Answer = list[Buffer]
 
@@ -41,10 +47,42 @@ class CloseConnection(Exception):
     """This request cannot be answered in the protocol; the text is the reason that is logged."""
 
 
+class Later:
+    """An answer that is not ready. Whoever owes it calls :meth:`give` or :meth:`refuse`, once, and not before the
+    dispatcher has returned.
+
+    Attributes:
+        answer: the answer, once it is there.
+        reason: why the connection must be closed instead.
+        settled: is told when one of them is there.
+    """
+
+    __slots__ = ("answer", "reason", "settled")
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self.answer = answer
+        self.reason = ""
+        self.settled: Callable[[Later], None] = _nobody
+
+    def give(self, answer: Answer) -> None:
+        """The answer is ready."""
+        self.answer = answer
+        self.settled(self)
+
+    def refuse(self, reason: str) -> None:
+        """There is no answer in the protocol."""
+        self.reason = reason
+        self.settled(self)
+
+
+def _nobody(later: Later) -> None:
+    """Nobody waits."""
+
+
 class Dispatcher(Protocol):
     """What answers requests: at once, later, or (acks=0) never."""
 
-    def __call__(self, peer: "Peer", frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
+    def __call__(self, peer: "Peer", frame: Buffer) -> Answer | Later | None:
         """Answer one request frame.
 
         Raises:
@@ -54,41 +92,42 @@ class Dispatcher(Protocol):
 
 
 class Peer:
-    """Who is at the other end of a connection, as handlers see it."""
+    """Who is at the other end of a connection, as handlers see it.
 
-    __slots__ = ("host", "port", "software")
+    Attributes:
+        host: its address.
+        port: its port.
+        software: what it says it is, "" as long as it has not.
+        listener: the name of the listener that it came in by.
+        context: of the last request; a connection's requests are much alike, so most share one.
+    """
 
-    def __init__(self, host: str, port: int) -> None:
+    __slots__ = ("context", "host", "listener", "port", "software")
+
+    def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
         self.port = port
+        self.listener = listener
         self.software = ""
+        self.context: RequestContext | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
 
-class _Slot:
-    """The place of an answer that is not ready."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: Answer | None = None
-
-
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "Server", listener: str = PLAINTEXT) -> None:
         self.server = server
-        self.peer = Peer("?", 0)
+        self.peer = Peer("?", 0, listener)
         self.active = 0.0
+        self._traffic = server.traffic
         self._framer = Framer(server.max_request_bytes)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
-        self._slots: deque[_Slot] = deque()
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
+        #: The answers that are owed, in the order of their requests; the first one is not ready.
+        self._owed: deque[Later] = deque()
         self._writable = True
         self._reading = True
         self._working = False
@@ -101,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
-            self.peer = Peer(str(name[0]), int(name[1]))
+            self.peer = Peer(str(name[0]), int(name[1]), self.peer.listener)
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
         self.active = self.server.now()
         if not self.server.admit(self):
@@ -109,9 +148,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.peer.context = None
         self._backlog.clear()
-        self._slots.clear()
-        self._out.clear()
+        self._owed.clear()
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -126,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active = self.server.now()
-        self.server.traffic.bytes_in += nbytes
+        self._traffic.bytes_in += nbytes
         try:
             self._backlog.extend(self._framer.received(nbytes))
         except DecodeError as error:
@@ -142,82 +181,76 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request waits for its answer or an answer for the peer to read it."""
-        return bool(self._slots or self._backlog or not self._writable)
+        return bool(self._owed or self._backlog or not self._writable)
 
     def _work(self) -> None:
-        """Start the requests at hand as far as the peer keeps up, then send what is ready."""
-        if self._working or self._transport is None:
-            return  # an answer that became ready while a request was being started: the loop below sees it
+        """Start the requests at hand as far as the peer keeps up, and send what is ready, in the order of requests."""
+        transport = self._transport
+        if self._working or transport is None:
+            return
         self._working = True
+        backlog, owed, dispatch, peer = self._backlog, self._owed, self.server.dispatch, self.peer
+        out: list[Buffer] = []
+        size = 0
         try:
-            backlog, slots = self._backlog, self._slots
-            while backlog and self._writable and len(slots) < MAX_IN_FLIGHT and not self._ending:
-                self._start(backlog.popleft())
-                if self._out_bytes > FLUSH_BYTES:
-                    self._flush()
-            self._flush()
+            while True:
+                answer = owed[0].answer if owed else None
+                if answer is not None:
+                    owed.popleft()
+                elif backlog and self._writable and len(owed) < MAX_IN_FLIGHT and not self._ending:
+                    started = dispatch(peer, backlog.popleft())
+                    if started is None:
+                        continue
+                    if isinstance(started, Later):
+                        started.settled = self._settled
+                        owed.append(started)
+                        continue
+                    if owed:
+                        owed.append(Later(started))
+                        continue
+                    answer = started
+                else:
+                    break
+                out += answer
+                for buffer in answer:
+                    size += len(buffer)
+                if size > FLUSH_BYTES:
+                    self._send(transport, out, size)
+                    out, size = [], 0
         except (CloseConnection, DecodeError) as error:
-            self._flush()
+            self._send(transport, out, size)
             self._refuse(str(error))
             return
         finally:
             self._working = False
+        if out:
+            self._send(transport, out, size)
         if self._ending:
             self._end_if_answered()
-        elif self._transport is not None and (not backlog) is not self._reading:
+        elif (not backlog) is not self._reading:
             self._reading = not self._reading
             if self._reading:
-                self._transport.resume_reading()
+                transport.resume_reading()
             else:
-                self._transport.pause_reading()
+                transport.pause_reading()
 
-    def _start(self, frame: Buffer) -> None:
-        answer = self.server.dispatch(self.peer, frame)
-        if answer is None:
-            return
-        if isinstance(answer, list):
-            if self._slots:
-                slot = _Slot()
-                slot.answer = answer
-                self._slots.append(slot)
-            else:
-                self._put(answer)
-            return
-        slot = _Slot()
-        self._slots.append(slot)
-        answer.add_done_callback(lambda done: self._ready(slot, done))
-
-    def _ready(self, slot: _Slot, done: "asyncio.Future[Answer]") -> None:
-        if done.cancelled():
-            self._refuse("the broker is going down")
-            return
-        error = done.exception()
-        if error is not None:
-            self._refuse(str(error) or type(error).__name__)
-            return
-        slot.answer = done.result()
-        if self._slots and self._slots[0] is slot:
-            while self._slots and self._slots[0].answer is not None:
-                self._put(self._slots.popleft().answer or [])
+    def _settled(self, later: Later) -> None:
+        if later.answer is None:
+            self._refuse(later.reason)
+        elif self._owed and self._owed[0] is later:
             self._work()
 
-    def _put(self, answer: Answer) -> None:
-        self._out.extend(answer)
-        self._out_bytes += sum(map(len, answer))
-
-    def _flush(self) -> None:
-        if self._out and self._transport is not None:
-            self.server.traffic.bytes_out += self._out_bytes
-            out, self._out, self._out_bytes = self._out, [], 0
-            if len(out) == 1:
-                self._transport.write(out[0])
-            else:
-                self._transport.writelines(out)
+    def _send(self, transport: asyncio.Transport, out: list[Buffer], size: int) -> None:
+        self._traffic.bytes_out += size
+        if len(out) == 1:
+            transport.write(out[0])
+        elif out:
+            transport.writelines(out)
 
     def _refuse(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
             log.warning("connection closed", peer=str(self.peer), reason=reason)
-            self.server.traffic.dropped += 1
+            self._traffic.dropped += 1
             self._backlog.clear()
             self._transport.close()
 
@@ -233,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end_if_answered()
 
     def _end_if_answered(self) -> None:
-        if not self._slots:
+        if not self._owed:
             self.close()
 
     def close(self) -> None:
@@ -267,15 +300,16 @@ class Server:
         self._max_connections = config[MAX_CONNECTIONS]
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
-    async def listen(self, listener: socket.socket) -> None:
-        """Start to accept connections on a bound socket."""
+    async def listen(self, listener: socket.socket, name: str = PLAINTEXT) -> None:
+        """Start to accept connections on a bound socket, the listener `name`; there may be several."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
-        if self._max_idle > 0:
+        server = await loop.create_server(lambda: Connection(self, name), sock=listener, backlog=BACKLOG)
+        self._listeners.append(server)
+        if self._max_idle > 0 and self._sweeper is None:
             self._sweep_again()
 
     @property
@@ -319,8 +353,8 @@ class Server:
         Args:
             grace: seconds to wait for answers and for peers to read them.
         """
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._emptied.clear()

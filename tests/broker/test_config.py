@@ -110,7 +110,7 @@ def test_a_topic_refuses_keys_that_are_none() -> None:
 
 def flags(**given: object) -> argparse.Namespace:
     return argparse.Namespace(
-        **{"config": None, "set": [], "data_dir": None, "node_id": None, "advertise": None, **given}
+        **{"config": None, "set": [], "data_dir": None, "node_id": None, "cluster": None, "advertise": None, **given}
     )
 
 

@@ -1,13 +1,18 @@
 """What the broker does with frames that are no requests, or none it serves. Every other connection goes on."""
 
+import asyncio
 import struct
+from typing import Any, cast
 
 import pytest
 
 from barnabas_broker.broker import Broker
+from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import handlers
+from barnabas_broker.server import Answer, CloseConnection, Later, Peer
 from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest
+from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.codec import decode, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
@@ -81,3 +86,82 @@ async def test_librdkafkas_metadata_request_is_read_as_kafka_reads_it(wire: Wire
     response = decode_response(MetadataResponse, 13, await wire.frame())
     assert response.topics == []
     assert response.brokers
+
+
+class Owing:
+    """A dispatcher whose only handler answers by a future, and somebody who waits for the answers."""
+
+    def __init__(self) -> None:
+        self.contexts: list[RequestContext] = []
+        self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
+        nothing = cast(Any, None)
+        self.dispatch = Dispatch(nothing, {ApiKey.HEARTBEAT: Route(self._handle)}, lambda: 0.0)
+        self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
+
+    def _handle(self, context: RequestContext, request: HeartbeatRequest) -> asyncio.Future[HeartbeatResponse]:
+        self.contexts.append(context)
+        return self.future
+
+    def ask(self, peer: Peer, version: int = 4, client_id: str | None = "c") -> Later:
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        later = self.dispatch(peer, encode_request(request, version, 7, client_id)[4:])
+        assert isinstance(later, Later)
+        return later
+
+    async def settled(self, later: Later) -> Answer | None:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        later.settled = lambda _: told.set_result(None)
+        await asyncio.wait_for(told, 10)
+        return later.answer
+
+
+def code_of(answer: Answer | None) -> int:
+    assert answer is not None
+    return decode_response(HeartbeatResponse, 4, b"".join(answer)[4:]).error_code
+
+
+async def test_a_future_of_a_handler_is_answered_when_it_is_done() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    assert later.answer is None
+    assert sum(owing.metrics.latency.counts) == 0
+    owing.future.set_result(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert code_of(await owing.settled(later)) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert owing.metrics.errors == {ErrorCode.REBALANCE_IN_PROGRESS: 1}
+    assert sum(owing.metrics.latency.counts) == 1
+
+
+async def test_a_handler_that_fails_later_is_an_unknown_server_error() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.set_exception(ValueError("a bug"))
+    assert code_of(await owing.settled(later)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert owing.metrics.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
+
+
+async def test_a_handler_may_close_the_connection_later() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.set_exception(CloseConnection("asked to"))
+    assert await owing.settled(later) is None
+    assert later.reason == "asked to"
+
+
+async def test_a_cancelled_handler_closes_the_connection() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.cancel()
+    assert await owing.settled(later) is None
+    assert later.reason == "the broker is going down"
+
+
+async def test_handlers_are_told_who_asks_and_in_which_version() -> None:
+    owing = Owing()
+    one, other = Peer("one", 1), Peer("other", 2)
+    asked: list[tuple[Peer, int, str | None]] = [(one, 4, "c"), (one, 4, "c"), (one, 3, "c"), (one, 3, "d")]
+    asked += [(one, 3, None), (other, 3, "d"), (one, 4, "c")]
+    for peer, version, client_id in asked:
+        owing.ask(peer, version, client_id)
+    told = [(context.peer, context.version, context.client_id) for context in owing.contexts]
+    assert told == [(peer, version, client_id or "") for peer, version, client_id in asked]
+    owing.future.cancel()

@@ -98,6 +98,9 @@ async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
         (["--node-id", "-3"], "node.id='-3'"),
         (["--advertise", "nowhere"], "advertised.listeners='nowhere'"),
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+        (["--set", "listeners=localhost:9092"], "listeners='localhost:9092': must be NAME://HOST:PORT"),
+        (["--set", "inter.broker.listener.name=IN"], "inter.broker.listener.name='IN': must be one of"),
+        (["--cores", "2", "--set", "listeners=PLAINTEXT://127.0.0.1:0"], "leave out listeners"),
     ],
 )
 async def test_a_bad_flag_is_one_line_and_status_2(arguments: list[str], said: str, tmp_path: Path) -> None:
@@ -106,6 +109,19 @@ async def test_a_bad_flag_is_one_line_and_status_2(arguments: list[str], said: s
     assert status == 2, err
     assert said in err
     assert len(err.splitlines()) == 1, err
+
+
+async def test_there_is_a_line_for_each_listener_and_each_serves(tmp_path: Path) -> None:
+    listeners = "listeners=PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.1:0"
+    command = await Command.start("--port", "1", "--data-dir", str(tmp_path), "--set", listeners)
+    ports = [await command.port(), await command.port()]
+    for port in ports:
+        async with await Wire.connect(port) as wire:
+            answer = await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+            assert [(b.host, b.port) for b in answer.brokers] == [("127.0.0.1", port)]
+    command.process.terminate()
+    status, err = await command.end()
+    assert status == 0, err
 
 
 async def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ import pytest
 
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_broker.server import FLUSH_BYTES, MAX_IN_FLIGHT, Answer, CloseConnection, Connection, Peer, Server
+from barnabas_broker.server import (
+    FLUSH_BYTES,
+    MAX_IN_FLIGHT,
+    Answer,
+    CloseConnection,
+    Connection,
+    Later,
+    Peer,
+    Server,
+)
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
@@ -61,15 +70,18 @@ class Script:
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
-        self.later: dict[bytes, asyncio.Future[Answer]] = {}
+        self.later: dict[bytes, Later] = {}
         self.size = 1
+        self.on_give: Callable[[], None] = lambda: None
 
-    def __call__(self, peer: Peer, frame: Buffer) -> Answer | asyncio.Future[Answer] | None:
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
         data = bytes(frame)
         self.seen.append(data)
         if data.startswith(b"later"):
-            self.later[data] = asyncio.get_running_loop().create_future()
+            self.later[data] = Later()
             return self.later[data]
+        if data.startswith(b"give"):
+            self.on_give()
         if data.startswith(b"none"):
             return None
         if data.startswith(b"close"):
@@ -117,12 +129,26 @@ def harness() -> Harness:
 async def test_answers_leave_in_the_order_of_their_requests(harness: Harness) -> None:
     harness.feed(frame(b"later1") + frame(b"now2") + frame(b"later3") + frame(b"now4"))
     assert harness.answered() == b""
-    harness.script.later[b"later3"].set_result([b"three"])
-    await asyncio.sleep(0)
+    harness.script.later[b"later3"].give([b"three"])
     assert harness.answered() == b""
-    harness.script.later[b"later1"].set_result([b"one"])
-    await asyncio.sleep(0)
+    harness.script.later[b"later1"].give([b"one"])
     assert harness.answered() == b"one<now2>three<now4>"
+
+
+async def test_answers_that_waited_for_one_leave_with_it_in_one_write(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"later%d" % n) for n in range(4)) + frame(b"now4"))
+    for n in (3, 1, 2):
+        harness.script.later[b"later%d" % n].give([b"%d" % n])
+    assert harness.transport.writes == 0
+    harness.script.later[b"later0"].give([b"0"])
+    assert harness.transport.writes == 1
+    assert harness.answered() == b"0123<now4>"
+
+
+async def test_an_answer_that_becomes_ready_while_a_request_is_started_keeps_its_place(harness: Harness) -> None:
+    harness.script.on_give = lambda: harness.script.later[b"later1"].give([b"one"])
+    harness.feed(frame(b"now0") + frame(b"later1") + frame(b"give2") + frame(b"now3"))
+    assert harness.answered() == b"<now0>one<give2><now3>"
 
 
 async def test_ready_answers_leave_in_one_write(harness: Harness) -> None:
@@ -165,8 +191,7 @@ async def test_what_cannot_be_answered_closes_after_earlier_answers(harness: Har
 
 async def test_a_failed_answer_closes_its_connection(harness: Harness) -> None:
     harness.feed(frame(b"later"))
-    harness.script.later[b"later"].set_exception(CloseConnection("failed"))
-    await asyncio.sleep(0)
+    harness.script.later[b"later"].refuse("failed")
     assert harness.transport.closed
 
 
@@ -194,8 +219,7 @@ async def test_only_so_many_requests_wait_for_their_answers(harness: Harness) ->
     assert len(harness.script.seen) == MAX_IN_FLIGHT
     assert not harness.transport.reading
     for n in range(3):
-        harness.script.later[b"later%d" % n].set_result([b"."])
-    await asyncio.sleep(0)
+        harness.script.later[b"later%d" % n].give([b"."])
     assert len(harness.script.seen) == MAX_IN_FLIGHT + 3
     assert harness.transport.reading
 
@@ -228,8 +252,7 @@ async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
     await asyncio.sleep(0)
     assert not harness.transport.is_closing()
     harness.feed(frame(b"now, too late"))
-    harness.script.later[b"later"].set_result([b"done"])
-    await asyncio.sleep(0)
+    harness.script.later[b"later"].give([b"done"])
     assert harness.answered() == b"done"
     assert harness.transport.closed
     harness.connection.connection_lost(None)
@@ -240,7 +263,6 @@ async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
 async def test_answers_to_a_lost_connection_go_nowhere(harness: Harness) -> None:
     harness.feed(frame(b"later"))
     harness.connection.connection_lost(None)
-    harness.script.later[b"later"].set_result([b"late"])
-    await asyncio.sleep(0)
+    harness.script.later[b"later"].give([b"late"])
     assert harness.answered() == b""
     assert harness.server.connections == 0

@@ -8,14 +8,14 @@ writing a temporary file, fsync, rename, and fsync of the directory.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from crc32c import crc32c
 
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.store import StoreError, event_from_json, event_to_json
+from barnabas_broker.cluster.store import Batch, Loaded, StoreError, event_from_json, event_to_json
 
 NAME: Final = "metadata.journal"
 
@@ -31,9 +31,11 @@ class LocalStore:
         self.path = directory / NAME
         self._file: int | None = None
         self._failed = False
+        self._sequence = 0
 
-    def load(self) -> list[Event]:
-        """Every event in the journal; the journal is rewritten without what they made superfluous.
+    async def load(self) -> Loaded:
+        """Every event in the journal; the journal is rewritten without what they made superfluous, and batches are
+        counted anew.
 
         Raises:
             StoreError: the journal cannot be read or rewritten, or is damaged before its end.
@@ -41,14 +43,12 @@ class LocalStore:
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
             events = self._parse(data)
-            image = Image(cluster_id="")
-            for event in events:
-                image = image.apply(event)
-            snapshot = image.snapshot()
+            snapshot = Image(cluster_id="").apply_all(events).snapshot()
             if events != snapshot or not data.endswith(b"\n"):
                 self._rewrite(snapshot)
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            return snapshot
+            self._sequence = 0
+            return Loaded(0, snapshot)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
@@ -83,7 +83,7 @@ class LocalStore:
         finally:
             os.close(directory)
 
-    async def append(self, events: Sequence[Event]) -> None:
+    async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
         """Keep events; when this returns they are on disk. The write runs off the event loop.
 
         Raises:
@@ -91,18 +91,27 @@ class LocalStore:
         """
         if self._failed or self._file is None:
             raise StoreError(f"{self.path}: closed after an earlier failure")
+        if expected != self._sequence:
+            return False
+        self._sequence += 1
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._append, self._file, _lines(events))
         except OSError as error:
             self._failed = True
             raise StoreError(f"{self.path}: {error.strerror}") from error
+        return True
+
+    async def watch(self) -> AsyncIterator[Batch | Loaded]:
+        """Nothing, for ever: nobody else writes here."""
+        await asyncio.Event().wait()
+        yield Batch(0, ())
 
     @staticmethod
     def _append(file: int, data: bytes) -> None:
         _write_all(file, data)
         os.fsync(file)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the journal."""
         if self._file is not None:
             os.close(self._file)

@@ -1,35 +1,84 @@
 """Where the cluster's events are kept: the port, and how an event is written."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from barnabas_broker.cluster import image
-from barnabas_broker.cluster.image import Event, PartitionInfo
+from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
+from barnabas_broker.listeners import PLAINTEXT
 
 
 class StoreError(Exception):
     """Events that cannot be kept or read; the text says where and why."""
 
 
-class MetadataStore(Protocol):
-    """Keeps events in their order."""
+class StoreUnavailable(StoreError):
+    """The store does not answer. Whether events were kept is not known; if they were, the watch brings them."""
 
-    def load(self) -> list[Event]:
+
+class StoreFenced(StoreError):
+    """This broker may not write: its registration, or its being the controller, is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Everything that is kept: events that make the image out of an empty one.
+
+    Attributes:
+        sequence: the number of the last batch that they hold.
+        events: in their order.
+    """
+
+    sequence: int
+    events: Sequence[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events that were kept together, in one step: the batch after `sequence` - 1."""
+
+    sequence: int
+    events: Sequence[Event]
+
+
+class MetadataStore(Protocol):
+    """Keeps batches of events, numbered without a gap. Several brokers may share one."""
+
+    async def load(self) -> Loaded:
         """Every event that was kept.
 
         Raises:
             StoreError: what is there cannot be read.
         """
 
-    async def append(self, events: Sequence[Event]) -> None:
-        """Keep events; all of them, or none.
+    async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
+        """Keep events as the batch after `expected`; all of them, or none.
+
+        Args:
+            events: at least one.
+            expected: the number of the batch that they were decided on.
+            as_controller: only if this broker is the controller.
+
+        Returns:
+            Whether they are kept; if not, somebody else was first, and the watch brings it.
 
         Raises:
+            StoreUnavailable: it is not known whether they are kept.
+            StoreFenced: this broker may not write.
             StoreError: they are not kept.
         """
 
-    def close(self) -> None:
+    def watch(self) -> AsyncIterator[Batch | Loaded]:
+        """Batches after the last load, as they come, for ever, whatever happens to connections. This broker's own
+        may be among them. What was missed for too long comes as everything (`Loaded`).
+
+        Raises:
+            StoreError: what is there cannot be read.
+        """
+
+    async def close(self) -> None:
         """Let go of what is held."""
 
 
@@ -37,6 +86,9 @@ _EVENTS: Final[dict[str, type[Any]]] = {
     cls.__name__: cls
     for cls in (
         image.BrokerRegistered,
+        image.BrokerFenced,
+        image.ControllerElected,
+        image.PartitionChanged,
         image.TopicCreated,
         image.TopicDeleted,
         image.PartitionsAdded,
@@ -53,13 +105,38 @@ def event_to_json(event: Event) -> str:
     for name in type(event).__slots__:
         value = getattr(event, name)
         if name == "partitions":
-            value = [[p.leader, p.leader_epoch, list(p.replicas), list(p.isr)] for p in value]
+            value = [_partition_to_json(p) for p in value]
+        elif name == "partition":
+            value = _partition_to_json(value)
         elif name == "topic_id":
             value = value.hex()
-        elif name == "configs":
+        elif name in ("configs", "endpoints"):
             value = dict(value)
         fields[name] = value
     return json.dumps(fields, separators=(",", ":"))
+
+
+def _partition_to_json(p: PartitionInfo) -> list[Any]:
+    return [p.leader, p.leader_epoch, p.replicas, p.isr, p.partition_epoch, p.adding, p.removing]
+
+
+def _partition_from_json(p: list[Any]) -> PartitionInfo:
+    # A journal that a single broker wrote before there were several knows the first four only.
+    partition_epoch, adding, removing = p[4:] or (0, (), ())
+    return PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3]), partition_epoch, tuple(adding), tuple(removing))
+
+
+def endpoints_from_json(fields: dict[str, Any]) -> Endpoints:
+    """A broker's addresses, out of the fields that tell of it.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: there are none.
+    """
+    told = fields["endpoints"]
+    endpoints = {str(name): (str(host), int(port)) for name, (host, port) in told.items()}
+    if not endpoints or not all(0 <= port <= 65535 for _, port in endpoints.values()):
+        raise ValueError(f"endpoints {told}")
+    return endpoints
 
 
 def event_from_json(line: str) -> Event:
@@ -72,11 +149,16 @@ def event_from_json(line: str) -> Event:
         fields = json.loads(line)
         cls = _EVENTS[fields.pop("event")]
         if "partitions" in fields:
-            fields["partitions"] = tuple(
-                PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3])) for p in fields["partitions"]
-            )
+            fields["partitions"] = tuple(_partition_from_json(p) for p in fields["partitions"])
+        if "partition" in fields:
+            fields["partition"] = _partition_from_json(fields["partition"])
         if "topic_id" in fields:
             fields["topic_id"] = bytes.fromhex(fields["topic_id"])
+        if cls is image.BrokerRegistered:
+            # A journal that was written before there were several listeners knows one address only.
+            if "host" in fields:
+                fields["endpoints"] = {PLAINTEXT: [fields.pop("host"), fields.pop("port")]}
+            fields["endpoints"] = endpoints_from_json(fields)
         event: Event = cls(**fields)
         return event
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

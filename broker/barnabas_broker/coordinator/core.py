@@ -6,7 +6,7 @@ Source: Kafka's ``ClassicGroup`` and ``GroupMetadataManager`` (4.x).
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinator.effects import Effect, Kind, Note, Persist, Reply, Token
 from barnabas_broker.coordinator.membership import Member, Membership, Protocols
@@ -44,8 +44,7 @@ class GroupSettings:
     new_member_timeout: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who sends a request: what the client calls itself, and where from, as Kafka prints it ("/127.0.0.1")."""
 
     client_id: str

@@ -28,7 +28,7 @@ from barnabas_broker.coordinator.core import (
 )
 from barnabas_broker.coordinator.effects import Effect, Kind, Reply, Token
 from barnabas_broker.coordinator.joining import Joining
-from barnabas_broker.coordinator.membership import Member
+from barnabas_broker.coordinator.membership import NONE, Member
 from barnabas_broker.coordinator.responses import own_share, shares, sync_error
 from barnabas_protocol.apis.leave_group import MemberIdentity
 from barnabas_protocol.apis.sync_group import SyncGroupRequest
@@ -133,7 +133,7 @@ class Group(Joining):
             member = self.members.by_id.get(member_id)
             if member is not None:
                 member.heard = now
-                return ErrorCode.NONE
+                return NONE
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error := self.members.check(member_id, instance_id):
@@ -141,7 +141,7 @@ class Group(Joining):
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.members.by_id[member_id].heard = now
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
 
     def leave(self, identities: list[MemberIdentity], now: float) -> tuple[list[ErrorCode], list[Effect]]:
         """LeaveGroup: who leaves is told one by one (rule 27).
@@ -173,7 +173,7 @@ class Group(Joining):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0:
             if state is EMPTY:
-                return ErrorCode.NONE
+                return NONE
             if not member_id and instance_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         if error := self.members.check(member_id, instance_id):
@@ -183,7 +183,7 @@ class Group(Joining):
         if state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self.members.by_id[member_id].heard = now
-        return ErrorCode.NONE
+        return NONE
 
     def next_deadline(self) -> float:
         """When :meth:`tick` has something to do at the earliest; inf for never. Heartbeats do not change it."""

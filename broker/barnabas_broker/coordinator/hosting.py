@@ -55,7 +55,7 @@ class Hosted:
         armed: see :class:`~barnabas_broker.coordinator.timers.Timed`.
     """
 
-    __slots__ = ("_head", "_host", "armed", "group", "offsets", "partition")
+    __slots__ = ("_head", "_host", "_topic", "armed", "group", "offsets", "partition")
 
     def __init__(self, host: "Host", partition: int, group: Group, offsets: GroupOffsets) -> None:
         self._host = host
@@ -63,7 +63,8 @@ class Hosted:
         self.group = group
         self.offsets = offsets
         self.armed = inf
-        self._head: bytes | None = None
+        self._head = b""
+        self._topic: str | None = None
 
     def key(self, topic: str, partition: int) -> bytes:
         """The key of the record of an offset.
@@ -71,9 +72,11 @@ class Hosted:
         Raises:
             ValueError: a name is longer than a record may hold.
         """
-        if self._head is None:
-            self._head = offset_key_head(self.group.group_id)
-        return offset_key(self._head, topic, partition)
+        if topic != self._topic:
+            # Of the topic that was committed to last: nearly always that is the group's only one.
+            self._head = offset_key_head(self.group.group_id, topic)
+            self._topic = topic
+        return offset_key(self._head, partition)
 
     def next_deadline(self) -> float:
         return self.group.next_deadline()

@@ -6,6 +6,7 @@ can be written, the oldest of it is dropped and counted.
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -109,9 +110,13 @@ class Journal:
         return quiet
 
     def recent(self, group_id: str) -> list[Event]:
-        """The last events of a group, oldest first, as far as they are remembered; ``__group_events`` has them all."""
-        self.flush()
-        return list(self._recent.get(group_id, ()))
+        """The last events of a group, oldest first, as far as they are remembered; ``__group_events`` has them all.
+
+        Nothing is written for that: of the notes that wait only the last few of the group are looked at.
+        """
+        waiting = ((note, time_ms) for of, note, time_ms in reversed(self._waiting) if of == group_id)
+        coming = [event_of(group_id, note, time_ms) for note, time_ms in islice(waiting, _MOST_EVENTS)]
+        return [*self._recent.get(group_id, ()), *reversed(coming)][-_MOST_EVENTS:]
 
     def flush(self) -> None:
         """Write everything that waits."""

@@ -15,6 +15,9 @@ from barnabas_protocol.errors import ErrorCode
 #: and never comes back cannot fill the memory, nor keep others out: an honest one is back within a round trip.
 MAX_PENDING: Final = 10_000
 
+#: Every heartbeat and every commit says this a few times, and looking it up in the enum each time is what costs most.
+NONE: Final = ErrorCode.NONE
+
 Protocols = tuple[tuple[str, bytes], ...]
 
 
@@ -162,7 +165,7 @@ class Membership:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+        return NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Take a member in. The first one leads and says what the group is for."""

@@ -8,19 +8,24 @@ from typing import Any
 from barnabas_broker.coordinator.effects import Kind
 from barnabas_broker.coordinator.group import APPEND_ERRORS, Caller
 from barnabas_broker.coordinator.hosting import NOBODY, Host, Hosted, note_of
+from barnabas_broker.coordinator.membership import NONE
 from barnabas_broker.coordinator.offsets import NOTHING
 from barnabas_broker.coordinator.records import Committed, offset_value
 from barnabas_broker.coordinator.shapes import (
     GroupAnswer,
     asked_groups,
-    commit_response,
     delete_response,
     fetch_response,
     refuse_commit,
 )
 from barnabas_broker.coordinator.states import GroupState
 from barnabas_broker.coordinator.subscriptions import CONSUMER
-from barnabas_protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from barnabas_protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from barnabas_protocol.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_protocol.errors import ErrorCode
@@ -39,18 +44,18 @@ def commit_error(error: ErrorCode) -> ErrorCode:
 class _CommitWaiter:
     """A commit on its way into the log."""
 
-    __slots__ = ("_entries", "_future", "_host", "_hosted", "_request", "_response")
+    __slots__ = ("_entries", "_future", "_hosted", "_request", "_response", "_service")
 
     def __init__(
         self,
-        host: Host,
+        service: "OffsetService",
         hosted: Hosted,
         entries: list[tuple[str, int, Committed]],
         request: OffsetCommitRequest,
         response: OffsetCommitResponse,
         future: "Future[OffsetCommitResponse]",
     ) -> None:
-        self._host = host
+        self._service = service
         self._hosted = hosted
         self._entries = entries
         self._request = request
@@ -58,17 +63,13 @@ class _CommitWaiter:
         self._future = future
 
     def done(self, error: ErrorCode) -> None:
-        if error == ErrorCode.NONE:
+        if error == NONE:
             self.late()
             response = self._response
         else:
-            hosted = self._hosted
-            unused = not hosted.offsets and hosted.group.fresh and hosted.group.state is GroupState.EMPTY
-            if unused and error != ErrorCode.REQUEST_TIMED_OUT:
-                self._host.forget(hosted)  # It was to exist for these offsets, which are not in the log.
+            self._service.dropped(self._hosted, error)
             response = refuse_commit(self._request, commit_error(error))
-        if not self._future.done():
-            self._future.set_result(response)
+        self._service.answer(self._future, response)
 
     def late(self) -> None:
         offsets = self._hosted.offsets
@@ -117,6 +118,8 @@ class OffsetService:
         self._max_metadata = max_metadata
         self._retention_ms = retention_ms
         self.commits = 0
+        #: Answers to commits that are settled.
+        self._answers: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
         #: Partitions by topic; None while nobody has said which topics there are.
         self.topics: Mapping[str, int] | None = None
 
@@ -139,15 +142,35 @@ class OffsetService:
             return refuse_commit(request, error)
         records: list[tuple[bytes, bytes | None]] = []
         entries: list[tuple[str, int, Committed]] = []
-        response = commit_response(request, self._entry(hosted, request, records, entries))
+        response = self._take(hosted, request, records, entries)
         if not records:
             return response
         self.commits += len(records)
         host.keep(hosted)
         future: Future[OffsetCommitResponse] = host.loop().create_future()
-        waiter = _CommitWaiter(host, hosted, entries, request, response, future)
+        waiter = _CommitWaiter(self, hosted, entries, request, response, future)
         host.writer.add(hosted.partition, records, waiter)
         return future
+
+    def dropped(self, hosted: Hosted, error: ErrorCode) -> None:
+        """A commit did not get into the log: a group that was to exist for it does not."""
+        unused = not hosted.offsets and hosted.group.fresh and hosted.group.state is GroupState.EMPTY
+        if unused and error != ErrorCode.REQUEST_TIMED_OUT:
+            self._host.forget(hosted)
+
+    def answer(self, future: "Future[OffsetCommitResponse]", response: OffsetCommitResponse) -> None:
+        """Answer a commit, in the next turn of the loop together with all that are settled in this one."""
+        if not self._answers:
+            self._host.loop().call_soon(self._give_answers)
+        self._answers.append((future, response))
+
+    def _give_answers(self) -> None:
+        """Give answers, the newest first: a connection sends them in the order of its requests, so that all that it
+        has leave in one write when the oldest is there."""
+        answers, self._answers = self._answers, []
+        for future, response in reversed(answers):
+            if not future.done():
+                future.set_result(response)
 
     def _refuse(self, group_id: str, generation: int, version: int) -> ErrorCode:
         """Why nothing can be committed to a group that is not there; NONE if it can be made for that (rules 22, 23)."""
@@ -158,37 +181,40 @@ class OffsetService:
             return ErrorCode.NONE
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
-    def _entry(
+    def _take(
         self,
         hosted: Hosted,
         request: OffsetCommitRequest,
         records: list[tuple[bytes, bytes | None]],
         entries: list[tuple[str, int, Committed]],
-    ) -> Callable[[str, Any], ErrorCode]:
-        """What takes one partition of a commit into `records` and `entries`."""
+    ) -> OffsetCommitResponse:
+        """Take what may be committed into `records` and `entries`; the answer once these are in the log."""
         wall_ms = self._host.wall_ms()
         expire_ms = -1 if request.retention_time_ms < 0 else wall_ms + request.retention_time_ms
         sequence = self._host.next_sequence()
-        topics = self.topics
-
-        def take(topic: str, asked: Any) -> ErrorCode:
-            if topics is not None and not 0 <= asked.partition_index < topics.get(topic, 0):
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            metadata = asked.committed_metadata or ""
-            if metadata and _java_length(metadata) > self._max_metadata:
-                return ErrorCode.OFFSET_METADATA_TOO_LARGE
-            commit_ms = wall_ms if asked.commit_timestamp < 0 else asked.commit_timestamp
-            committed = Committed(
-                asked.committed_offset, asked.committed_leader_epoch, metadata, commit_ms, expire_ms, sequence
-            )
-            try:
-                records.append((hosted.key(topic, asked.partition_index), offset_value(committed)))
-            except ValueError:
-                return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            entries.append((topic, asked.partition_index, committed))
-            return ErrorCode.NONE
-
-        return take
+        answered = []
+        for topic in request.topics:
+            name, codes = topic.name, []
+            count = inf if self.topics is None else self.topics.get(name, 0)
+            for asked in topic.partitions:
+                index, metadata = asked.partition_index, asked.committed_metadata or ""
+                error = NONE
+                if not 0 <= index < count:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif metadata and _java_length(metadata) > self._max_metadata:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    commit_ms = wall_ms if asked.commit_timestamp < 0 else asked.commit_timestamp
+                    offset, epoch = asked.committed_offset, asked.committed_leader_epoch
+                    committed = Committed(offset, epoch, metadata, commit_ms, expire_ms, sequence)
+                    try:
+                        records.append((hosted.key(name, index), offset_value(committed)))
+                        entries.append((name, index, committed))
+                    except ValueError:
+                        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                codes.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+            answered.append(OffsetCommitResponseTopic(name=name, partitions=codes))
+        return OffsetCommitResponse(topics=answered)
 
     def fetch(
         self, request: OffsetFetchRequest, version: int, caller: Caller
@@ -238,6 +264,8 @@ class OffsetService:
     ) -> "OffsetDeleteResponse | Future[OffsetDeleteResponse]":
         """OffsetDelete: what nobody subscribes to is removed (KIP-496)."""
         host = self._host
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID, topics=[])
         hosted = self._find(request.group_id)
         if isinstance(hosted, ErrorCode):
             return OffsetDeleteResponse(error_code=hosted or ErrorCode.GROUP_ID_NOT_FOUND, topics=[])

@@ -79,22 +79,18 @@ def group_value(value: GroupMetadataValue) -> bytes:
     return _INT16.pack(_VERSION) + encode(value, _VERSION)
 
 
-def offset_key_head(group_id: str) -> bytes:
-    """What the keys of all offsets of a group start with.
+def offset_key_head(group_id: str, topic: str) -> bytes:
+    """What the keys of all offsets of a group in a topic start with.
 
     Raises:
-        ValueError: the name is longer than a record may hold.
+        ValueError: a name is longer than a record may hold.
     """
-    return b"\x00\x01" + _string(group_id)
+    return b"\x00\x01" + _string(group_id) + _string(topic)
 
 
-def offset_key(head: bytes, topic: str, partition: int) -> bytes:
-    """The key of an offset; `head` is its group's :func:`offset_key_head`.
-
-    Raises:
-        ValueError: the topic's name is longer than a record may hold.
-    """
-    return head + _string(topic) + _INT32.pack(partition)
+def offset_key(head: bytes, partition: int) -> bytes:
+    """The key of an offset; `head` is its group's and topic's :func:`offset_key_head`."""
+    return head + _INT32.pack(partition)
 
 
 def offset_value(committed: Committed) -> bytes:

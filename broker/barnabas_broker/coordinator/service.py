@@ -207,7 +207,7 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller) -> HeartbeatResponse:
         """Heartbeat (C5)."""
         hosted = self._groups.get(request.group_id)
-        if hosted is None:
+        if hosted is None or not request.group_id:  # a simple consumer may have committed to the group ""
             return _HEARTBEATS[self._heartbeat_error(request.group_id)]
         return _HEARTBEATS[
             hosted.group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, self._now())

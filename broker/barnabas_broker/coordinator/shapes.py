@@ -1,6 +1,6 @@
 """Answers in the shape of the version that was asked in. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from barnabas_broker.coordinator.offsets import UNSTABLE
@@ -8,7 +8,6 @@ from barnabas_broker.coordinator.records import Committed
 from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas_protocol.apis.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -59,29 +58,20 @@ def leave_response(identities: list[MemberIdentity], codes: list[ErrorCode], ver
     )
 
 
-def commit_response(
-    request: OffsetCommitRequest, take: Callable[[str, OffsetCommitRequestPartition], ErrorCode]
-) -> OffsetCommitResponse:
-    """An answer with what `take` says about each topic and partition."""
+def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=take(topic.name, partition)
-                    )
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
-
-
-def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition."""
-    return commit_response(request, lambda topic, partition: error)
 
 
 def asked_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:

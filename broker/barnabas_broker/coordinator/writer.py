@@ -84,7 +84,9 @@ class Writer:
 
         Records of one call stay in one batch, so that all of them are durable or none is.
         """
-        size = sum(len(key) + (0 if value is None else len(value)) + _OVERHEAD for key, value in records)
+        size = len(records) * _OVERHEAD
+        for key, value in records:
+            size += len(key) if value is None else len(key) + len(value)
         batch = self._open.get(partition)
         if batch is None or (batch.size + size > _BATCH_BYTES and batch.records):
             if batch is not None:
@@ -92,8 +94,7 @@ class Writer:
             batch = self._open[partition] = _Batch(partition)
             self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
         timestamp = self._wall_ms()
-        for key, value in records:
-            batch.records.append((key, value, (), timestamp))
+        batch.records += [(key, value, (), timestamp) for key, value in records]
         batch.waiters.append(waiter)
         batch.size += size
         if not self._scheduled:

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_broker.context import RequestContext
 from barnabas_broker.dispatch import Handler, Route, api_version_entry
-from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 
@@ -14,10 +14,12 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handler_for(handlers: dict[ApiKey, Route]) -> Handler:
-    """A handler that tells the versions of `handlers`."""
+    """A handler that tells the versions of `handlers`, which must not change after the first request."""
+    keys: list[ApiVersion] = []
 
     def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        keys = [api_version_entry(key, route.served(key)) for key, route in sorted(handlers.items())]
+        if not keys:
+            keys.extend(api_version_entry(key, route.served(key)) for key, route in sorted(handlers.items()))
         if context.version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):

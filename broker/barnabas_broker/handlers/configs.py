@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics and brokers."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics and brokers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -9,6 +9,7 @@ from barnabas_broker.config import Config, ConfigError, ConfigSource, ConfigType
 from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
 from barnabas_broker.context import RequestContext, Services
 from barnabas_broker.handlers.topics import check_topic_configs
+from barnabas_protocol.apis.alter_configs import AlterableConfig as ReplacingConfig
 from barnabas_protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from barnabas_protocol.apis.alter_configs import AlterConfigsResourceResponse as AlterResult
 from barnabas_protocol.apis.describe_configs import (
@@ -25,17 +26,33 @@ from barnabas_protocol.apis.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas_protocol.apis.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 
 #: Broker keys that may be changed while the broker runs: those that are read each time they are needed.
 DYNAMIC_KEYS: Final = frozenset(
-    name for name in BROKER_KEYS if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
-) - {"log.dir"}
+    name
+    for name in BROKER_KEYS
+    if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
+    and not name.endswith((".hours", ".minutes"))
+) - {
+    "log.cleaner.enable",
+    "log.dir",
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.retention.check.interval.ms",
+}
+#: Keys that Kafka leaves unset: coarser ones, or the absence of a limit, stand in for them.
+_UNSET: Final = frozenset({"log.retention.minutes", "log.retention.ms", "log.roll.ms", "log.flush.interval.ms"})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+_TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
 
 
 def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -43,12 +60,38 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
     return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
 
 
+def handle_list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Answer ListConfigResources: what has a configuration here, which loggers, client metrics and groups have not."""
+    image = context.services.cluster.image
+    names: dict[int, list[str]] = {
+        _GROUP: [],
+        _CLIENT_METRICS: [],
+        _BROKER_LOGGER: [],
+        _BROKER: [str(node) for node in image.brokers],
+        _TOPIC: list(image.topics),
+    }
+    wanted = (request.resource_types or list(names)) if context.version > 0 else [_CLIENT_METRICS]
+    known = names.keys() >= set(wanted)
+    return ListConfigResourcesResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in names
+            if known and kind in wanted
+            for name in names[kind]
+        ],
+    )
+
+
 def _describe(
     context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],
@@ -66,8 +109,9 @@ def _describe(
         elif resource.resource_type == _BROKER:
             _check_broker(services, resource.resource_name)
             rows = _rows(BROKER_KEYS.values(), services.config.explain, request, context.version)
-            if resource.resource_name == "":
-                rows = [row for row in rows if row.config_source == ConfigSource.DYNAMIC_BROKER_CONFIG]
+            rows = _as_brokers(services, resource.resource_name, rows)
+        elif resource.resource_type in (_CLIENT_METRICS, _GROUP) and resource.resource_name:
+            rows = []  # nothing of them can be set; tools that go through all groups shall get on
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
     except KafkaError as error:
@@ -75,6 +119,28 @@ def _describe(
         return result
     result.configs = [row for row in rows if not wanted or row.name in wanted]
     return result
+
+
+def _as_brokers(
+    services: Services, name: str, rows: list[DescribeConfigsResourceResult]
+) -> list[DescribeConfigsResourceResult]:
+    """Tell what was set for this broker from what was set for all, which is all that is told of broker ""."""
+    configs = services.cluster.image.broker_configs
+    for_all = configs.get("", {})
+    own = configs.get(name, {}) if name else {}
+    if not name:
+        rows = [row for row in rows if row.name in for_all]
+    for row in rows:
+        if row.name in _UNSET and row.config_source == ConfigSource.DEFAULT_CONFIG:
+            row.value = None
+        elif row.name in for_all and row.name not in own:
+            row.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            for synonym in row.synonyms[:1]:
+                synonym.source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        if not name:
+            row.value = for_all[row.name]
+            del row.synonyms[1:]
+    return rows
 
 
 def _check_broker(services: Services, name: str) -> None:
@@ -117,9 +183,10 @@ def _synonyms(key: Key[Any], value: Any, source: ConfigSource) -> list[DescribeC
     if source is not ConfigSource.DEFAULT_CONFIG:
         name = key.name if source is ConfigSource.DYNAMIC_TOPIC_CONFIG else broker.name
         found.append(DescribeConfigsSynonym(name=name, value=show(value), source=source))
-    found.append(
-        DescribeConfigsSynonym(name=broker.name, value=show(broker.default), source=ConfigSource.DEFAULT_CONFIG)
-    )
+    if broker.name not in _UNSET:
+        found.append(
+            DescribeConfigsSynonym(name=broker.name, value=show(broker.default), source=ConfigSource.DEFAULT_CONFIG)
+        )
     return found
 
 
@@ -128,14 +195,18 @@ async def handle_incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Answer IncrementalAlterConfigs, each resource for itself."""
     responses = []
+    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     for resource in request.resources:
-        code, message = await _alter(
-            context.services,
-            resource.resource_type,
-            resource.resource_name,
-            _incremental(resource.resource_type, resource.configs),
-            request.validate_only,
-        )
+        if named.count((resource.resource_type, resource.resource_name)) > 1:
+            code, message = _TWICE
+        else:
+            code, message = await _alter(
+                context.services,
+                resource.resource_type,
+                resource.resource_name,
+                _incremental(resource.resource_type, resource.configs),
+                request.validate_only,
+            )
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,
@@ -150,15 +221,18 @@ async def handle_incremental_alter_configs(
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Answer AlterConfigs: what is named becomes the whole configuration of the resource."""
     responses = []
+    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     for resource in request.resources:
-        given = {c.name: c.value for c in resource.configs if c.value is not None}
-        code, message = await _alter(
-            context.services,
-            resource.resource_type,
-            resource.resource_name,
-            _replace(given),
-            request.validate_only,
-        )
+        if named.count((resource.resource_type, resource.resource_name)) > 1:
+            code, message = _TWICE
+        else:
+            code, message = await _alter(
+                context.services,
+                resource.resource_type,
+                resource.resource_name,
+                _replace(resource.configs),
+                request.validate_only,
+            )
         responses.append(
             AlterResult(
                 error_code=code,
@@ -170,8 +244,16 @@ async def handle_alter_configs(context: RequestContext, request: AlterConfigsReq
     return AlterConfigsResponse(responses=responses)
 
 
-def _replace(given: Mapping[str, str]) -> Change:
-    return lambda old: given
+def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
+    def change(old: Mapping[str, str]) -> Mapping[str, str]:
+        given = {}
+        for one in wanted:
+            if one.value is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {one.name}")
+            given[one.name] = one.value
+        return given
+
+    return change
 
 
 def _incremental(resource_type: int, wanted: Sequence[AlterableConfig]) -> Change:
@@ -218,8 +300,11 @@ async def _alter(
     def decide(image: Image) -> tuple[Sequence[Event], None]:
         event: Event
         if resource_type == _TOPIC:
+            # Kafka looks at the values before it looks for the topic.
+            old = image.topics[name].configs if name in image.topics else {}
+            check_topic_configs(services.config, change(old))
+            _check_topic_name(name)
             event = controller.configure_topic(image, name, change)
-            check_topic_configs(services.config, dict(event.configs))
         elif resource_type == _BROKER:
             _check_broker(services, name)
             event = BrokerConfigured(name, change(image.broker_configs.get(name, {})))
@@ -235,6 +320,12 @@ async def _alter(
     return ErrorCode.NONE, None
 
 
+def _check_topic_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    controller.check_topic_name(name)
+
+
 def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
     for name, text in values.items():
         if name not in DYNAMIC_KEYS:
@@ -244,4 +335,4 @@ def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
         try:
             config.keys[name].read(text)
         except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions and DescribeLogDirs: what tools ask about partitions and their disk space."""
+"""DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs: what tools ask about partitions and their disks."""
 
 import shutil
 from typing import Final
@@ -7,6 +7,14 @@ from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
 from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers import operations
+from barnabas_broker.handlers.topic_names import missing_code
+from barnabas_broker.storage import TopicPartition
+from barnabas_protocol.apis.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from barnabas_protocol.apis.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -21,7 +29,7 @@ from barnabas_protocol.apis.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import ErrorCode
 
 #: Partitions that one answer holds at most (max.request.partition.size.limit).
 _LIMIT: Final = 2000
@@ -32,13 +40,13 @@ def handle_describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Answer DescribeTopicPartitions: topics by name, as many partitions as asked for, and where the next page begins.
 
-    Raises:
-        KafkaError: INVALID_REQUEST, which closes the connection, as there is no place for it in the answer.
+    A cursor must stand on a partition of one of the topics that are asked for.
     """
     image, cursor = context.services.cluster.image, request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitions cursor partition must be valid.")
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    asked = [topic.name for topic in request.topics]
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
+    names = sorted(set(asked) or image.topics)
     left = max(min(request.response_partition_limit, _LIMIT), 1)
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
@@ -49,7 +57,7 @@ def handle_describe_topic_partitions(
             first = cursor.partition_index if name == cursor.topic_name else 0
         topic = image.topics.get(name)
         if topic is None:
-            answer.topics.append(_unknown(name))
+            answer.topics.append(_failed(name, missing_code(name), operations.TOPIC))
             continue
         if left <= 0:
             answer.next_cursor = ResponseCursor(topic_name=name, partition_index=first)
@@ -63,9 +71,9 @@ def handle_describe_topic_partitions(
     return answer
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _failed(name: str, code: ErrorCode, allowed: int = operations.NOT_ASKED) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=bytes(16), partitions=[]
+        error_code=code, name=name, topic_id=bytes(16), partitions=[], topic_authorized_operations=allowed
     )
 
 
@@ -121,3 +129,28 @@ def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRe
         usable_bytes=usable,
     )
     return DescribeLogDirsResponse(results=[result])
+
+
+def handle_alter_replica_log_dirs(
+    context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Answer AlterReplicaLogDirs: with one directory, a replica is there already or nowhere."""
+    replicas = context.services.replicas
+    here = str(replicas.directory.path.absolute())
+    hosted = {where for where, _ in replicas.hosted()}
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            for index in topic.partitions:
+                if asked.path != here:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif TopicPartition(topic.name, index) in hosted:
+                    code = ErrorCode.NONE
+                else:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                topics.setdefault(topic.name, []).append(result)
+    return AlterReplicaLogDirsResponse(
+        throttle_time_ms=0,
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=done) for name, done in topics.items()],
+    )

@@ -13,7 +13,7 @@ from barnabas_broker.cluster.image import Image
 from barnabas_broker.config_keys import FETCH_MAX_BYTES
 from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers.topic_names import topic_name
-from barnabas_broker.replication.manager import DelayedFetch, Hosted
+from barnabas_broker.replication.partition import DelayedFetch, Hosted
 from barnabas_broker.replication.sessions import Fetch, Target, Wanted
 from barnabas_protocol.apis.fetch import (
     EpochEndOffset,
@@ -27,6 +27,7 @@ from barnabas_protocol.hot import chain
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
+_NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
@@ -54,7 +55,7 @@ async def _when_warm(reading: "_Reading", cold: list["asyncio.Future[None]"]) ->
 class _Reading:
     """One fetch, from its first look at the partitions to its answer."""
 
-    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_hosted", "_request", "_size")
+    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_hosted", "_request", "_size", "_told")
 
     def __init__(self, context: RequestContext, request: FetchRequest, fetch: Fetch) -> None:
         self._context = context
@@ -64,6 +65,10 @@ class _Reading:
         self._hosted: list[Hosted] = []
         self._answers: list[tuple[Target, PartitionData]] = []
         self._size = 0
+        state = request.replica_state
+        #: The broker that asks, and which life of it; -1 for consumers.
+        self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
+        self._told = False
 
     def cold(self) -> list["asyncio.Future[None]"]:
         """What a thread brings into the page cache before a read would have to wait for it."""
@@ -96,6 +101,7 @@ class _Reading:
             self._answers.append((target, answer))
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
+        self._told = True
         return at_once or self._size >= self._request.min_bytes
 
     def _read_partition(self, image: Image, target: Target, wanted: Wanted, left: int) -> PartitionData:
@@ -106,12 +112,14 @@ class _Reading:
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
         self._hosted.append(hosted)
-        log, end = hosted.log, hosted.high_watermark
+        log, mark = hosted.log, hosted.high_watermark
+        follows = self._follower[0] >= 0
+        end = log.log_end_offset if follows else mark
         answer = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
-            high_watermark=end,
-            last_stable_offset=end,
+            high_watermark=mark,
+            last_stable_offset=mark,
             log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self._request.isolation_level == _READ_COMMITTED else None,
             records=b"",
@@ -119,9 +127,14 @@ class _Reading:
         try:
             if wanted.last_fetched_epoch >= 0:
                 epoch, end_offset = log.epoch_end_offset(wanted.last_fetched_epoch)
+                if epoch < 0:
+                    return _nothing(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)  # no leader here had that epoch
                 if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                     answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
+            if follows and not self._told:
+                self._hear(hosted, wanted)
+                answer.high_watermark = answer.last_stable_offset = hosted.high_watermark
             if wanted.fetch_offset == end:
                 return answer
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
@@ -137,19 +150,27 @@ class _Reading:
             return nothing
         return answer
 
+    def _hear(self, hosted: Hosted, wanted: Wanted) -> None:
+        """A follower says how far it is; a fetch that waits says so once."""
+        log = hosted.log
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            return  # the read answers that
+        node_id, broker_epoch = self._follower
+        self._context.services.replicas.follower_fetched(hosted, node_id, broker_epoch, wanted.fetch_offset)
+
     def wait(self) -> "asyncio.Future[FetchResponse]":
         """The answer, when there is enough of it or the time is over."""
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch(self._request.min_bytes - self._size)
         answered: asyncio.Future[FetchResponse] = loop.create_future()
-        for hosted in self._hosted:
-            hosted.waiting.add(delayed)
-        waiting = self._hosted
+        waiting = [hosted.following if self._follower[0] >= 0 else hosted.waiting for hosted in self._hosted]
+        for queue in waiting:
+            queue.add(delayed)
 
         def woken(_: "asyncio.Future[None]") -> None:
             timer.cancel()
-            for hosted in waiting:
-                hosted.waiting.discard(delayed)
+            for queue in waiting:
+                queue.discard(delayed)
             if answered.done():
                 return
             try:
@@ -183,6 +204,6 @@ def _nothing(partition: int, code: ErrorCode) -> PartitionData:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=None,
+        aborted_transactions=[] if code in _NOT_HERE else None,
         records=b"",
     )

@@ -16,7 +16,10 @@ def handler_for(method: Method) -> Handler:
     """A handler that asks the coordinator by `method`."""
 
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
+        services = context.services
+        if not services.cluster.may_serve():
+            services.group_partitions.look()  # lets go of all, so that the answer is NOT_COORDINATOR
         caller = Caller(context.client_id, f"/{context.peer.host}")
-        return method(context.services.groups, request, context.version, caller)
+        return method(services.groups, request, context.version, caller)
 
     return handle

@@ -1,11 +1,13 @@
 """Metadata, DescribeCluster and FindCoordinator: where things are."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
-from barnabas_broker.cluster.image import Image, TopicInfo
+from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
 from barnabas_broker.context import RequestContext
 from barnabas_broker.handlers import operations
+from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol import codec
@@ -17,6 +19,7 @@ from barnabas_protocol.apis.describe_cluster import (
 from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.apis.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -28,6 +31,12 @@ from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
 _NO_ID = bytes(16)
+#: The version from which topics can be asked for by id.
+_BY_ID: Final = 12
+#: The version from which clients know that a leader may lack their listener.
+_LISTENERS: Final = 6
+
+_Reachable = dict[int, tuple[BrokerInfo, str, int]]
 
 
 def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) -> Request:
@@ -45,31 +54,34 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
     image = services.cluster.image
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
-        topics = [_topic(image, topic, request) for topic in image.topics.values()]
+        reachable = _reachable(context, image)
+        topics = [_topic(context, image, reachable, topic, request) for topic in image.topics.values()]
     else:
+        if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
+            return _refused(asked)
         by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
         missing = [name for name in dict.fromkeys(by_name) if name not in image.topics]
         refused: dict[str, KafkaError] = {}
         if missing and (request.allow_auto_topic_creation or context.version < 4):
             refused = await create_automatically(services, missing)
             image = services.cluster.image
+        reachable = _reachable(context, image)
         topics = []
-        for one in asked:
+        for one in _once(asked):
             name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
             topic = image.topics.get(name) if name is not None else None
             if topic is not None:
-                topics.append(_topic(image, topic, request))
+                topics.append(_topic(context, image, reachable, topic, request))
             elif one.topic_id != _NO_ID:
                 topics.append(_unknown(None, one.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 error = refused.get(one.name or "")
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if error is None else error.code
-                topics.append(_unknown(one.name, _NO_ID, code))
+                topics.append(_unknown(one.name, _NO_ID, missing_code(one.name or "") if error is None else error.code))
     asked_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
-            for b in image.brokers.values()
+            MetadataResponseBroker(node_id=b.node_id, host=host, port=port, rack=b.rack)
+            for b, host, port in reachable.values()
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -78,11 +90,37 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
     )
 
 
+def _reachable(context: RequestContext, image: Image) -> _Reachable:
+    """The brokers that have a listener of the name by which this client came in, with its address (KIP-103)."""
+    name = context.listener
+    return {node: (b, *b.endpoints[name]) for node, b in image.brokers.items() if name in b.endpoints}
+
+
+def _once(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """What is asked for twice is told once."""
+    return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+
+
+def _refused(asked: Sequence[MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have a place for ids, but topics cannot be asked for by them yet (KIP-516)."""
+    topics = [_unknown(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in asked]
+    return MetadataResponse(brokers=[], topics=topics)
+
+
 def _unknown(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
-def _topic(image: Image, topic: TopicInfo, request: MetadataRequest) -> MetadataResponseTopic:
+def _topic(
+    context: RequestContext, image: Image, reachable: _Reachable, topic: TopicInfo, request: MetadataRequest
+) -> MetadataResponseTopic:
+    def state(leader: int) -> ErrorCode:
+        if leader in reachable:
+            return ErrorCode.NONE
+        if leader in image.brokers and context.version >= _LISTENERS:
+            return ErrorCode.LISTENER_NOT_FOUND
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -90,13 +128,13 @@ def _topic(image: Image, topic: TopicInfo, request: MetadataRequest) -> Metadata
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if p.leader in image.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=state(p.leader),
                 partition_index=index,
                 leader_id=p.leader,
                 leader_epoch=p.leader_epoch,
                 replica_nodes=list(p.replicas),
                 isr_nodes=list(p.isr),
-                offline_replicas=[r for r in p.replicas if r not in image.brokers],
+                offline_replicas=[r for r in p.replicas if r not in reachable],
             )
             for index, p in enumerate(topic.partitions)
         ],
@@ -124,8 +162,8 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
-            for b in image.brokers.values()
+            DescribeClusterBroker(broker_id=b.node_id, host=host, port=port, rack=b.rack)
+            for b, host, port in _reachable(context, image).values()
         ],
         cluster_authorized_operations=operations.CLUSTER if asked else operations.NOT_ASKED,
     )
@@ -165,12 +203,12 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    broker = image.brokers.get(topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader)
-    if broker is None:
+    leader = topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader
+    there = _reachable(context, image).get(leader)
+    if there is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    return Coordinator(
-        key=key, node_id=broker.node_id, host=broker.host, port=broker.port, error_code=ErrorCode.NONE, error_message=""
-    )
+    _, host, port = there
+    return Coordinator(key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message="")
 
 
 def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:

@@ -1,10 +1,12 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
+from barnabas_broker.config_keys import CLEANUP_POLICY
 from barnabas_broker.context import RequestContext
-from barnabas_broker.replication.manager import Hosted
+from barnabas_broker.replication.partition import Hosted
 from barnabas_protocol.apis.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -43,16 +45,27 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_list_offset(context, topic.name, p) for p in topic.partitions]
+                name=topic.name,
+                partitions=[_list_offset(context, topic.name, p, twice) for p, twice in _each_once(topic.partitions)],
             )
             for topic in request.topics
         ]
     )
 
 
-def _list_offset(context: RequestContext, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _each_once(partitions: Sequence[ListOffsetsPartition]) -> list[tuple[ListOffsetsPartition, bool]]:
+    """Every partition once, with whether it was asked for more often."""
+    indexes = [partition.partition_index for partition in partitions]
+    return [(p, indexes.count(index) > 1) for index, p in {p.partition_index: p for p in partitions}.items()]
+
+
+def _list_offset(
+    context: RequestContext, topic: str, asked: ListOffsetsPartition, twice: bool
+) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
     try:
+        if twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         hosted = context.services.replicas.find(topic, asked.partition_index)
         hosted.check_epoch(asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and context.version < _SINCE.get(asked.timestamp, 2**15):
@@ -72,6 +85,8 @@ def _look_up(hosted: Hosted, timestamp: int) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch of what is asked for; -1 for what is not there."""
     log = hosted.log
     if timestamp == LATEST:
+        if not hosted.settled:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return -1, hosted.high_watermark, hosted.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset)
@@ -143,6 +158,8 @@ def _delete_records(context: RequestContext, topic: str, asked: DeleteRecordsPar
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         hosted = context.services.replicas.find(topic, asked.partition_index)
+        if "delete" not in hosted.log.config[CLEANUP_POLICY]:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
         before = hosted.high_watermark if asked.offset == -1 else asked.offset
         if not 0 <= before <= hosted.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -22,7 +22,9 @@ from barnabas_protocol.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas_protocol.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL
 from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.compression import Codec
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
 from barnabas_protocol.schema import Request
@@ -30,9 +32,12 @@ from barnabas_protocol.wire import Buffer
 
 #: The first version whose batches are of the format that is kept.
 _FIRST_SERVED: Final = 3
+_FIRST_WITH_ZSTD: Final = 7
 _NO_ID: Final = bytes(16)
+#: Where the attributes of a batch have the byte with its codec and whether it is transactional.
+_ATTRIBUTES: Final = 22
 
-Durable = asyncio.Future[None]
+Promise = asyncio.Future[None]
 
 
 class Produce(NamedTuple):
@@ -65,14 +70,15 @@ def handle_produce(
         CloseConnection: an error that acks=0 leaves no other way to tell.
     """
     refusal = _refuse_request(context, request)
-    pending: list[tuple[PartitionProduceResponse, Durable]] = []
+    pending: list[tuple[PartitionProduceResponse, Promise]] = []
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic if isinstance(topic, str) else "",
                 topic_id=topic if isinstance(topic, bytes) else _NO_ID,
                 partition_responses=[
-                    _append(context, topic, index, records, refusal, pending) for index, records in partitions
+                    _append(context, topic, index, records, request.head.acks, refusal, pending)
+                    for index, records in partitions
                 ],
             )
             for topic, partitions in request.topics
@@ -85,7 +91,7 @@ def handle_produce(
                     code = ErrorCode.of(partition.error_code).name
                     raise CloseConnection(f"Produce with acks=0 to {topic.name}-{partition.index} failed: {code}")
         return None
-    return _when_durable(response, pending) if pending else response
+    return _when_kept(response, pending, request.head) if pending else response
 
 
 def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
@@ -97,13 +103,32 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     return None
 
 
+def _check_kind(records: Buffer, version: int) -> None:
+    """Refuse what is a batch, but none that this request may bring.
+
+    Raises:
+        KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (there are no transactions) or UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if len(records) < HEADER_SIZE:
+        return  # told as corrupt when it is read
+    attributes = records[_ATTRIBUTES]
+    if attributes & TRANSACTIONAL:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions.")
+    if version < _FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce version {version} has no zstd, only {_FIRST_WITH_ZSTD} and newer (KIP-110).",
+        )
+
+
 def _append(
     context: RequestContext,
     topic: str | bytes,
     index: int,
     records: Buffer | None,
+    acks: int,
     refusal: KafkaError | None,
-    pending: list[tuple[PartitionProduceResponse, Durable]],
+    pending: list[tuple[PartitionProduceResponse, Promise]],
 ) -> PartitionProduceResponse:
     try:
         if refusal is not None:
@@ -115,6 +140,9 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
+        _check_kind(records, context.version)
+        if acks == -1:
+            hosted.check_isr()
         info: AppendInfo = hosted.append(records, services.wall_ms())
     except KafkaError as error:
         return PartitionProduceResponse(
@@ -130,29 +158,50 @@ def _append(
     durable = hosted.log.durable(info.last_offset)
     if durable is not None:
         pending.append((answer, durable))
+    if acks == -1:
+        replicated = hosted.replicated(info.last_offset)
+        if replicated is not None:
+            pending.append((answer, replicated))
     return answer
 
 
-def _when_durable(
-    response: ProduceResponse, pending: Sequence[tuple[PartitionProduceResponse, Durable]]
+def _when_kept(
+    response: ProduceResponse, pending: Sequence[tuple[PartitionProduceResponse, Promise]], head: ProduceHead
 ) -> "asyncio.Future[ProduceResponse]":
-    answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+    """The response when all promises are kept or broken; replicas are waited for as long as the client says."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[ProduceResponse] = loop.create_future()
     left = len(pending)
 
-    def settled(answer: PartitionProduceResponse, durable: Durable) -> None:
+    def settled(answer: PartitionProduceResponse, promise: Promise) -> None:
         nonlocal left
-        error = None if durable.cancelled() else durable.exception()
-        if durable.cancelled() or error is not None:
-            answer.error_code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-            answer.error_message = None if error is None else str(error)
-            answer.base_offset = -1
+        error = None if promise.cancelled() else promise.exception()
+        if answered.done():
+            return
+        if promise.cancelled() or error is not None:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            _refuse(answer, code, None if error is None else str(error))
         left -= 1
-        if not left and not answered.done():
+        if not left:
+            if timer is not None:
+                timer.cancel()
             answered.set_result(response)
 
-    for answer, durable in pending:
-        durable.add_done_callback(partial(settled, answer))
+    def late() -> None:
+        for answer, promise in pending:
+            if not promise.done():
+                _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+        if not answered.done():
+            answered.set_result(response)
+
+    timer = loop.call_later(max(head.timeout_ms, 0) / 1000, late) if head.acks == -1 else None
+    for answer, promise in pending:
+        promise.add_done_callback(partial(settled, answer))
     return answered
+
+
+def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | None) -> None:
+    answer.error_code, answer.error_message, answer.base_offset = code, message, -1
 
 
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -160,7 +209,7 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     safe."""
     code = ErrorCode.NONE
     producer_id = -1
-    if request.transactional_id == "":
+    if request.transactional_id == "" or (request.producer_id == -1) is not (request.producer_epoch == -1):
         code = ErrorCode.INVALID_REQUEST
     elif request.transactional_id is not None:
         code = ErrorCode.UNSUPPORTED_VERSION  # there are no transactions

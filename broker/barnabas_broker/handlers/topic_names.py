@@ -1,5 +1,6 @@
 """Topics as requests name them: by name, or by topic id where the version has ids (KIP-516)."""
 
+from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
@@ -16,3 +17,12 @@ def topic_name(image: Image, name: str, topic_id: bytes, *, by_id: bool) -> str:
         return image.names[topic_id]
     except KeyError:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.") from None
+
+
+def missing_code(name: str) -> ErrorCode:
+    """What is answered for a topic that is not there: whether it could be depends on its name."""
+    try:
+        controller.check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

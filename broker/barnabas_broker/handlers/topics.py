@@ -44,12 +44,16 @@ _NO_ID = bytes(16)
 
 
 def check_topic_configs(config: Config, overrides: Mapping[str, str | None]) -> dict[str, str]:
-    """Read overrides; a null value stands for "not set".
+    """Read overrides.
 
     Raises:
         KafkaError: INVALID_CONFIG, naming key and value.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
+    given = {}
+    for name, value in overrides.items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+        given[name] = value
     try:
         TopicConfig(config, given, TOPIC_KEYS)
     except ConfigError as error:
@@ -88,14 +92,14 @@ def _automatic_topic(config: Config, image: Image, name: str) -> Event:
     partitions, factor = config[NUM_PARTITIONS], config[DEFAULT_REPLICATION_FACTOR]
     configs = {}
     if name in (OFFSETS_TOPIC, EVENTS_TOPIC):
-        partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
-        # Kafka waits until there are enough brokers; here a smaller cluster gets on with those it has.
-        factor = min(config[OFFSETS_TOPIC_REPLICATION_FACTOR], max(len(image.brokers), 1))
+        partitions, factor = config[OFFSETS_TOPIC_NUM_PARTITIONS], config[OFFSETS_TOPIC_REPLICATION_FACTOR]
         configs = {"compression.type": "producer", "segment.bytes": str(config[OFFSETS_TOPIC_SEGMENT_BYTES])}
         if name == OFFSETS_TOPIC:
             configs["cleanup.policy"] = "compact"
         else:
             configs["retention.ms"] = str(_EVENTS_RETENTION_MS)
+    # Kafka waits until there are enough brokers; here a smaller cluster gets on with those it has.
+    factor = min(factor, max(len(image.brokers), 1))
     return controller.create_topic(
         image, name, topic_id=new_topic_id(), partitions=partitions, replication_factor=factor, configs=configs
     )
@@ -124,7 +128,6 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
         error_code=error.code,
         error_message=error.message or None,
         topic_config_error_code=ErrorCode.NONE,
-        configs=None,
     )
 
 
@@ -156,7 +159,7 @@ async def _create(context: RequestContext, topic: CreatableTopic, validate_only:
     config = TopicConfig(services.config, info.configs, TOPIC_KEYS)
     return CreatableTopicResult(
         name=info.name,
-        topic_id=_NO_ID if validate_only else info.topic_id,
+        topic_id=info.topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=len(info.partitions),
@@ -182,15 +185,36 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
         asked = request.topics
     else:
         asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(context.services, topic) for topic in asked])
+    wanted = [(topic.name, topic.topic_id) for topic in asked]
+    responses = []
+    for topic in {(one.name, one.topic_id): one for one in asked}.values():
+        if wanted.count((topic.name, topic.topic_id)) > 1:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
+            responses.append(_not_deleted(topic, error))
+        else:
+            responses.append(await _delete(context.services, topic, context.version))
+    return DeleteTopicsResponse(responses=responses)
 
 
-async def _delete(services: Services, asked: DeleteTopicState) -> DeletableTopicResult:
+def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=error.message or None
+    )
+
+
+#: The first version whose clients know TOPIC_DELETION_DISABLED (KIP-322).
+_TELLS_DISABLED: Final = 3
+
+
+async def _delete(services: Services, asked: DeleteTopicState, version: int) -> DeletableTopicResult:
     def decide(image: Image) -> tuple[Sequence[Event], tuple[str, bytes]]:
         if asked.name is not None and asked.topic_id != _NO_ID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if asked.name is None and asked.topic_id == _NO_ID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         if not services.config[DELETE_TOPIC_ENABLE]:
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+            code = ErrorCode.TOPIC_DELETION_DISABLED if version >= _TELLS_DISABLED else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
         name = image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
@@ -200,9 +224,7 @@ async def _delete(services: Services, asked: DeleteTopicState) -> DeletableTopic
     try:
         name, topic_id = await services.cluster.change(decide)
     except KafkaError as error:
-        return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=error.message or None
-        )
+        return _not_deleted(asked, error)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
 
 

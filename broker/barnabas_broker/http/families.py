@@ -41,7 +41,7 @@ def _one(name: str, kind: str, description: str, value: float, mark: str = "") -
 
 def _broker(view: View, image: Image) -> Iterator[str]:
     yield from _one("kafka_brokers", GAUGE, "Number of brokers in the cluster.", len(image.brokers))
-    info = [(labels(id=each.node_id, address=f"{each.host}:{each.port}"), 1) for each in image.brokers.values()]
+    info = [(labels(id=each.node_id, address=each.address), 1) for each in image.brokers.values()]
     yield from family("kafka_broker_info", GAUGE, "A broker and its address; always 1.", info)
     mark = labels(version=view.version, node_id=view.node_id, cluster_id=image.cluster_id)
     yield from _one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)

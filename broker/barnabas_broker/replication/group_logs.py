@@ -2,7 +2,7 @@
 leads."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -32,19 +32,23 @@ class OffsetsTopicLog:
         self._wall_ms = wall_ms
 
     def append(self, partition: int, batch: bytearray, done: Callable[[ErrorCode], None]) -> None:
-        """Append a batch; `done` hears when it is as durable as the topic asks for, or why it is not there."""
+        """Append a batch; `done` hears when the ISR has it, as durable as the topic asks for, or why not."""
         try:
             hosted = self._replicas.find(OFFSETS_TOPIC, partition)
+            hosted.check_isr()
             info = hosted.append(batch, self._wall_ms(), internal=True)
-            durable = hosted.log.durable(info.last_offset)
+            promises = [hosted.log.durable(info.last_offset), hosted.replicated(info.last_offset)]
         except KafkaError as error:
             log.error("offsets cannot be written", partition=partition, error=error.code.name, reason=str(error))
             done(error.code)
             return
-        if durable is None:
+        waiting = [promise for promise in promises if promise is not None]
+        if not waiting:
             done(ErrorCode.NONE)
+        elif len(waiting) == 1:
+            waiting[0].add_done_callback(lambda future: done(_outcome(future)))
         else:
-            durable.add_done_callback(lambda future: done(_outcome(future)))
+            _Both(waiting, done)
 
     def end_offset(self, partition: int) -> int:
         """Where a replay ends: the log's end, for what lies past the high watermark may have been acknowledged."""
@@ -55,18 +59,50 @@ class OffsetsTopicLog:
         return self._replicas.find(OFFSETS_TOPIC, partition).log.log_start_offset
 
     async def read(self, partition: int, offset: int) -> Buffer:
-        """Whole batches from `offset` on, about a megabyte; b"" at the end."""
+        """Whole batches from `offset` on, about a megabyte; b"" at the end.
+
+        A new leader waits until all of it is committed, so that nobody is told what a third leader would not know.
+        """
         hosted = self._replicas.find(OFFSETS_TOPIC, partition)
+        committed = hosted.when_settled()
+        if committed is not None:
+            await asyncio.wait([committed])
+            _outcome(committed)
+            hosted = self._replicas.find(OFFSETS_TOPIC, partition)
         end = hosted.log.log_end_offset
         if offset >= end:
             return b""
         return b"".join(hosted.log.read(offset, _CHUNK, end, min_one=True))
 
 
+class _Both:
+    """Answers once, when several promises are kept or the first is broken."""
+
+    def __init__(self, waiting: "Sequence[asyncio.Future[None]]", done: Callable[[ErrorCode], None]) -> None:
+        self._left = len(waiting)
+        self._done = done
+        for future in waiting:
+            future.add_done_callback(self._settled)
+
+    def _settled(self, future: "asyncio.Future[None]") -> None:
+        if self._left <= 0:
+            _outcome(future)  # looked at, so that nobody complains of it
+            return
+        self._left -= 1
+        error = _outcome(future)
+        if error is not ErrorCode.NONE:
+            self._left = 0
+        if not self._left:
+            self._done(error)
+
+
 def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
-    if future.cancelled() or future.exception() is not None:
+    if future.cancelled():
         return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE
+    error = future.exception()
+    if error is None:
+        return ErrorCode.NONE
+    return error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class GroupEventsLog:

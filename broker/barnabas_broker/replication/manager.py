@@ -1,12 +1,12 @@
-"""The partitions that this broker leads: append, read, wait for data, look offsets up.
+"""The partitions that this broker keeps: taken up, led, followed and given up as the cluster's image says.
 
-A single broker is the whole ISR, so the high watermark follows the log's end at once. A fetch that finds too little
-waits as a :class:`DelayedFetch` on its partitions; an append counts its bytes into those that wait there and wakes
-the ones that have enough, so that nobody polls.
+Whoever asks for a partition gets it only while this broker leads it and its registration is sure to hold
+(`may_serve`): a broker that the cluster may have replaced answers NOT_LEADER_OR_FOLLOWER before it touches a log.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import structlog
 
@@ -14,6 +14,8 @@ from barnabas_broker.cluster.image import (
     BrokerConfigured,
     Event,
     Image,
+    PartitionChanged,
+    PartitionInfo,
     PartitionsAdded,
     TopicConfigured,
     TopicCreated,
@@ -22,76 +24,18 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.config import Config, ConfigError, TopicConfig
 from barnabas_broker.config_keys import TOPIC_KEYS
-from barnabas_broker.storage import AppendInfo, Log, LogDirectory, TopicPartition
+from barnabas_broker.replication.partition import Hosted
+from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.wire import Buffer
 
 log = structlog.get_logger("broker.replication")
 
-
-class DelayedFetch:
-    """A fetch that waits for data.
-
-    Args:
-        min_bytes: how much it waits for.
-    """
-
-    __slots__ = ("_missing", "woken")
-
-    def __init__(self, min_bytes: int) -> None:
-        self._missing = min_bytes
-        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def appended(self, size: int) -> None:
-        """Count `size` bytes in; wake up when that is enough."""
-        self._missing -= size
-        if self._missing <= 0:
-            self.wake()
-
-    def wake(self) -> None:
-        """Stop waiting."""
-        if not self.woken.done():
-            self.woken.set_result(None)
-
-
-class Hosted:
-    """A partition that this broker leads."""
-
-    __slots__ = ("leader_epoch", "log", "waiting")
-
-    def __init__(self, partition_log: Log, leader_epoch: int) -> None:
-        self.log = partition_log
-        self.leader_epoch = leader_epoch
-        self.waiting: set[DelayedFetch] = set()
-
-    def check_epoch(self, epoch: int) -> None:
-        """Compare the leader epoch that a client knows with ours; -1 is not compared (KIP-320).
-
-        Raises:
-            KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
-        """
-        if epoch == -1 or epoch == self.leader_epoch:
-            return
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-    @property
-    def high_watermark(self) -> int:
-        """The offset up to which clients may read, exclusive."""
-        return self.log.high_watermark
-
-    def append(self, records: Buffer, now_ms: int, *, internal: bool = False) -> AppendInfo:
-        """Append batches that a client or the coordinator made.
-
-        Raises:
-            KafkaError: why nothing was appended.
-        """
-        info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, internal=internal)
-        self.log.set_high_watermark(self.log.log_end_offset)
-        if self.waiting:
-            size = len(records)
-            for delayed in self.waiting:
-                delayed.appended(size)
-        return info
+#: Partitions that are made before others have a turn.
+MADE_AT_ONCE: Final = 100
+#: Hears of each partition that follows another broker (its id), or follows nobody any more (-1).
+Follows = Callable[[Hosted, int], None]
+#: Hears of a partition one of whose followers may join the ISR.
+CaughtUp = Callable[[Hosted], None]
 
 
 class ReplicaManager:
@@ -102,31 +46,67 @@ class ReplicaManager:
         config: the broker's configuration.
         node_id: this broker's id.
         wall_ms: the time of day, in ms.
+        now: a clock that only goes forward, in seconds.
+        may_serve: whether no other broker can have taken this one's place.
     """
 
-    def __init__(self, directory: LogDirectory, config: Config, node_id: int, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config: Config,
+        node_id: int,
+        wall_ms: Callable[[], int],
+        *,
+        now: Callable[[], float],
+        may_serve: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.directory = directory
+        self.node_id = node_id
         self._config = config
-        self._node_id = node_id
         self._wall_ms = wall_ms
+        self._now = now
+        self._may_serve = may_serve
         self._hosted: dict[str, dict[int, Hosted]] = {}
+        self._image: Image | None = None
+        #: Partitions that are in the image and not yet here: topic and index.
+        self._to_make: list[tuple[str, int]] = []
+        self._making = False
+        self._follows: Follows | None = None
+        self._caught_up: CaughtUp | None = None
 
     # What the cluster tells
 
-    def start(self, image: Image) -> None:
-        """Host what the image says this broker leads; what is on disk and in no topic was being deleted."""
-        for orphan in [where for where in self.directory.logs if not _exists(image, where)]:
-            log.warning("partition without a topic is deleted", partition=str(orphan))
+    def start(self, image: Image, follows: Follows | None = None, caught_up: CaughtUp | None = None) -> None:
+        """Take up what the image says this broker keeps; what is on disk and in no topic was being deleted.
+
+        Args:
+            image: the cluster as it is.
+            follows: hears which partitions follow whom.
+            caught_up: hears whose ISR may grow.
+        """
+        self._image, self._follows, self._caught_up = image, follows, caught_up
+        for orphan in [where for where in self.directory.logs if not self._keeps(image, where)]:
+            log.warning("partition that is not this broker's is deleted", partition=str(orphan))
             self.directory.delete(orphan, self._wall_ms())
         for topic in image.topics.values():
-            self._host(topic)
+            self._make(topic, self._take_up(topic, range(len(topic.partitions))))
+
+    def _keeps(self, image: Image, where: TopicPartition) -> bool:
+        topic = image.topics.get(where.topic)
+        if topic is None or where.partition >= len(topic.partitions):
+            return False
+        return self.node_id in topic.partitions[where.partition].replicas
 
     def image_changed(self, image: Image, events: Sequence[Event]) -> None:
-        """Follow the cluster: new partitions, deleted topics, changed configuration."""
+        """Follow the cluster: new partitions, other leaders, deleted topics, changed configuration."""
+        self._image = image
+        changed: dict[str, set[int]] = {}
         for event in events:
             match event:
                 case TopicCreated() | PartitionsAdded() if event.name in image.topics:
-                    self._host(image.topics[event.name])
+                    changed.setdefault(event.name, set()).update(range(len(image.topics[event.name].partitions)))
+                case PartitionChanged() if event.name in image.topics:
+                    changed.setdefault(event.name, set()).add(event.index)
                 case TopicDeleted():
                     self._drop(event.name)
                 case TopicConfigured() if event.name in image.topics:
@@ -134,6 +114,10 @@ class ReplicaManager:
                 case BrokerConfigured():
                     for topic in image.topics.values():
                         self._configure(topic)
+        for name, indexes in changed.items():
+            self._to_make += [(name, index) for index in self._take_up(image.topics[name], sorted(indexes))]
+        if not self._making:
+            self._make_some()
 
     def _topic_config(self, topic: TopicInfo) -> TopicConfig:
         try:
@@ -148,28 +132,68 @@ class ReplicaManager:
         for hosted in self._hosted.get(topic.name, {}).values():
             hosted.log.configure(config)
 
-    def _host(self, topic: TopicInfo) -> None:
+    def _take_up(self, topic: TopicInfo, indexes: Iterable[int]) -> list[int]:
+        """Follow what is hosted; which partitions are yet to be made."""
+        hosted, missing = self._hosted.setdefault(topic.name, {}), []
+        for index in indexes:
+            info, known = topic.partitions[index], hosted.get(index)
+            if self.node_id not in info.replicas:
+                if known is not None:
+                    self._give_up(hosted.pop(index))
+            elif known is not None:
+                self._assume(known, info)
+            else:
+                missing.append(index)
+        return missing
+
+    def _make(self, topic: TopicInfo, indexes: Iterable[int]) -> None:
         config = self._topic_config(topic)
-        mine = self._hosted.setdefault(topic.name, {})
-        for index, partition in enumerate(topic.partitions):
-            if partition.leader == self._node_id and index not in mine:
-                where = TopicPartition(topic.name, index)
-                partition_log = self.directory.create(where, topic.topic_id, config, self._wall_ms())
-                partition_log.configure(config)
-                partition_log.set_high_watermark(partition_log.log_end_offset)
-                mine[index] = Hosted(partition_log, partition.leader_epoch)
+        for index in indexes:
+            where = TopicPartition(topic.name, index)
+            partition_log = self.directory.create(where, topic.topic_id, config, self._wall_ms())
+            partition_log.configure(config)
+            info = topic.partitions[index]
+            hosted = self._hosted[topic.name][index] = Hosted(partition_log, info)
+            self._assume(hosted, info)
+
+    def _make_some(self) -> None:
+        """Make partitions that are missing, and let others have a turn: each costs files, and a lease must be renewed
+        meanwhile."""
+        self._making = False
+        image, some = self._image, self._to_make[:MADE_AT_ONCE]
+        del self._to_make[:MADE_AT_ONCE]
+        for name, index in some:
+            topic = image.topics.get(name) if image is not None else None
+            # What the image says by now counts.
+            if topic is not None and index < len(topic.partitions):
+                self._make(topic, self._take_up(topic, [index]))
+        if self._to_make and not self._making:
+            self._making = True
+            asyncio.get_running_loop().call_soon(self._make_some)
+
+    def _assume(self, hosted: Hosted, info: PartitionInfo) -> None:
+        if info.leader == self.node_id:
+            hosted.lead(self.node_id, info, self._now())
+        else:
+            hosted.follow(info)
+        if self._follows is not None:
+            self._follows(hosted, -1 if info.leader == self.node_id else info.leader)
+
+    def _give_up(self, hosted: Hosted) -> None:
+        hosted.step_down()
+        if self._follows is not None:
+            self._follows(hosted, -1)
+        self.directory.delete(hosted.log.topic_partition, self._wall_ms())
 
     def _drop(self, name: str) -> None:
-        for index, hosted in self._hosted.pop(name, {}).items():
-            for delayed in hosted.waiting:
-                delayed.wake()
-            self.directory.delete(TopicPartition(name, index), self._wall_ms())
+        for hosted in self._hosted.pop(name, {}).values():
+            self._give_up(hosted)
 
     def wake_fetches(self) -> None:
-        """Answer every fetch that waits, because nothing more will come."""
+        """Answer every fetch that waits, because nothing more will come. Nothing more is made either."""
+        self._to_make.clear()
         for _, hosted in self.hosted():
-            for delayed in list(hosted.waiting):
-                delayed.wake()
+            hosted.wake()
 
     # What handlers ask
 
@@ -177,22 +201,41 @@ class ReplicaManager:
         """A partition that this broker leads.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
         """
         try:
-            return self._hosted[topic][partition]
+            hosted = self._hosted[topic][partition]
         except KeyError:
+            known = self._image.topics.get(topic) if self._image is not None else None
+            if known is not None and 0 <= partition < len(known.partitions):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             ) from None
+        if hosted.leading is None or not self._may_serve():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return hosted
+
+    def making(self, topic: str) -> bool:
+        """Whether partitions of a topic are yet to be made."""
+        return any(name == topic for name, _ in self._to_make)
+
+    def led(self, topic: str) -> dict[int, int]:
+        """The partitions of a topic that this broker leads, with their leader epochs."""
+        hosted = self._hosted.get(topic, {})
+        return {index: each.leader_epoch for index, each in hosted.items() if each.leading is not None}
+
+    def follower_fetched(self, hosted: Hosted, node_id: int, broker_epoch: int, offset: int) -> None:
+        """A follower asks a partition that this broker leads for `offset` on, so it has all before.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, it is no replica.
+        """
+        if hosted.fetched_by(node_id, broker_epoch, offset, self._now()) and self._caught_up is not None:
+            self._caught_up(hosted)
 
     def hosted(self) -> Iterable[tuple[TopicPartition, Hosted]]:
-        """Every partition that this broker leads."""
+        """Every partition that this broker keeps."""
         for topic, partitions in self._hosted.items():
             for index, hosted in partitions.items():
                 yield TopicPartition(topic, index), hosted
-
-
-def _exists(image: Image, where: TopicPartition) -> bool:
-    topic = image.topics.get(where.topic)
-    return topic is not None and where.partition < len(topic.partitions)

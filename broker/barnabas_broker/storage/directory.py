@@ -94,6 +94,7 @@ class LogDirectory:
         files: Files | None = None,
         background: Background | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        cluster_id: str | None = None,
     ) -> "LogDirectory":
         """Lock a directory, which is made if it is not there, and recover what is in it.
 
@@ -105,6 +106,7 @@ class LogDirectory:
             files: the file system, the real one unless given.
             background: where slow work is done, threads unless given.
             random_bytes: for a new cluster id and the names of deleted directories.
+            cluster_id: of the cluster that the broker is a member of; None for that of the directory, or a new one.
 
         Raises:
             LogDirectoryError: it is locked, not writable, another program's or another node's.
@@ -121,7 +123,7 @@ class LogDirectory:
         if lock is None:
             raise LogDirectoryError(f"{path} is used by another broker: it holds the lock on {path / names.LOCK}")
         try:
-            cluster_id = _identify(files, path, node_id, random_bytes)
+            cluster_id = _identify(files, path, node_id, cluster_id, random_bytes)
             disk = Disk(path, files, background or Threads())
             directory = cls(path, config, disk, lock, cluster_id, now_ms)
             directory._random_bytes = random_bytes
@@ -389,7 +391,9 @@ class LogDirectory:
             files.close(self._lock)
 
 
-def _identify(files: Files, path: Path, node_id: int, random_bytes: Callable[[int], bytes]) -> str:
+def _identify(
+    files: Files, path: Path, node_id: int, cluster_id: str | None, random_bytes: Callable[[int], bytes]
+) -> str:
     """Whose directory it is: the cluster id in ``meta.properties``, which is written if there is none.
 
     Raises:
@@ -404,11 +408,13 @@ def _identify(files: Files, path: Path, node_id: int, random_bytes: Callable[[in
             raise LogDirectoryError(f"{path} belongs to node {node}, this is node {node_id}")
         if "cluster.id" not in properties:
             raise LogDirectoryError(f"{meta} has no cluster.id")
+        if cluster_id not in (None, properties["cluster.id"]):
+            raise LogDirectoryError(f"{path} belongs to cluster {properties['cluster.id']}, this is {cluster_id}")
         return properties["cluster.id"]
     for name in files.names(path):
         if name not in _HARMLESS and not name.startswith(names.META_PROPERTIES):
             raise LogDirectoryError(f"{path} holds files of another program, such as {name}: give an empty directory")
-    cluster_id = new_cluster_id(random_bytes(16))
+    cluster_id = cluster_id or new_cluster_id(random_bytes(16))
     replace_file(files, meta, format_meta_properties(cluster_id, node_id))
     return cluster_id
 

@@ -98,9 +98,10 @@ class Flusher:
         #: Bumped by truncation: what an fsync that began before it has synced says nothing about the log any more.
         self._generation = 0
         self._paths: set[Path] = set()
-        self._new_names = False
-        #: The partition's directory is new, and its metadata is not written yet.
-        self._new_directory = False
+        # What a killed process left behind may be in the page cache only, the names of its segments among it.
+        self._new_names = owner.log_end_offset > recovery_point
+        #: The partition's directory is new and its metadata not written yet, or nobody knows whether they are synced.
+        self._new_directory = recovery_point == 0
         self._gate = _Gate()
 
     # What the log tells
@@ -230,7 +231,7 @@ class Flusher:
             if log.leader_epochs.dirty:
                 replaced.append((log.path / names.EPOCH_CHECKPOINT, format_epochs(log.leader_epochs.entries())))
                 log.leader_epochs.dirty = False
-        if self._new_directory:
+        if self._new_directory and any(log.topic_id):
             replaced.append((log.path / names.PARTITION_METADATA, format_partition_metadata(log.topic_id)))
         if self._new_names:
             directories.append(log.path)

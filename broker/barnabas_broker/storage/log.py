@@ -221,7 +221,9 @@ class Log:
         for header in headers:
             base_offset = header.base_offset
             segment.note(position, base_offset + header.last_offset_delta, header.max_timestamp, interval)
-            if header.leader_epoch > self.leader_epochs.latest:
+            if header.leader_epoch != self.leader_epochs.latest:
+                # What was to begin here has left no record; this follower may even hear of an older epoch now.
+                self.leader_epochs.truncate_end(base_offset)
                 self.leader_epochs.assign(header.leader_epoch, base_offset)
             if header.producer_id >= 0:
                 if header.attributes & CONTROL:

@@ -167,6 +167,8 @@ class Recovery:
         trusted = LONG_MAX if known.clean else known.recovery_point
         rebuilt = self._load_indexes(segments)
         if not known.clean:
+            # From there on the log itself tells; the checkpoint may be older than a truncation.
+            self._epochs.truncate_end(trusted)
             load_snapshot(files, path, self._producers, log_start, trusted)
             replay_segments(segments, self._producers, trusted)
         else:

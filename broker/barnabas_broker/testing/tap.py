@@ -15,7 +15,7 @@ from typing import Any, Final
 from barnabas_broker.context import RequestContext
 from barnabas_broker.dispatch import Dispatch, Handled, Route
 from barnabas_broker.handlers.produce import Produce
-from barnabas_broker.server import Answer, CloseConnection, Peer
+from barnabas_broker.server import Answer, CloseConnection, Later, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Kind, Rule, Rules, api_name
@@ -54,7 +54,7 @@ class Tap:
         self._kept_back: dict[int, asyncio.Event] = {}
         self._clients: dict[Peer, str] = {}
 
-    def __call__(self, peer: Peer, frame: Buffer) -> "Answer | asyncio.Future[Answer] | None":
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
         """Answer one request frame.
 
         Raises:
@@ -73,7 +73,7 @@ class Tap:
         except (CloseConnection, DecodeError) as error:
             self._over(seen, f"connection closed: {error}")
             raise
-        if not isinstance(answer, asyncio.Future):
+        if not isinstance(answer, Later):
             self._over(seen, None)
         return answer
 

@@ -45,7 +45,8 @@ class WatchedBroker(Broker):
         self._tap = server.dispatch = Tap(self._dispatch, self._log, self._rules)
         # A group's first member shall not have to come again because its coordinator is being made.
         await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
-        await asyncio.gather(*self._loading)
+        assert self._group_partitions is not None
+        await asyncio.gather(*self._group_partitions.loading)
 
     async def stop(self) -> None:
         self._dispatch = self._tap = None

@@ -10,7 +10,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 def cluster(brokers: int = 3) -> Image:
     image = Image("cluster")
     for node in range(1, brokers + 1):
-        image = image.apply(BrokerRegistered(node, "host", 9092))
+        image = image.apply(BrokerRegistered(node, {"PLAINTEXT": ("host", 9092)}))
     return image
 
 

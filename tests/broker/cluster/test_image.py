@@ -1,13 +1,18 @@
 """The image: immutable, and the same after the same events."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
+from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
+    BrokerFenced,
     BrokerRegistered,
+    ControllerElected,
     Event,
     Image,
+    PartitionChanged,
     PartitionInfo,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -15,14 +20,26 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicDeleted,
 )
-from barnabas_broker.cluster.store import event_from_json, event_to_json
+from barnabas_broker.cluster.store import StoreError, event_from_json, event_to_json
 
 PARTITION = PartitionInfo(1, 0, (1, 2), (1,))
+OTHER = PartitionInfo(-1, 7, (2, 3, 1), (3, 1), 9, (3,), (1,))
 names = st.sampled_from(["a", "b", "c"])
 configs = st.dictionaries(st.sampled_from(["retention.ms", "segment.ms"]), st.text(max_size=3))
 partitions = st.lists(st.just(PARTITION), min_size=1, max_size=3).map(tuple)
 events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(BrokerRegistered, st.integers(1, 3), st.just("host"), st.integers(1, 65535), st.none() | st.just("rack")),
+    st.builds(
+        BrokerRegistered,
+        st.integers(1, 3),
+        st.dictionaries(
+            st.sampled_from(["PLAINTEXT", "INTERNAL"]), st.tuples(st.just("host"), st.integers(1, 65535)), min_size=1
+        ),
+        st.none() | st.just("rack"),
+        st.integers(1, 3),
+    ),
+    st.builds(BrokerFenced, st.integers(1, 3), st.integers(1, 3)),
+    st.builds(ControllerElected, st.integers(1, 3)),
+    st.builds(PartitionChanged, names, st.integers(-1, 4), st.just(OTHER)),
     st.builds(TopicCreated, names, st.binary(min_size=16, max_size=16), partitions, configs),
     st.builds(TopicDeleted, names),
     st.builds(PartitionsAdded, names, partitions),
@@ -33,10 +50,13 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 def applied(happened: list[Event]) -> Image:
-    image = Image("cluster")
+    """The image after these, without topics that cannot be created: ids are never used twice."""
+    image, used = Image("cluster"), set()
     for event in happened:
-        if isinstance(event, TopicCreated) and event.name in image.topics:
-            continue
+        if isinstance(event, TopicCreated):
+            if event.name in image.topics or event.topic_id in used:
+                continue
+            used.add(event.topic_id)
         image = image.apply(event)
     return image
 
@@ -48,6 +68,22 @@ def test_a_snapshot_makes_the_same_image(happened: list[Event]) -> None:
     for event in image.snapshot():
         again = again.apply(event)
     assert again == image
+
+
+@given(st.lists(events, max_size=20))
+def test_events_together_do_what_they_do_one_by_one(happened: list[Event]) -> None:
+    one_by_one = Image("cluster")
+    for event in happened:
+        one_by_one = one_by_one.apply(event)
+    assert Image("cluster").apply_all(happened) == one_by_one
+
+
+@given(st.lists(events, max_size=15), st.lists(events, max_size=15))
+def test_a_difference_makes_the_later_image_of_the_earlier(before: list[Event], meanwhile: list[Event]) -> None:
+    old = applied(before)
+    new = applied(before + meanwhile)
+    assert old.apply_all(difference(old, new)) == new
+    assert difference(new, new) == []
 
 
 @given(events)
@@ -70,3 +106,17 @@ def test_a_deleted_topic_is_gone_by_name_and_id() -> None:
 
 def test_producer_ids_never_go_back() -> None:
     assert applied([ProducerIdsAllocated(2000), ProducerIdsAllocated(1000)]).next_producer_id == 2000
+
+
+def test_a_journal_from_before_there_were_several_listeners_is_read() -> None:
+    line = '{"event":"BrokerRegistered","node_id":3,"host":"h","port":9092,"rack":"r","epoch":7}'
+    assert event_from_json(line) == BrokerRegistered(3, {"PLAINTEXT": ("h", 9092)}, "r", 7)
+
+
+@pytest.mark.parametrize(
+    "endpoints",
+    ["{}", "[]", "null", '{"A":["h"]}', '{"A":["h",70000]}', '{"A":["h",-1]}', '{"A":["h","x"]}'],
+)
+def test_a_broker_without_a_proper_address_is_refused(endpoints: str) -> None:
+    with pytest.raises(StoreError, match="no event"):
+        event_from_json(f'{{"event":"BrokerRegistered","node_id":3,"endpoints":{endpoints}}}')

@@ -15,20 +15,23 @@ TOPIC = TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 0, (1,), (1,)),), {"r
 def keep(directory: Path, *events: Event) -> None:
     async def run() -> None:
         store = LocalStore(directory)
-        store.load()
-        for event in events:
-            await store.append([event])
-        store.close()
+        sequence = (await store.load()).sequence
+        for number, event in enumerate(events):
+            assert await store.append([event], sequence + number)
+        await store.close()
 
     asyncio.run(run())
 
 
 def kept(directory: Path) -> list[Event]:
-    store = LocalStore(directory)
-    try:
-        return store.load()
-    finally:
-        store.close()
+    async def run() -> list[Event]:
+        store = LocalStore(directory)
+        try:
+            return list((await store.load()).events)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
 
 
 def test_a_new_journal_is_empty(tmp_path: Path) -> None:
@@ -71,7 +74,7 @@ def test_damage_before_the_end_is_refused_and_left_alone(tmp_path: Path) -> None
 def test_nothing_is_kept_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         store = LocalStore(tmp_path)
-        store.load()
+        await store.load()
 
         def fail(file: int, data: bytes) -> None:
             raise OSError(28, "No space left on device")
@@ -79,10 +82,10 @@ def test_nothing_is_kept_after_a_failed_write(tmp_path: Path, monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setattr(LocalStore, "_append", staticmethod(fail))
             with pytest.raises(StoreError, match="No space left"):
-                await store.append([TOPIC])
+                await store.append([TOPIC], 0)
         with pytest.raises(StoreError, match="earlier failure"):
-            await store.append([TOPIC])
-        store.close()
+            await store.append([TOPIC], 0)
+        await store.close()
 
     asyncio.run(run())
     assert kept(tmp_path) == [ProducerIdsAllocated(0)]

@@ -13,7 +13,7 @@ from tests.broker.coordinator.memory import MemoryLog
 from tests.broker.coordinator.support import Service, assignment
 
 Pairs = list[tuple[bytes, bytes | None]]
-HEAD = offset_key_head("g")
+HEAD = offset_key_head("g", "t")
 
 
 def batch(at: int, pairs: Pairs, **options: Any) -> bytes:
@@ -23,7 +23,7 @@ def batch(at: int, pairs: Pairs, **options: Any) -> bytes:
 
 
 def offset(partition: int, value: int) -> tuple[bytes, bytes]:
-    return offset_key(HEAD, "t", partition), offset_value(Committed(value, -1, "", 0))
+    return offset_key(HEAD, partition), offset_value(Committed(value, -1, "", 0))
 
 
 def replay(*batches: bytes, start: int = 0) -> tuple[Replay, list[tuple[int, str]]]:

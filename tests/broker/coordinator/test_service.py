@@ -159,8 +159,18 @@ async def test_a_commit_is_answered_and_counts_when_it_is_in_the_log(service: Se
     assert not committing.done()
     assert service.committed() == -1
     service.log.release()
-    assert committing.done()
     assert service.committed() == 5
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_commits_that_are_settled_together_are_answered_together_the_newest_first(service: Service) -> None:
+    answered: list[int] = []
+    for offset in range(5):
+        service.commit(offset).add_done_callback(lambda _, offset=offset: answered.append(offset))
+    for _ in range(3):
+        assert answered == []
+        await turn()
+    assert answered == [4, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,23 @@ async def test_a_storm_is_one_story() -> None:
     assert len(service.groups.journal.recent("g")) == 32
 
 
+async def test_what_happened_last_is_told_without_writing_what_waits() -> None:
+    service = await Service().loaded()
+    journal, written = service.groups.journal, len(service.events.written)
+    journal.note("g", Note(Kind.OFFSETS_EXPIRED, 0, {"offsets": 0, "keys": []}))
+    await turn()
+    for offsets in range(1, 41):
+        for group in ("g", "other"):
+            journal.note(group, Note(Kind.OFFSETS_EXPIRED, 0, {"offsets": offsets, "keys": []}))
+    before = len(service.events.written)
+    assert before == written + 1
+    assert [event["offsets"] for event in journal.recent("g")] == list(range(9, 41))
+    assert len(service.events.written) == before
+    await turn()
+    assert len(service.events.written) == before + 80
+    assert [event["offsets"] for event in journal.recent("g")] == list(range(9, 41))
+
+
 def test_a_storm_is_over_when_it_is_calm() -> None:
     watch = StormWatch()
     start = Note(Kind.REBALANCE_STARTED, 1, {"by": [{"client_id": "c", "host": "/h"}], "cause": "member_joined"})

@@ -61,14 +61,19 @@ async def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str 
 async def test_a_topics_configuration_is_told_with_its_source(wire: Wire) -> None:
     before = await row(wire, TOPIC, "t", "retention.ms")
     assert (before.value, before.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
-    assert [(s.name, s.source) for s in before.synonyms] == [("log.retention.ms", ConfigSource.DEFAULT_CONFIG)]
+    assert before.synonyms == []  # log.retention.ms has no default of its own
     assert before.documentation
     assert await alter(wire, TOPIC, "t", ("retention.ms", SET, "5")) == ErrorCode.NONE
     after = await row(wire, TOPIC, "t", "retention.ms")
     assert (after.value, after.config_source) == ("5", ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    assert [s.name for s in after.synonyms] == ["retention.ms", "log.retention.ms"]
+    assert [s.name for s in after.synonyms] == ["retention.ms"]
     assert await alter(wire, TOPIC, "t", ("retention.ms", DELETE, None)) == ErrorCode.NONE
     assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
+
+
+async def test_a_keys_default_is_told_under_its_name_for_brokers(wire: Wire) -> None:
+    told = await row(wire, TOPIC, "t", "segment.bytes")
+    assert [(s.name, s.source) for s in told.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -95,7 +100,7 @@ async def test_lists_are_edited(wire: Wire) -> None:
         (TOPIC, "none", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "7", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
-        (BROKER, "1", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
 )

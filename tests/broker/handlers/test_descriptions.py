@@ -1,6 +1,14 @@
 """What tools ask about partitions and disk space."""
 
+import pytest
+
 from barnabas_broker.broker import Broker
+from barnabas_protocol.apis.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.apis.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -67,3 +75,21 @@ async def test_the_directory_and_its_partitions_are_told(broker: Broker, wire: W
     some = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[1])])
     (directory,) = (await wire.ask(some, 4, DescribeLogDirsResponse)).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in directory.topics] == [("a", [1])]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_replicas_stay_where_they_are(wire: Wire, version: int) -> None:
+    await create(wire, a=2, b=1)
+    everything = await wire.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
+    here = everything.results[0].log_dir
+
+    async def move(path: str, topic: str, *partitions: int) -> list[tuple[str, int, int]]:
+        asked = AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[asked])])
+        answer = await wire.ask(request, version, AlterReplicaLogDirsResponse)
+        return [(t.topic_name, p.partition_index, p.error_code) for t in answer.results for p in t.partitions]
+
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await move(here, "a", 0, 1, 2) == [("a", 0, ErrorCode.NONE), ("a", 1, ErrorCode.NONE), ("a", 2, gone)]
+    assert await move(f"{here}-elsewhere", "b", 0) == [("b", 0, ErrorCode.LOG_DIR_NOT_FOUND)]
+    assert await move(here, "none", 0) == [("none", 0, gone)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import random
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -215,3 +216,19 @@ def test_a_file_that_was_just_written_is_in_the_page_cache(tmp_path: Path) -> No
     files.write(handle, [bytes(100_000)], 0)
     assert files.is_cached(handle, 100_000, 0)
     files.close(handle)
+
+
+def test_a_segment_that_a_killed_process_left_in_the_cache_is_synced_with_its_name() -> None:
+    files = MemoryFiles()
+    overrides = {"segment.bytes": "200", "flush.messages": "1000"}
+    directory = LogDirectory.open(ROOT, broker_config(), node_id=1, now_ms=0, files=files, background=Queue())
+    log = directory.create(TP, TOPIC_ID, topic_config(overrides), 0)
+    for _ in range(6):  # several segments, none of which the queue gets to sync
+        append(log, b"v" * 80)
+    files = files.kill()
+    log = open_directory(files).logs[TP]
+    log.configure(topic_config({"segment.bytes": "200", "flush.messages": "1"}))
+    append(log, b"acknowledged")
+    assert log.durable(log.log_end_offset - 1) is None
+    files = files.crash(random.Random(1), lose_all=True)
+    assert values(open_directory(files).logs[TP])[-1] == b"acknowledged"

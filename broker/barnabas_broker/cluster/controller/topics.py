@@ -1,8 +1,4 @@
-"""Decides what becomes of the cluster. Pure: an image and a wish come in, events come out, or the error that is
-answered.
-
-Kafka's ReplicationControlManager and ConfigurationControlManager decide the same; errors and messages are theirs.
-"""
+"""Topics that are created, grow, are configured and deleted, and where their replicas are placed."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,20 +44,42 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def _place(image: Image, count: int, replication_factor: int, first: int) -> tuple[PartitionInfo, ...]:
-    """Spread replicas over the brokers, round robin, each partition's leader on the next broker."""
-    brokers = sorted(image.brokers)
+def _place(image: Image, count: int, replication_factor: int, first: int, topic_id: bytes) -> tuple[PartitionInfo, ...]:
+    """Spread replicas over the brokers that are there: leaders round robin, from a broker that the topic's id picks, so
+    that topics of one partition are spread too; followers on brokers of other racks before a rack gets a second one."""
+    brokers = _rack_by_rack(image)
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
             f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
         )
+    start = int.from_bytes(topic_id[:4])
     placed = []
     for index in range(first, first + count):
-        replicas = tuple(brokers[(index + shift) % len(brokers)] for shift in range(replication_factor))
-        placed.append(PartitionInfo(replicas[0], 0, replicas, replicas))
+        leader = (start + index) % len(brokers)
+        # Each time all brokers led once, the followers shift: the load of a broker that dies is spread.
+        shift = (index // len(brokers)) % max(len(brokers) - 1, 1)
+        others = [
+            brokers[(leader + 1 + (shift + n) % (len(brokers) - 1)) % len(brokers)] for n in range(len(brokers) - 1)
+        ]
+        replicas = [brokers[leader]]
+        while len(replicas) < replication_factor:
+            used = {image.brokers[node].rack for node in replicas}
+            node = next((node for node in others if image.brokers[node].rack not in used), others[0])
+            others.remove(node)
+            replicas.append(node)
+        placed.append(PartitionInfo(replicas[0], 0, tuple(replicas), tuple(replicas)))
     return tuple(placed)
+
+
+def _rack_by_rack(image: Image) -> list[int]:
+    """All brokers, those of one rack as far from one another as can be."""
+    racks: dict[str | None, list[int]] = {}
+    for node in sorted(image.brokers):
+        racks.setdefault(image.brokers[node].rack, []).append(node)
+    turns = sorted((turn, rack or "", node) for rack, nodes in racks.items() for turn, node in enumerate(nodes))
+    return [node for _, _, node in turns]
 
 
 def create_topic(
@@ -109,7 +127,7 @@ def create_topic(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    return TopicCreated(name, topic_id, _place(image, partitions, replication_factor, 0), configs)
+    return TopicCreated(name, topic_id, _place(image, partitions, replication_factor, 0, topic_id), configs)
 
 
 def _assigned(image: Image, assignments: Mapping[int, Sequence[int]], first: int) -> tuple[PartitionInfo, ...]:
@@ -153,7 +171,9 @@ def add_partitions(
     if total > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is over {MAX_PARTITIONS}.")
     if assignments is None:
-        return PartitionsAdded(name, _place(image, total - have, len(topic.partitions[0].replicas), have))
+        return PartitionsAdded(
+            name, _place(image, total - have, len(topic.partitions[0].replicas), have, topic.topic_id)
+        )
     if len(assignments) != total - have:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

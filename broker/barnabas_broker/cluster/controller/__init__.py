@@ -1,0 +1,49 @@
+"""Decides what becomes of the cluster. Pure: an image and a wish come in, events come out, or the error that is
+answered.
+
+Kafka's ReplicationControlManager, ClusterControlManager and ConfigurationControlManager decide the same; errors and
+messages are theirs. By room: `topics` (create, grow, configure, delete), `leaders` (who leads, as brokers come and
+go), `isr` (what leaders say about who is in sync), `reassignment` (moving replicas).
+"""
+
+from barnabas_broker.cluster.controller.isr import IsrChange, alter_isr
+from barnabas_broker.cluster.controller.leaders import (
+    ElectionType,
+    UncleanRule,
+    broker_fenced,
+    elect_leaders,
+    prefer_leaders,
+    reconcile,
+)
+from barnabas_broker.cluster.controller.reassignment import is_reassigning, reassign
+from barnabas_broker.cluster.controller.topics import (
+    INTERNAL_TOPICS,
+    MAX_PARTITIONS,
+    add_partitions,
+    allocate_producer_ids,
+    check_topic_name,
+    configure_topic,
+    create_topic,
+    delete_topic,
+)
+
+__all__ = [
+    "INTERNAL_TOPICS",
+    "MAX_PARTITIONS",
+    "ElectionType",
+    "IsrChange",
+    "UncleanRule",
+    "add_partitions",
+    "allocate_producer_ids",
+    "alter_isr",
+    "broker_fenced",
+    "check_topic_name",
+    "configure_topic",
+    "create_topic",
+    "delete_topic",
+    "elect_leaders",
+    "is_reassigning",
+    "prefer_leaders",
+    "reassign",
+    "reconcile",
+]

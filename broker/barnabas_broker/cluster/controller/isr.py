@@ -1,0 +1,90 @@
+"""What leaders say about who is in sync: Kafka's AlterPartition (KIP-497, KIP-841, KIP-903)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from barnabas_broker.cluster.controller.leaders import led_by
+from barnabas_broker.cluster.controller.reassignment import completed
+from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """A leader's wish for the ISR of one of its partitions.
+
+    Attributes:
+        topic: the topic's name.
+        topic_id: its id, for a topic of that name may be another one by now.
+        partition: its index.
+        leader_epoch: in which the leader leads.
+        partition_epoch: of the state that the wish was made on.
+        isr: the node ids that shall be in it, each with the broker epoch in which it was seen in sync; -1 is not
+            compared.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+def alter_isr(
+    image: Image, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+) -> tuple[list[Event], list[PartitionInfo | ErrorCode]]:
+    """Decide on what a leader wants.
+
+    Args:
+        image: the cluster as it is.
+        node_id: the leader.
+        broker_epoch: in which life of it it asks.
+        changes: not two of one partition.
+
+    Returns:
+        Events, and for each change how the partition is now, or why it is not changed: UNKNOWN_TOPIC_OR_PARTITION,
+        NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH when the leader is none any more, INVALID_UPDATE_VERSION when
+        the partition has changed meanwhile, INELIGIBLE_REPLICA when a broker that shall join is not there in that life
+        of it, INVALID_REQUEST.
+
+    Raises:
+        KafkaError: STALE_BROKER_EPOCH when the leader is not there in this life of it.
+    """
+    me = image.brokers.get(node_id)
+    if me is None or me.epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {broker_epoch}")
+    events: list[Event] = []
+    outcomes: list[PartitionInfo | ErrorCode] = []
+    for change in changes:
+        outcome = _alter(image, node_id, change)
+        if isinstance(outcome, PartitionInfo):
+            before = image.topics[change.topic].partitions[change.partition]
+            if outcome != before:
+                events.append(PartitionChanged(change.topic, change.partition, outcome))
+        outcomes.append(outcome)
+    return events, outcomes
+
+
+def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | ErrorCode:
+    topic = image.topics.get(change.topic)
+    if topic is None or topic.topic_id != change.topic_id or not 0 <= change.partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = topic.partitions[change.partition]
+    if change.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if partition.leader != node_id or change.leader_epoch > partition.leader_epoch:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if change.partition_epoch != partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    nodes = tuple(node for node, _ in change.isr)
+    if node_id not in nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(partition.replicas):
+        return ErrorCode.INVALID_REQUEST
+    for node, epoch in change.isr:
+        broker = image.brokers.get(node)
+        if broker is None or epoch not in (-1, broker.epoch):
+            return ErrorCode.INELIGIBLE_REPLICA
+    if set(nodes) == set(partition.isr):
+        return partition
+    ordered = [node for node in partition.replicas if node in nodes]
+    return completed(led_by(partition, node_id, ordered), image.brokers)

@@ -1,0 +1,58 @@
+"""What changed from one image to another, as events: for a broker that missed the events themselves."""
+
+from barnabas_broker.cluster.image import (
+    BrokerConfigured,
+    BrokerFenced,
+    BrokerRegistered,
+    ControllerElected,
+    Event,
+    Image,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+    TopicInfo,
+)
+
+
+def difference(old: Image, new: Image) -> list[Event]:
+    """Events that make `new` out of `old`, which is an earlier state of the same cluster."""
+    events: list[Event] = [
+        BrokerFenced(node, broker.epoch) for node, broker in old.brokers.items() if node not in new.brokers
+    ]
+    for node, broker in new.brokers.items():
+        if old.brokers.get(node) != broker:
+            events.append(BrokerRegistered(node, broker.endpoints, broker.rack, broker.epoch))
+    if old.controller_id != new.controller_id:
+        events.append(ControllerElected(new.controller_id))
+    for name, topic in old.topics.items():
+        if name not in new.topics or new.topics[name].topic_id != topic.topic_id:
+            events.append(TopicDeleted(name))
+    for name, topic in new.topics.items():
+        events += _topic(old.topics.get(name), topic)
+    for name, configs in new.broker_configs.items():
+        if old.broker_configs.get(name) != configs:
+            events.append(BrokerConfigured(name, configs))
+    if old.next_producer_id != new.next_producer_id:
+        events.append(ProducerIdsAllocated(new.next_producer_id))
+    return events
+
+
+def _topic(old: TopicInfo | None, new: TopicInfo) -> list[Event]:
+    if old is None or old.topic_id != new.topic_id:
+        return [TopicCreated(new.name, new.topic_id, new.partitions, new.configs)]
+    events: list[Event] = []
+    have = len(old.partitions)
+    if old.partitions != new.partitions:
+        if len(new.partitions) > have:
+            events.append(PartitionsAdded(new.name, new.partitions[have:]))
+        events += [
+            PartitionChanged(new.name, index, now)
+            for index, (then, now) in enumerate(zip(old.partitions, new.partitions, strict=False))
+            if then != now
+        ]
+    if old.configs != new.configs:
+        events.append(TopicConfigured(new.name, new.configs))
+    return events

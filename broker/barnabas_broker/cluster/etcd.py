@@ -1,0 +1,322 @@
+"""etcd as a :class:`~barnabas_broker.cluster.kv.Kv`: its v3 API over gRPC. Imported only where a cluster is asked for.
+
+Of several endpoints one is used; the next one is when it fails or does not answer in time. Calls are bounded by
+`CALL_SECONDS`. A peer that is frozen is noticed by HTTP/2 pings, for which the time-out is set beside the keepalive
+options: by default a ping may stay unanswered for a minute.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from aetcd import rpc
+
+from barnabas_broker.cluster.kv import (
+    Change,
+    Changes,
+    Created,
+    Delete,
+    Entry,
+    Holds,
+    KvCompacted,
+    KvError,
+    KvUnavailable,
+    Lease,
+    Outcome,
+    Put,
+    Range,
+)
+
+#: Seconds that a call may take, on one endpoint.
+CALL_SECONDS: Final = 1.0
+#: Seconds that a read may take: it may bring megabytes.
+READ_SECONDS: Final = 5.0
+#: Seconds until a watch must have been set up.
+WATCH_SECONDS: Final = 2.0
+_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+#: Without it a watch stays silent on a member that lost its leader.
+_HAS_LEADER: Final = ("hasleader", "true")
+#: Codes that say that nothing was done.
+_REFUSED: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdConfig:
+    """Where etcd is and how to get in.
+
+    Attributes:
+        endpoints: HOST:PORT each.
+        cafile: the certificates that vouch for etcd's, PEM; "" speaks without TLS.
+        certfile: this broker's certificate, PEM, if etcd wants one.
+        keyfile: its key.
+        user: whom to log in as, "" for nobody.
+        password: of that user.
+    """
+
+    endpoints: Sequence[str]
+    cafile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    user: str = ""
+    password: str = ""
+
+
+class EtcdKv:
+    """A :class:`~barnabas_broker.cluster.kv.Kv` that is etcd.
+
+    Args:
+        config: where it is.
+
+    Raises:
+        OSError: a certificate cannot be read.
+    """
+
+    def __init__(self, config: EtcdConfig) -> None:
+        self._config = config
+        self._credentials = _credentials(config)
+        self._channels: dict[int, Any] = {}
+        self._current = 0
+        self._token: str | None = None
+
+    def _channel(self) -> tuple[int, Any]:
+        index = self._current
+        if index not in self._channels:
+            endpoint = self._config.endpoints[index]
+            if self._credentials is None:
+                self._channels[index] = grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+            else:
+                self._channels[index] = grpc.aio.secure_channel(endpoint, self._credentials, options=_OPTIONS)
+        return index, self._channels[index]
+
+    def _failed(self, index: int) -> None:
+        """Use the next endpoint, unless somebody else has seen that already."""
+        if index == self._current:
+            self._current = (index + 1) % len(self._config.endpoints)
+
+    async def _metadata(self, channel: Any) -> tuple[tuple[str, str], ...]:
+        if not self._config.user:
+            return ()
+        if self._token is None:
+            request = rpc.AuthenticateRequest(name=self._config.user, password=self._config.password)
+            answer = await rpc.AuthStub(channel).Authenticate(request, timeout=CALL_SECONDS)
+            self._token = str(answer.token)
+        return (("token", self._token),)
+
+    def _error(self, index: int, error: Any) -> KvError:
+        code, details = error.code(), error.details() or ""
+        if "required revision has been compacted" in details:
+            return KvCompacted(details)
+        where = self._config.endpoints[index]
+        if code in _REFUSED:
+            return KvError(f"etcd at {where}: {details}")
+        self._failed(index)
+        return KvUnavailable(f"etcd at {where}: {details or code.name}")
+
+    async def _call(self, stub: Any, method: str, request: Any, seconds: float = CALL_SECONDS) -> Any:
+        for last in (False, True):
+            index, channel = self._channel()
+            try:
+                metadata = await self._metadata(channel)
+                return await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                if last or not self._login_expired(error):
+                    raise self._error(index, error) from error
+        raise AssertionError("unreachable")
+
+    def _login_expired(self, error: Any) -> bool:
+        """Whether a new token may help; etcd forgets tokens, and does not take those of an older state of users."""
+        details = error.details() or ""
+        if self._token is None or ("auth token" not in details and "auth store" not in details):
+            return False
+        self._token = None
+        return True
+
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+        request = rpc.RangeRequest(key=start.encode(), revision=revision, limit=limit)
+        if end is not None:
+            request.range_end = end.encode()
+        attempts = len(self._config.endpoints)
+        while True:
+            attempts -= 1
+            try:
+                answer = await self._call(rpc.KVStub, "Range", request, READ_SECONDS if end else CALL_SECONDS)
+            except KvUnavailable:
+                if attempts <= 0:
+                    raise
+            else:
+                return Range([_entry(kv) for kv in answer.kvs], answer.header.revision, answer.more)
+
+    async def txn(
+        self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
+    ) -> Outcome:
+        request = rpc.TxnRequest(
+            compare=[_compare(condition) for condition in conditions],
+            success=[_operation(operation) for operation in then],
+            failure=[rpc.RequestOp(request_range=rpc.RangeRequest(key=key.encode())) for key in otherwise],
+        )
+        answer = await self._call(rpc.KVStub, "Txn", request)
+        found = {}
+        if not answer.succeeded:
+            for response in answer.responses:
+                for kv in response.response_range.kvs:
+                    entry = _entry(kv)
+                    found[entry.key] = entry
+        return Outcome(answer.succeeded, answer.header.revision, found)
+
+    async def grant(self, ttl: int) -> Lease:
+        answer = await self._call(rpc.LeaseStub, "LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl))
+        return Lease(answer.ID, answer.TTL)
+
+    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+        index, channel = self._channel()
+        try:
+            async with asyncio.timeout(seconds):
+                metadata = await self._metadata(channel)
+                stream = rpc.LeaseStub(channel).LeaseKeepAlive(
+                    iter([rpc.LeaseKeepAliveRequest(ID=lease_id)]), metadata=metadata
+                )
+                async for answer in stream:
+                    return int(answer.TTL)
+        except grpc.aio.AioRpcError as error:
+            if self._login_expired(error):
+                raise KvUnavailable("etcd wants a new login") from error
+            raise self._error(index, error) from error
+        except TimeoutError as error:
+            self._failed(index)
+            raise KvUnavailable(f"etcd at {self._config.endpoints[index]} does not answer") from error
+        raise KvUnavailable(f"etcd at {self._config.endpoints[index]} ended the call")
+
+    async def revoke(self, lease_id: int) -> None:
+        try:
+            await self._call(rpc.LeaseStub, "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease_id))
+        except KvUnavailable:
+            raise
+        except KvError as error:
+            if "lease not found" not in str(error):
+                raise
+
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+        create = rpc.WatchCreateRequest(
+            key=start.encode(), range_end=end.encode(), start_revision=after + 1, progress_notify=True
+        )
+        index, channel = self._channel()
+        stream = None
+        try:
+            metadata = (*(await self._metadata(channel)), _HAS_LEADER)
+            stream = rpc.WatchStub(channel).Watch(metadata=metadata)
+            async with asyncio.timeout(WATCH_SECONDS):
+                await stream.write(rpc.WatchRequest(create_request=create))
+                answer = await stream.read()
+            while answer is not grpc.aio.EOF:
+                if answer.compact_revision:
+                    raise KvCompacted(f"revisions before {answer.compact_revision} are no longer kept")
+                if answer.canceled:
+                    raise KvUnavailable(f"etcd ended the watch: {answer.cancel_reason}")
+                if answer.events:
+                    yield Changes(answer.events[-1].kv.mod_revision, [_change(event) for event in answer.events])
+                elif not answer.created:
+                    yield Changes(answer.header.revision, ())
+                answer = await stream.read()
+        except grpc.aio.AioRpcError as error:
+            self._login_expired(error)
+            raise self._error(index, error) from error
+        except (TimeoutError, asyncio.InvalidStateError) as error:
+            self._failed(index)
+            raise KvUnavailable(f"etcd at {self._config.endpoints[index]} does not answer") from error
+        finally:
+            if stream is not None:
+                stream.cancel()
+
+    async def close(self) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+
+
+def parse_url(url: str) -> tuple[list[str], str]:
+    """Take ``etcd://HOST:PORT,HOST:PORT/PREFIX`` apart.
+
+    Returns:
+        The endpoints, and the prefix with a slash at both ends ("/barnabas/" unless given).
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    scheme, found, rest = url.partition("://")
+    if scheme != "etcd" or not found:
+        raise ValueError("must be etcd://HOST:PORT[,HOST:PORT...][/PREFIX]")
+    hosts, _, prefix = rest.partition("/")
+    endpoints = []
+    for endpoint in hosts.split(","):
+        host, colon, port = endpoint.strip().rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{endpoint!r} is not HOST:PORT")
+        endpoints.append(f"{host}:{port}")
+    return endpoints, f"/{prefix.strip('/') or 'barnabas'}/"
+
+
+def _credentials(config: EtcdConfig) -> Any:
+    if not config.cafile:
+        return None
+    return grpc.ssl_channel_credentials(
+        root_certificates=Path(config.cafile).read_bytes(),
+        private_key=Path(config.keyfile).read_bytes() if config.keyfile else None,
+        certificate_chain=Path(config.certfile).read_bytes() if config.certfile else None,
+    )
+
+
+def _entry(kv: Any) -> Entry:
+    return Entry(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision)
+
+
+def _change(event: Any) -> Change:
+    gone = event.type == rpc.Event.DELETE
+    return Change(event.kv.key.decode(errors="replace"), None if gone else event.kv.value, event.kv.create_revision)
+
+
+def _compare(condition: Created | Holds) -> Any:
+    if isinstance(condition, Created):
+        return rpc.Compare(
+            result=rpc.Compare.EQUAL,
+            target=rpc.Compare.CREATE,
+            key=condition.key.encode(),
+            create_revision=condition.revision,
+        )
+    return rpc.Compare(
+        result=rpc.Compare.EQUAL, target=rpc.Compare.VALUE, key=condition.key.encode(), value=condition.value
+    )
+
+
+def _operation(operation: Put | Delete) -> Any:
+    if isinstance(operation, Put):
+        put = rpc.PutRequest(key=operation.key.encode(), value=operation.value, lease=operation.lease)
+        return rpc.RequestOp(request_put=put)
+    delete = rpc.DeleteRangeRequest(key=operation.key.encode())
+    if operation.end is not None:
+        delete.range_end = operation.end.encode()
+    return rpc.RequestOp(request_delete_range=delete)

@@ -1,0 +1,319 @@
+"""The metadata store of several brokers: a log of batches in etcd, and now and then a snapshot in place of its
+beginning.
+
+| key (behind the prefix) | what |
+|---|---|
+| ``cluster-id`` | the cluster's id |
+| ``log/SEQ`` | a batch of events; the first line says who wrote it |
+| ``head`` | the number of the last batch |
+| ``snapshot-head`` | the number of the last batch that the snapshot holds |
+| ``snapshot/SEQ/PART`` | the snapshot |
+| ``live/...`` | what lives as long as a broker's lease, see :mod:`barnabas_broker.cluster.membership` |
+
+Text is JSON lines, compressed with zlib when it is long. An append sets ``head`` and ``log/SEQ`` together if ``head``
+is what it was decided on, and if this broker's registration is the one that it made. An append that was not answered
+is asked again: it can be done only once, and if it was done then the batch that is there is its own.
+"""
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.kv import (
+    Created,
+    Delete,
+    Entry,
+    Holds,
+    Kv,
+    KvCompacted,
+    KvError,
+    KvUnavailable,
+    Put,
+    follow,
+    prefix_end,
+)
+from barnabas_broker.cluster.store import (
+    Batch,
+    Loaded,
+    StoreError,
+    StoreFenced,
+    StoreUnavailable,
+    event_from_json,
+    event_to_json,
+)
+
+log = structlog.get_logger("broker.cluster")
+
+#: Seconds that an append is asked again when there is no answer.
+APPEND_SECONDS: Final = 6.0
+#: Batches after which a snapshot takes their place, and bytes of batches.
+SNAPSHOT_BATCHES: Final = 1000
+SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
+#: Bytes of one value at most; etcd refuses requests over 1.5 MB.
+_VALUE_BYTES: Final = 1_400_000
+#: Text that is longer is compressed.
+_PLAIN_BYTES: Final = 4096
+#: What a value may grow to when it is decompressed.
+_TEXT_BYTES: Final = 256 * 1024 * 1024
+#: Text in one part of a snapshot, about.
+_PART_BYTES: Final = 1_000_000
+#: Batches, or parts of a snapshot, that are read at once.
+_PAGE: Final = 32
+_PAUSE_SECONDS: Final = 0.1
+
+
+class SharedStore:
+    """A :class:`~barnabas_broker.cluster.store.MetadataStore` that brokers share.
+
+    Args:
+        kv: etcd.
+        prefix: of all keys, with a slash at both ends.
+        writer: a name that no other writer has, nor had.
+        now: a clock in seconds that only goes forward.
+
+    Attributes:
+        registration: the key that this broker registered with and the revision that made it; without one it cannot
+            write.
+        controllership: the same, for being the controller.
+    """
+
+    def __init__(self, kv: Kv, prefix: str, writer: str, now: Callable[[], float]) -> None:
+        self.registration: Created | None = None
+        self.controllership: Created | None = None
+        self._kv = kv
+        self._prefix = prefix
+        self._writer = writer
+        self._now = now
+        self._written = 0
+        self._revision = 0
+        self._since_snapshot = self._bytes_since_snapshot = 0
+
+    def _log_key(self, sequence: int) -> str:
+        return f"{self._prefix}log/{sequence:020}"
+
+    async def cluster_id(self, proposed: str | None) -> str | None:
+        """The cluster's id, which is the proposed one if there was none.
+
+        Raises:
+            StoreUnavailable: etcd does not answer.
+            StoreError: etcd refuses.
+        """
+        key = f"{self._prefix}cluster-id"
+        try:
+            if proposed is not None and (await self._kv.txn([Created(key, 0)], [Put(key, proposed.encode())])).done:
+                return proposed
+            found = (await self._kv.range(key)).entries
+        except KvError as error:
+            raise _store_error(error) from error
+        return found[0].value.decode(errors="replace") if found else None
+
+    # Read
+
+    async def load(self) -> Loaded:
+        while True:
+            try:
+                return await self._load()
+            except KvCompacted:
+                continue
+            except KvError as error:
+                raise _store_error(error) from error
+
+    async def _load(self) -> Loaded:
+        head = await self._kv.range(f"{self._prefix}snapshot-head")
+        revision = head.revision
+        sequence = _number(head.entries[0]) if head.entries else 0
+        events: list[Event] = []
+        if head.entries:
+            start = f"{self._prefix}snapshot/{sequence:020}/"
+            async for entry in self._read(start, prefix_end(start), revision):
+                events += _events(entry.key, _lines(entry.key, entry.value))
+            if not events:
+                raise StoreError(f"etcd: the snapshot {start} is missing; restore etcd from a backup")
+        self._since_snapshot = self._bytes_since_snapshot = 0
+        end = prefix_end(f"{self._prefix}log/")
+        async for entry in self._read(self._log_key(sequence + 1), end, revision):
+            batch = self._batch(entry.key, entry.value)
+            if batch.sequence != sequence + 1:
+                raise StoreError(f"etcd: {self._log_key(sequence + 1)} is missing; restore etcd from a backup")
+            sequence = batch.sequence
+            events += batch.events
+        self._revision = revision
+        return Loaded(sequence, events)
+
+    async def _read(self, start: str, end: str, revision: int) -> AsyncIterator[Entry]:
+        more = True
+        while more:
+            page = await self._kv.range(start, end, revision=revision, limit=_PAGE)
+            for entry in page.entries:
+                start = entry.key + "\0"
+                yield entry
+            more = page.more
+
+    def _batch(self, key: str, value: bytes) -> Batch:
+        self._since_snapshot += 1
+        self._bytes_since_snapshot += len(value)
+        number = key.rpartition("/")[2]
+        if not number.isdigit():
+            raise StoreError(f"etcd: {key} is no batch of events: another program writes below this prefix")
+        return Batch(int(number), _events(key, _lines(key, value)[1:]))
+
+    async def watch(self) -> AsyncIterator[Batch | Loaded]:
+        start = f"{self._prefix}log/"
+        while True:
+            try:
+                async for changes in follow(self._kv, start, prefix_end(start), self._revision):
+                    for change in changes.changes:
+                        if change.value is not None:
+                            yield self._batch(change.key, change.value)
+                    self._revision = max(self._revision, changes.revision)
+            except KvCompacted:
+                log.info("metadata is loaded again: the watch was away for longer than etcd keeps its history")
+            try:
+                yield await self.load()
+            except StoreUnavailable:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    # Write
+
+    def _guards(self, as_controller: bool) -> list[Created]:
+        guards = [self.registration, *([self.controllership] if as_controller else [])]
+        held = [guard for guard in guards if guard is not None]
+        if len(held) < len(guards):
+            raise StoreFenced("this broker is not registered" if self.registration is None else "not the controller")
+        return held
+
+    async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
+        self._written += 1
+        me = {"writer": self._writer, "number": self._written}
+        value = _value([json.dumps(me), *map(event_to_json, events)])
+        if len(value) > _VALUE_BYTES:
+            raise StoreError(f"{len(events)} events are too much for one step: {len(value)} bytes")
+        head, key = f"{self._prefix}head", self._log_key(expected + 1)
+        guards = self._guards(as_controller)
+        first = Holds(head, str(expected).encode()) if expected else Created(head, 0)
+        deadline = self._now() + APPEND_SECONDS
+        while True:
+            try:
+                outcome = await self._kv.txn(
+                    [first, *guards],
+                    [Put(head, str(expected + 1).encode()), Put(key, value)],
+                    [key, *(guard.key for guard in guards)],
+                )
+            except KvUnavailable as error:
+                if self._now() >= deadline:
+                    raise StoreUnavailable(f"{error}; whether the change was made is not known") from error
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            except KvError as error:
+                raise StoreError(str(error)) from error
+            if outcome.done:
+                return True
+            there = outcome.found.get(key)
+            if there is not None:
+                return _lines(key, there.value)[0] == json.dumps(me)
+            for guard in guards:
+                entry = outcome.found.get(guard.key)
+                if entry is None or entry.created != guard.revision:
+                    raise StoreFenced(f"{guard.key} is no longer this broker's")
+            return False
+
+    # Snapshots
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether there are so many batches that a snapshot had better take their place."""
+        return self._since_snapshot >= SNAPSHOT_BATCHES or self._bytes_since_snapshot >= SNAPSHOT_BYTES
+
+    async def snapshot(self, image: Image, sequence: int) -> None:
+        """Put `image`, as it is after batch `sequence`, in place of all batches up to it. For the controller.
+
+        Raises:
+            StoreError: it was not done; the batches are still there.
+        """
+        base = f"{self._prefix}snapshot/"
+        here = f"{base}{sequence:020}/"
+        head = f"{self._prefix}snapshot-head"
+        guards = self._guards(as_controller=True)
+        try:
+            before = (await self._kv.range(head)).entries
+            if before and _number(before[0]) >= sequence:
+                self._since_snapshot = self._bytes_since_snapshot = 0
+                return
+            for number, part in enumerate(_parts(image)):
+                await self._step(guards, [Put(f"{here}{number:06}", part)])
+            # A step that was not answered may be done much later: it must not undo a newer snapshot then.
+            await self._step(
+                [*guards, Holds(head, before[0].value) if before else Created(head, 0)],
+                [
+                    Put(head, str(sequence).encode()),
+                    Delete(base, here),
+                    Delete(prefix_end(here), prefix_end(base)),
+                    Delete(f"{self._prefix}log/", self._log_key(sequence + 1)),
+                ],
+            )
+        except KvError as error:
+            raise _store_error(error) from error
+        self._since_snapshot = self._bytes_since_snapshot = 0
+
+    async def _step(self, guards: Sequence[Created | Holds], operations: Sequence[Put | Delete]) -> None:
+        if not (await self._kv.txn(guards, operations)).done:
+            raise StoreFenced("not the controller any more, or an earlier snapshot came late")
+
+    async def close(self) -> None:
+        await self._kv.close()
+
+
+def _store_error(error: KvError) -> StoreError:
+    return StoreUnavailable(str(error)) if isinstance(error, KvUnavailable) else StoreError(str(error))
+
+
+def _number(entry: Entry) -> int:
+    if not entry.value.isdigit():
+        raise StoreError(f"etcd: {entry.key} is no number: another program writes below this prefix")
+    return int(entry.value)
+
+
+def _value(lines: Sequence[str]) -> bytes:
+    text = "\n".join(lines).encode()
+    return text if len(text) <= _PLAIN_BYTES else zlib.compress(text, 1)
+
+
+def _lines(key: str, value: bytes) -> list[str]:
+    try:
+        if not value.startswith(b"{"):
+            inflate = zlib.decompressobj()
+            value = inflate.decompress(value, _TEXT_BYTES)
+            if not inflate.eof:
+                raise StoreError(f"etcd: {key} is cut off, or too long")
+        return value.decode().split("\n")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise StoreError(f"etcd: {key} cannot be read ({error})") from error
+
+
+def _events(key: str, lines: Sequence[str]) -> list[Event]:
+    try:
+        return [event_from_json(line) for line in lines]
+    except StoreError as error:
+        raise StoreError(f"etcd: {key} holds {error}") from error
+
+
+def _parts(image: Image) -> list[bytes]:
+    parts, lines, size = [], [], 0
+    for event in image.snapshot():
+        line = event_to_json(event)
+        lines.append(line)
+        size += len(line)
+        if size >= _PART_BYTES:
+            parts.append(_value(lines))
+            lines, size = [], 0
+    if lines:
+        parts.append(_value(lines))
+    too_long = max(map(len, parts))
+    if too_long > _VALUE_BYTES:
+        raise StoreError(f"a part of the snapshot has {too_long} bytes")
+    return parts

@@ -1,0 +1,119 @@
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: who leads partitions, and who keeps them."""
+
+from collections.abc import Sequence
+
+from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.controller import ElectionType
+from barnabas_broker.cluster.image import Event, Image, TopicInfo
+from barnabas_broker.context import RequestContext, Services
+from barnabas_protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from barnabas_protocol.apis.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from barnabas_protocol.apis.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+
+async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Answer ElectLeaders: all elections in one change."""
+    if request.election_type not in tuple(ElectionType):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+    kind = ElectionType(request.election_type)
+    asked = None
+    if request.topic_partitions is not None:
+        asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    try:
+        answers = await context.services.cluster.change(lambda image: controller.elect_leaders(image, kind, asked))
+    except KafkaError as error:
+        return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
+    topics: dict[str, list[PartitionResult]] = {}
+    for (name, index), code in answers.items():
+        message = None if code is ErrorCode.NONE else _WHY.get(code, code.name)
+        topics.setdefault(name, []).append(PartitionResult(partition_id=index, error_code=code, error_message=message))
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()
+        ]
+    )
+
+
+_WHY = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader is not in sync, or not there.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica of the partition is there.",
+}
+
+
+async def handle_alter_partition_reassignments(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Answer AlterPartitionReassignments, each partition for itself."""
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[await _reassign(context.services, topic.name, each) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+async def _reassign(services: Services, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    def decide(image: Image) -> tuple[Sequence[Event], None]:
+        return [controller.reassign(image, name, asked.partition_index, asked.replicas)], None
+
+    code, message = ErrorCode.NONE, None
+    try:
+        await services.cluster.change(decide)
+    except KafkaError as error:
+        code, message = error.code, error.message or None
+    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
+
+
+def handle_list_partition_reassignments(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """Answer ListPartitionReassignments: what of that which was asked for is being moved."""
+    image = context.services.cluster.image
+    if request.topics is None:
+        asked = [(topic, list(range(len(topic.partitions)))) for topic in image.topics.values()]
+    else:
+        known = [(image.topics.get(topic.name), topic.partition_indexes) for topic in request.topics]
+        asked = [(topic, indexes) for topic, indexes in known if topic is not None]
+    moving = [(topic.name, _moving(topic, indexes)) for topic, indexes in asked]
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in moving if partitions
+        ],
+    )
+
+
+def _moving(topic: TopicInfo, indexes: Sequence[int]) -> list[OngoingPartitionReassignment]:
+    return [
+        OngoingPartitionReassignment(
+            partition_index=index,
+            replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding),
+            removing_replicas=list(partition.removing),
+        )
+        for index in dict.fromkeys(indexes)
+        if 0 <= index < len(topic.partitions) and controller.is_reassigning(partition := topic.partitions[index])
+    ]

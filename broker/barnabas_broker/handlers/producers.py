@@ -1,0 +1,102 @@
+"""DescribeProducers, DescribeTransactions, ListTransactions: who writes, and within which transaction (KIP-664)."""
+
+from typing import Final
+
+from barnabas_broker.context import RequestContext
+from barnabas_broker.handlers.topic_names import missing_code
+from barnabas_protocol.apis.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from barnabas_protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from barnabas_protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: The states that a transaction may be asked for by.
+_STATES: Final = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+
+def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """Answer DescribeProducers, each partition for itself."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_producers(context, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _producers(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
+    try:
+        states = context.services.replicas.find(topic, index).log.producers.states
+    except KafkaError as error:
+        missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer.error_code = missing_code(topic) if missing else error.code
+        answer.error_message = error.message or None
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=state.producer_id,
+            producer_epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.transaction_start,
+        )
+        for state in states.values()
+    ]
+    return answer
+
+
+def handle_describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """Answer DescribeTransactions: there are none, whichever is asked for."""
+    return DescribeTransactionsResponse(
+        throttle_time_ms=0,
+        transaction_states=[
+            TransactionState(
+                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
+                transactional_id=name,
+                transaction_state="",
+                transaction_timeout_ms=0,
+                transaction_start_time_ms=0,
+                producer_id=0,
+                producer_epoch=0,
+                topics=[],
+            )
+            for name in request.transactional_ids
+        ],
+    )
+
+
+def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Answer ListTransactions: there are none, in whatever state."""
+    return ListTransactionsResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=[state for state in request.state_filters if state not in _STATES],
+        transaction_states=[],
+    )

@@ -1,0 +1,85 @@
+"""What tools ask about security: SASL, ACLs, quotas and credentials. There are none here, and this says so as Kafka
+does where nothing of it is switched on."""
+
+from typing import Final
+
+from barnabas_broker.context import RequestContext
+from barnabas_protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from barnabas_protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from barnabas_protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from barnabas_protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from barnabas_protocol.apis.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from barnabas_protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas_protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas_protocol.errors import ErrorCode
+
+_NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
+_NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
+
+
+def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Answer SaslHandshake."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+
+
+def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """Answer SaslAuthenticate."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL, auth_bytes=b"", session_lifetime_ms=0
+    )
+
+
+def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Answer DescribeAcls."""
+    return DescribeAclsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=[]
+    )
+
+
+def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Answer CreateAcls, each entry for itself."""
+    refused = [
+        AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+        for _ in request.creations
+    ]
+    return CreateAclsResponse(throttle_time_ms=0, results=refused)
+
+
+def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Answer DeleteAcls, each filter for itself."""
+    refused = [
+        DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[])
+        for _ in request.filters
+    ]
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=refused)
+
+
+def handle_describe_client_quotas(
+    context: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """Answer DescribeClientQuotas: nobody has one."""
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", entries=[])
+
+
+def handle_describe_user_scram_credentials(
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Answer DescribeUserScramCredentials: nobody has any, whoever is asked for."""
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=user.name,
+                error_code=ErrorCode.RESOURCE_NOT_FOUND,
+                error_message=f"Attempt to describe a user credential that does not exist: {user.name}",
+                credential_infos=[],
+            )
+            for user in request.users or ()
+        ],
+    )

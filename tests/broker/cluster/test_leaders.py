@@ -1,0 +1,151 @@
+"""Who leads, as brokers come and go."""
+
+from dataclasses import replace
+
+from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.controller import ElectionType, leaders
+from barnabas_broker.cluster.image import (
+    BrokerFenced,
+    BrokerInfo,
+    BrokerRegistered,
+    ControllerElected,
+    Event,
+    Image,
+    PartitionChanged,
+)
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.cluster.support import brokers, clean, only, partition, unclean, with_topic
+
+
+def test_the_next_in_sync_replica_leads_when_the_leader_is_gone() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (3, 1)))
+    events = controller.broker_fenced(image, 1, 10, clean)
+    after = only(image, events)
+    assert (after.leader, after.isr, after.leader_epoch, after.partition_epoch) == (3, (3,), 6, 8)
+    assert events[-1] == BrokerFenced(1, 10)
+
+
+def test_a_follower_that_is_gone_leaves_the_isr_and_the_leader_leads_on_in_its_epoch() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3)))
+    after = only(image, controller.broker_fenced(image, 2, 20, clean))
+    assert (after.leader, after.isr, after.leader_epoch, after.partition_epoch) == (1, (1, 3), 5, 8)
+
+
+def test_the_last_in_sync_replica_stays_in_the_isr() -> None:
+    image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
+    after = only(image, controller.broker_fenced(image, 1, 10, clean))
+    assert (after.leader, after.isr, after.leader_epoch) == (-1, (1,), 6)
+
+
+def test_an_unclean_election_takes_whoever_lives() -> None:
+    image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
+    after = only(image, controller.broker_fenced(image, 1, 10, unclean))
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 6)
+
+
+def test_an_earlier_life_of_a_broker_is_not_fenced() -> None:
+    image = with_topic(brokers(1, 2), partition(1, (1, 2)))
+    assert controller.broker_fenced(image, 1, 9, clean) == []
+    assert controller.broker_fenced(image, 7, 70, clean) == []
+
+
+def test_partitions_of_others_are_left_alone() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(2, (2, 3)), partition(1, (1, 2)))
+    events = controller.broker_fenced(image, 1, 10, clean)
+    assert [e.index for e in events if isinstance(e, PartitionChanged)] == [1]
+
+
+def settled(image: Image, me: int, registered: dict[int, BrokerInfo]) -> Image:
+    """The image when nothing is left to reconcile."""
+    for _ in range(100):
+        events = controller.reconcile(image, me, registered, clean)
+        if not events:
+            return image
+        image = image.apply_all(events)
+    raise AssertionError("it does not come to an end")
+
+
+def test_nothing_is_done_when_all_is_as_it_should_be() -> None:
+    image = with_topic(brokers(1, 2), partition(1, (1, 2)))
+    assert controller.reconcile(image, 1, image.brokers, clean) == []
+
+
+def test_a_new_controller_says_so() -> None:
+    image = brokers(1, 2)
+    assert controller.reconcile(image, 2, image.brokers, clean) == [ControllerElected(2)]
+
+
+def test_a_broker_that_is_back_leads_what_nobody_else_may() -> None:
+    image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
+    alone = settled(image, 2, {2: image.brokers[2]})
+    assert set(alone.brokers) == {2}
+    back = settled(alone, 2, {2: image.brokers[2], 1: replace(image.brokers[1], epoch=99)})
+    after = back.topics["topic"].partitions[0]
+    assert (after.leader, after.isr, back.brokers[1].epoch) == (1, (1,), 99)
+    assert after.leader_epoch > 5
+
+
+def test_a_broker_that_was_away_too_shortly_to_be_missed_leads_in_a_new_epoch() -> None:
+    # What it had not on its disk it may have lost, so nobody may take its old epoch for the new one.
+    image = with_topic(brokers(2, 1), partition(1, (1, 2), (1,)), partition(1, (1, 2)))
+    events = controller.reconcile(image, 2, {2: image.brokers[2], 1: replace(image.brokers[1], epoch=99)}, clean)
+    first, second = only(image, events, 0), only(image, events, 1)
+    assert (first.leader, first.isr) == (1, (1,))
+    assert first.leader_epoch > 5
+    assert (second.leader, second.isr) == (2, (2,))
+    assert [type(e) for e in events if not isinstance(e, PartitionChanged)] == [BrokerFenced, BrokerRegistered]
+
+
+def test_brokers_that_are_gone_together_keep_their_partition_to_themselves() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(1, (1, 2)))
+    gone = settled(image, 3, {3: image.brokers[3]})
+    assert gone.topics["topic"].partitions[0].leader == -1
+    # Each of the two has everything that was acknowledged; the first that is back leads, alone.
+    back = settled(gone, 3, {3: image.brokers[3], 2: replace(image.brokers[2], epoch=77)})
+    assert (back.topics["topic"].partitions[0].leader, back.topics["topic"].partitions[0].isr) == (2, (2,))
+
+
+def test_much_is_done_in_several_steps() -> None:
+    image = with_topic(brokers(2, 1), *(partition(1, (1, 2)) for _ in range(leaders.STEP + 10)))
+    first = controller.reconcile(image, 2, {2: image.brokers[2]}, clean)
+    assert len(first) == leaders.STEP
+    assert not any(isinstance(e, BrokerFenced) for e in first)
+    after = settled(image, 2, {2: image.brokers[2]})
+    assert set(after.brokers) == {2}
+    assert {p.leader for p in after.topics["topic"].partitions} == {2}
+
+
+def test_preferred_leaders_lead_again_where_they_are_in_sync() -> None:
+    image = with_topic(
+        brokers(1, 2), partition(2, (1, 2)), partition(2, (1, 2), (2,)), partition(2, (3, 2)), partition(1, (1, 2))
+    )
+    events = controller.prefer_leaders(image)
+    assert [(e.index, e.partition.leader, e.partition.leader_epoch) for e in changed(events)] == [(0, 1, 6)]
+
+
+def changed(events: list[Event]) -> list[PartitionChanged]:
+    return [event for event in events if isinstance(event, PartitionChanged)]
+
+
+def test_an_election_that_is_asked_for_is_answered_for_each_partition() -> None:
+    image = with_topic(brokers(1, 2), partition(2, (1, 2)), partition(2, (1, 2), (2,)), partition(1, (1, 2)))
+    asked = [("topic", 0), ("topic", 1), ("topic", 2), ("topic", 9), ("nothing", 0)]
+    events, answers = controller.elect_leaders(image, ElectionType.PREFERRED, asked)
+    assert [e.index for e in changed(events)] == [0]
+    assert list(answers.values()) == [
+        ErrorCode.NONE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    _, answers = controller.elect_leaders(image, ElectionType.PREFERRED, None)
+    assert set(answers) == {("topic", 0), ("topic", 1)}
+
+
+def test_an_unclean_election_that_is_asked_for() -> None:
+    image = with_topic(brokers(1, 2), partition(-1, (3, 2), (3,)), partition(-1, (3, 4), (3,)), partition(1, (1, 2)))
+    events, answers = controller.elect_leaders(image, ElectionType.UNCLEAN, None)
+    assert only(image, events, 0).leader == 2
+    assert only(image, events, 0).isr == (2,)
+    assert answers == {("topic", 0): ErrorCode.NONE, ("topic", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}

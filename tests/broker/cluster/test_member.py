@@ -1,0 +1,360 @@
+"""Members of a cluster over the model of etcd, in virtual time: they come, lose their lease, go, and one controls."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.fence import MARGIN, Fence
+from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.member import Member
+from barnabas_broker.cluster.membership import MembershipError
+from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.sim import virtual
+from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
+
+SESSION = 3.0
+
+
+class Process:
+    """A broker process, as far as it is a member of a cluster."""
+
+    def __init__(self, world: "World", node_id: int, directory: str, drift: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.node_id = node_id
+        self.kv = ModelKv(world.model, loop.time, world.pass_time)
+        config = Config(BROKER_KEYS, {"broker.session.timeout.ms": str(int(SESSION * 1000))})
+        self.member = Member(self.kv, "/sim/", "etcd://model:1/sim", config, lambda: 1000.0 + loop.time() * drift)
+        self.directory = directory
+        self.alive = True
+
+    async def start(self) -> None:
+        cluster_id = await self.member.cluster_id(None, f"cluster-{self.node_id}")
+        await self.member.load(cluster_id, self.node_id, {"PLAINTEXT": ("host", 9000 + self.node_id)}, self.directory)
+        await self.member.enter()
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self.member.cluster is not None
+        return self.member.cluster
+
+    @property
+    def epoch(self) -> int:
+        assert self.member.membership is not None
+        return self.member.membership.epoch
+
+    def may_serve(self) -> bool:
+        return self.alive and self.member.cluster is not None and self.cluster.may_serve()
+
+    def leads(self, topic: str) -> list[int]:
+        """The partitions that it acts as the leader of at this moment."""
+        if not self.may_serve() or topic not in self.cluster.image.topics:
+            return []
+        partitions = self.cluster.image.topics[topic].partitions
+        return [index for index, p in enumerate(partitions) if p.leader == self.node_id]
+
+    def is_controller(self) -> bool:
+        return self.alive and self.cluster.image.controller_id == self.node_id
+
+    async def kill(self) -> None:
+        """It is gone, and nothing that it sent arrives any more."""
+        self.alive = False
+        self.kv.cut_off = True
+        self.kv.break_watches()
+        await self.member.close()
+
+    async def create(self, name: str, partitions: int, factor: int) -> None:
+        topic_id = bytes([len(name)]) * 16
+
+        def decide(image: Any) -> tuple[list[Any], None]:
+            event = controller.create_topic(
+                image, name, topic_id=topic_id, partitions=partitions, replication_factor=factor, configs={}
+            )
+            return [event], None
+
+        await self.cluster.change(decide)
+
+
+class World:
+    """Processes around one etcd. Whatever they do, no two act as the leader of one partition."""
+
+    def __init__(self, seed: int) -> None:
+        self.model = EtcdModel()
+        self.chance = random.Random(seed)
+        self.processes: list[Process] = []
+        self.started = 0
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def pass_time(self) -> None:
+        await asyncio.sleep(self.chance.uniform(0.0, 0.03))
+
+    async def _tick(self) -> None:
+        while True:
+            self.model.advance(asyncio.get_running_loop().time())
+            self.check()
+            await asyncio.sleep(0.01)
+
+    def check(self) -> None:
+        acting: dict[int, int] = {}
+        for process in self.processes:
+            for index in process.leads("topic"):
+                assert index not in acting, f"{acting[index]} and {process.node_id} both lead {index}"
+                acting[index] = process.node_id
+
+    def process(self, node_id: int, directory: str | None = None, drift: float = 1.0) -> Process:
+        self.started += 1
+        process = Process(self, node_id, directory or f"directory-{self.started}", drift)
+        self.processes.append(process)
+        return process
+
+    async def start(self, *node_ids: int) -> list[Process]:
+        processes = [self.process(node_id) for node_id in node_ids]
+        await asyncio.gather(*(process.start() for process in processes))
+        await self.until(lambda: all(set(p.cluster.image.brokers) == set(node_ids) for p in processes))
+        return processes
+
+    async def until(self, check: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = asyncio.get_running_loop().time() + seconds
+        while not check():
+            assert asyncio.get_running_loop().time() < end, "it does not happen"
+            if self._ticking.done():
+                self._ticking.result()
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        for process in self.processes:
+            if process.alive:
+                await process.kill()
+        if not self._ticking.done():
+            self._ticking.cancel()
+        await asyncio.gather(self._ticking, return_exceptions=True)
+        assert self._ticking.cancelled() or self._ticking.result() is None
+
+
+def scenario(story: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1) -> None:
+    """Run a story in virtual time."""
+
+    async def main() -> None:
+        world = World(seed)
+        try:
+            await story(world)
+        finally:
+            await world.close()
+
+    virtual.run(main())
+
+
+def partitions(process: Process, topic: str = "topic") -> tuple[PartitionInfo, ...]:
+    return process.cluster.image.topics[topic].partitions
+
+
+def test_the_fence_counts_from_when_the_renewal_was_sent() -> None:
+    fence = Fence(10)
+    assert not fence.is_open(0)
+    fence.renewed(100)
+    assert fence.is_open(100 + 10 * (1 - MARGIN) - 0.001)
+    assert not fence.is_open(100 + 10 * (1 - MARGIN))
+    fence.renewed(90)  # an answer that was overtaken
+    assert fence.is_open(107)
+    fence.close()
+    assert not fence.is_open(100)
+
+
+def test_brokers_form_a_cluster_with_one_controller() -> None:
+    async def story(world: World) -> None:
+        processes = await world.start(1, 2, 3)
+        assert {p.cluster.image.cluster_id for p in processes} == {processes[0].cluster.image.cluster_id}
+        assert len({p.cluster.image.controller_id for p in processes}) == 1
+        assert all(p.may_serve() for p in processes)
+        assert [p.cluster.image.brokers[p.node_id].epoch for p in processes] == [p.epoch for p in processes]
+
+    scenario(story)
+
+
+def test_a_broker_that_is_cut_off_stops_before_another_takes_over() -> None:
+    async def story(world: World) -> None:
+        one, two, three = await world.start(1, 2, 3)
+        await one.create("topic", 6, 3)
+        await world.until(lambda: len(two.leads("topic")) == 2)
+        two.kv.cut_off = True
+        two.kv.break_watches()
+        since = asyncio.get_running_loop().time()
+        await world.until(lambda: not two.may_serve())
+        stopped = asyncio.get_running_loop().time()
+        assert stopped - since <= SESSION * (1 - MARGIN) + 0.1
+        assert 2 in three.cluster.image.brokers
+        await world.until(lambda: len(one.leads("topic")) + len(three.leads("topic")) == 6)
+        epoch = two.epoch
+        two.kv.cut_off = False
+        await world.until(two.may_serve)
+        assert two.epoch > epoch
+        await world.until(lambda: two.cluster.image == one.cluster.image)
+
+    scenario(story)
+
+
+def test_a_short_absence_changes_nothing() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 2, 2)
+        epoch, revision = two.epoch, world.model.revision
+        two.kv.cut_off = True
+        await asyncio.sleep(SESSION * 0.4)
+        two.kv.cut_off = False
+        await asyncio.sleep(SESSION * 3)
+        assert two.may_serve()
+        assert (two.epoch, world.model.revision) == (epoch, revision)
+
+    scenario(story)
+
+
+def test_another_controls_when_the_controller_is_gone() -> None:
+    async def story(world: World) -> None:
+        processes = await world.start(1, 2, 3)
+        await processes[0].create("topic", 3, 3)
+        chosen = next(p for p in processes if p.is_controller())
+        await chosen.kill()
+        left = [p for p in processes if p is not chosen]
+        await world.until(lambda: sum(p.is_controller() for p in left) == 1)
+        await world.until(lambda: all(chosen.node_id not in p.cluster.image.brokers for p in left))
+        await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 3)
+
+    scenario(story)
+
+
+def test_a_node_id_in_use_is_refused_and_names_the_other() -> None:
+    async def story(world: World) -> None:
+        await world.start(1, 2)
+        with pytest.raises(MembershipError, match="node id 2 is in use by the broker at host:9002"):
+            await world.process(2).start()
+
+    scenario(story)
+
+
+def test_a_node_id_whose_broker_died_can_be_used_when_its_lease_is_over() -> None:
+    async def story(world: World) -> None:
+        _, two = await world.start(1, 2)
+        await two.kill()
+        again = world.process(2)
+        await again.start()
+        assert again.may_serve()
+
+    scenario(story)
+
+
+def test_a_broker_that_starts_again_in_its_directory_need_not_wait() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 2, 1)
+        before = partitions(one)[0 if partitions(one)[0].leader == 2 else 1]
+        await two.kill()
+        began = asyncio.get_running_loop().time()
+        again = world.process(2, two.directory)
+        await again.start()
+        assert asyncio.get_running_loop().time() - began < 1
+        assert again.may_serve()
+        (index,) = again.leads("topic")
+        assert partitions(again)[index].leader_epoch > before.leader_epoch
+
+    scenario(story)
+
+
+def test_a_broker_that_leaves_hands_over_first() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 4, 2)
+        await world.until(lambda: len(two.leads("topic")) == 2)
+        await two.member.leave()
+        assert not two.may_serve()
+        await world.until(lambda: len(one.leads("topic")) == 4)
+        await asyncio.sleep(SESSION * 2)
+        assert set(one.cluster.image.brokers) == {1}, "and is not taken in again"
+        await two.member.close()
+
+    scenario(story)
+
+
+def test_without_etcd_nothing_changes_and_nothing_is_served_for_long() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.start(1, 2)
+        for process in (one, two):
+            process.kv.cut_off = True
+        with pytest.raises(KafkaError) as caught:
+            await one.create("topic", 1, 1)
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+        await world.until(lambda: not one.may_serve() and not two.may_serve())
+        for process in (one, two):
+            process.kv.cut_off = False
+        await world.until(lambda: one.may_serve() and two.may_serve())
+        await one.create("topic", 1, 1)
+
+    scenario(story)
+
+
+def test_a_change_that_was_overtaken_is_decided_again() -> None:
+    async def story(world: World) -> None:
+        processes = await world.start(1, 2, 3)
+        blocks = await asyncio.gather(*(p.cluster.next_producer_id() for p in processes for _ in range(5)))
+        assert len(set(blocks)) == 15
+        outcomes = await asyncio.gather(*(p.create("topic", 1, 3) for p in processes), return_exceptions=True)
+        codes = [outcome.code for outcome in outcomes if isinstance(outcome, KafkaError)]
+        assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+
+    scenario(story)
+
+
+async def _nemesis(world: World) -> None:
+    chance, loop = world.chance, asyncio.get_running_loop()
+    running = {p.node_id: p for p in await world.start(1, 2, 3)}
+    await running[1].create("topic", 6, 3)
+    until = loop.time() + 60
+    while loop.time() < until:
+        node_id = chance.choice((1, 2, 3))
+        process = running[node_id]
+        match chance.choice(("cut", "join", "faults", "kill", "break", "compact", "lead", "create")):
+            case "cut":
+                process.kv.cut_off = True
+                process.kv.break_watches()
+            case "join":
+                process.kv.cut_off = False
+            case "faults":
+                process.kv.faults += chance.choices([Fault.LOST, Fault.ANSWER_LOST, None], k=5)
+            case "kill":
+                await process.kill()
+                directory = process.directory if chance.random() < 0.7 else None
+                drift = chance.uniform(0.95, 1.05)
+                running[node_id] = world.process(node_id, directory, drift)
+                await running[node_id].start()
+            case "break":
+                process.kv.break_watches()
+            case "compact":
+                world.model.compact()
+            case "lead":
+                world.model.new_leader(loop.time())
+            case "create":
+                try:
+                    await process.create(f"other-{loop.time()}".replace(".", "-"), 2, 1)
+                except KafkaError:
+                    pass
+        await asyncio.sleep(chance.uniform(0, 2))
+        if world._ticking.done():
+            world._ticking.result()
+    for process in running.values():
+        process.kv.cut_off = False
+        process.kv.faults.clear()
+    left = list(running.values())
+    await world.until(lambda: all(p.may_serve() for p in left))
+    await world.until(lambda: all(p.cluster.image == left[0].cluster.image for p in left))
+    await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_no_two_lead_and_all_agree_in_the_end(seed: int) -> None:
+    print(f"seed {seed}")
+    scenario(_nemesis, seed)

@@ -1,0 +1,85 @@
+"""One broker's changes: decided, kept, applied, told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, ProducerIdsAllocated
+from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.store import StoreError
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    store = LocalStore(tmp_path)
+    loaded = await store.load()
+    yield Cluster(Image("cluster").apply_all(loaded.events), store, loaded.sequence)
+    await store.close()
+
+
+def setting(name: str) -> tuple[Sequence[Event], str]:
+    return [BrokerConfigured(name, {})], name
+
+
+async def test_a_change_is_told_after_it_is_kept(cluster: Cluster) -> None:
+    told: list[tuple[set[str], int]] = []
+    cluster.subscribe(lambda image, events: told.append((set(image.broker_configs), len(events))))
+    assert await cluster.change(lambda image: setting("a")) == "a"
+    assert told == [({"a"}, 1)]
+    assert cluster.may_serve()
+
+
+async def test_what_is_refused_changes_nothing(cluster: Cluster) -> None:
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    before = cluster.image
+    with pytest.raises(KafkaError):
+        await cluster.change(refuse)
+    assert cluster.image is before
+
+
+async def test_changes_wait_for_one_another(cluster: Cluster) -> None:
+    async def add(number: int) -> None:
+        def decide(image: Image) -> tuple[Sequence[Event], None]:
+            return [ProducerIdsAllocated(image.next_producer_id + 1)], None
+
+        await cluster.change(decide)
+
+    await asyncio.gather(*(add(n) for n in range(20)))
+    assert cluster.image.next_producer_id == 20
+    assert cluster.sequence == 20
+
+
+async def test_all_hear_of_a_change_though_one_fails(cluster: Cluster) -> None:
+    heard = []
+
+    def fail(image: Image, events: Sequence[Event]) -> None:
+        raise ZeroDivisionError
+
+    cluster.subscribe(fail)
+    cluster.subscribe(lambda image, events: heard.append(image))
+    with pytest.raises(ZeroDivisionError):
+        await cluster.change(lambda image: setting("a"))
+    assert heard == [cluster.image]
+    assert "a" in cluster.image.broker_configs
+
+
+async def test_a_store_that_fails_is_an_error_of_storage(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: LocalStore, *_: object, **__: object) -> bool:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(LocalStore, "append", fail)
+    with pytest.raises(KafkaError, match="no space left") as caught:
+        await cluster.change(lambda image: setting("a"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "a" not in cluster.image.broker_configs
+
+
+async def test_producer_ids_are_handed_out_once(cluster: Cluster) -> None:
+    ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
+    assert len(set(ids)) == 1500

@@ -1,0 +1,352 @@
+"""What every metadata store does: the journal of a single broker, and the one that brokers share, over a model of etcd
+and over etcd itself."""
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.image import (
+    BrokerConfigured,
+    Event,
+    Image,
+    PartitionInfo,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+)
+from barnabas_broker.cluster.kv import Created, Delete, Kv, Put
+from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.cluster.shared import SharedStore
+from barnabas_broker.cluster.store import Batch, Loaded, MetadataStore, StoreError, StoreFenced, StoreUnavailable
+from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
+
+PREFIX = "/contract/"
+TOPIC = TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 0, (1, 2), (1,), 3, (2,), ()),), {"retention.ms": "5"})
+OTHER = TopicCreated("other", b"j" * 16, (PartitionInfo(-1, 4, (2,), (2,)),), {})
+
+
+@dataclass
+class Place:
+    """Where a store keeps things; stores that are opened there one after the other, or together, see the same."""
+
+    open: Callable[[], Awaitable[MetadataStore]]
+    opened: list[MetadataStore] = field(default_factory=list)
+
+    async def store(self) -> MetadataStore:
+        self.opened.append(await self.open())
+        return self.opened[-1]
+
+
+@dataclass
+class SharedPlace(Place):
+    connect: Callable[[], Kv] = field(kw_only=True)
+    prefix: str = PREFIX
+
+    async def member(self, kv: Kv | None = None) -> SharedStore:
+        """A store of a broker that is registered, and the controller if there is none."""
+        kv = kv or self.connect()
+        name = uuid.uuid4().hex
+        store = SharedStore(kv, self.prefix, name, time.monotonic)
+        broker, controller = f"{self.prefix}live/broker/{name}", f"{self.prefix}live/controller"
+        outcome = await kv.txn([], [Put(broker, b"{}")])
+        store.registration = Created(broker, outcome.revision)
+        elected = await kv.txn([Created(controller, 0)], [Put(controller, name.encode())])
+        if elected.done:
+            store.controllership = Created(controller, elected.revision)
+        self.opened.append(store)
+        return store
+
+
+@pytest.fixture
+def model() -> EtcdModel:
+    return EtcdModel()
+
+
+def shared_place(connect: Callable[[], Kv], prefix: str) -> SharedPlace:
+    async def open_one() -> MetadataStore:
+        return await made.member()
+
+    made = SharedPlace(open_one, connect=connect, prefix=prefix)
+    return made
+
+
+@pytest.fixture(params=["model", pytest.param("etcd", marks=pytest.mark.cluster)])
+async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
+    """A place that several brokers share."""
+    if request.param == "model":
+        model: EtcdModel = request.getfixturevalue("model")
+        place = shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
+    else:
+        port = request.getfixturevalue("etcd").port
+        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv
+
+        place = shared_place(lambda: EtcdKv(EtcdConfig([f"127.0.0.1:{port}"])), f"/{uuid.uuid4().hex}/")
+    yield place
+    for store in place.opened:
+        await store.close()
+
+
+@pytest.fixture(params=["local", "model", pytest.param("etcd", marks=pytest.mark.cluster)])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """A place that one broker uses at a time."""
+    if request.param == "local":
+
+        async def open_one() -> MetadataStore:
+            for before in local.opened:
+                await before.close()
+            return LocalStore(tmp_path)
+
+        local = Place(open_one)
+        yield local
+        for store in local.opened:
+            await store.close()
+        return
+    shared = shared_place(lambda: connect(), PREFIX)
+    if request.param == "model":
+        model: EtcdModel = request.getfixturevalue("model")
+
+        def connect() -> Kv:
+            return ModelKv(model, time.monotonic)
+    else:
+        port = request.getfixturevalue("etcd").port
+        shared.prefix = f"/{uuid.uuid4().hex}/"
+        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv
+
+        def connect() -> Kv:
+            return EtcdKv(EtcdConfig([f"127.0.0.1:{port}"]))
+
+    yield shared
+    for store in shared.opened:
+        await store.close()
+
+
+def image_of(loaded: Loaded) -> Image:
+    return Image("cluster").apply_all(loaded.events)
+
+
+async def take(updates: AsyncIterator[Batch | Loaded]) -> Batch | Loaded:
+    async with asyncio.timeout(20):
+        return await anext(updates)
+
+
+async def test_a_new_store_is_empty(place: Place) -> None:
+    loaded = await (await place.store()).load()
+    assert (loaded.sequence, image_of(loaded)) == (0, Image("cluster"))
+
+
+async def test_what_was_kept_is_there_again_in_its_order(place: Place) -> None:
+    store = await place.store()
+    sequence = (await store.load()).sequence
+    batches: list[list[Event]] = [[TOPIC, ProducerIdsAllocated(1000)], [TopicDeleted("topic"), OTHER], [TOPIC]]
+    for batch in batches:
+        assert await store.append(batch, sequence)
+        sequence += 1
+    expected = Image("cluster").apply_all([event for batch in batches for event in batch])
+    assert image_of(await (await place.store()).load()) == expected
+
+
+async def test_only_what_was_decided_on_the_last_batch_is_kept(place: Place) -> None:
+    store = await place.store()
+    sequence = (await store.load()).sequence
+    assert await store.append([TOPIC], sequence)
+    assert not await store.append([OTHER], sequence)
+    assert not await store.append([OTHER], sequence + 2)
+    assert await store.append([ProducerIdsAllocated(5)], sequence + 1)
+    assert image_of(await (await place.store()).load()) == Image("cluster").apply_all([TOPIC, ProducerIdsAllocated(5)])
+
+
+async def test_a_long_batch_is_kept_whole(place: Place) -> None:
+    partitions = tuple(PartitionInfo(n % 3, n, (0, 1, 2), (0, 1, 2), n) for n in range(10_000))
+    big = TopicCreated("big", b"b" * 16, partitions, {})
+    store = await place.store()
+    assert await store.append([big], (await store.load()).sequence)
+    assert image_of(await (await place.store()).load()).topics["big"].partitions == partitions
+
+
+async def test_the_watch_brings_what_others_keep(shared: SharedPlace) -> None:
+    one, two = await shared.member(), await shared.member()
+    assert await one.append([TOPIC], (await one.load()).sequence)
+    assert (await two.load()).sequence == 1
+    updates = two.watch()
+    for number in range(2, 6):
+        assert await one.append([ProducerIdsAllocated(number)], number - 1)
+        assert await take(updates) == Batch(number, [ProducerIdsAllocated(number)])
+
+
+async def test_of_writers_that_race_one_wins(shared: SharedPlace) -> None:
+    members = [await shared.member() for _ in range(4)]
+    for member in members:
+        await member.load()
+    for round_number in range(5):
+        won = await asyncio.gather(
+            *(m.append([ProducerIdsAllocated(100 * round_number + n)], round_number) for n, m in enumerate(members))
+        )
+        assert sum(won) == 1
+    assert (await members[0].load()).sequence == 5
+
+
+async def test_a_broker_that_lost_its_registration_cannot_write(shared: SharedPlace) -> None:
+    kv = shared.connect()
+    member = await shared.member(kv)
+    await member.load()
+    assert member.registration is not None
+    # Gone, and made again: by another process with the same node id.
+    await kv.txn([], [Delete(member.registration.key)])
+    await kv.txn([], [Put(member.registration.key, b"{}")])
+    with pytest.raises(StoreFenced):
+        await member.append([TOPIC], 0)
+    member.registration = None
+    with pytest.raises(StoreFenced):
+        await member.append([TOPIC], 0)
+
+
+async def test_only_the_controller_writes_as_one(shared: SharedPlace) -> None:
+    one, two = await shared.member(), await shared.member()
+    await one.load()
+    assert await one.append([TOPIC], 0, as_controller=True)
+    with pytest.raises(StoreFenced):
+        await two.append([OTHER], 1, as_controller=True)
+    two.controllership = Created(f"{shared.prefix}live/controller", 1)
+    with pytest.raises(StoreFenced):
+        await two.append([OTHER], 1, as_controller=True)
+
+
+async def test_a_snapshot_takes_the_place_of_batches(shared: SharedPlace) -> None:
+    one = await shared.member()
+    loaded = await one.load()
+    image, sequence = image_of(loaded), loaded.sequence
+    for round_number in range(3):
+        for number in range(4):
+            events: list[Event] = [BrokerConfigured(str(number), {"round": str(round_number)}), TOPIC]
+            assert await one.append(events, sequence)
+            image, sequence = image.apply_all(events), sequence + 1
+        await one.snapshot(image, sequence)
+        again = await (await shared.member()).load()
+        assert (again.sequence, image_of(again)) == (sequence, image)
+    kv = shared.connect()
+    keys = (await kv.range(f"{shared.prefix}log/", f"{shared.prefix}log0")).entries
+    parts = (await kv.range(f"{shared.prefix}snapshot/", f"{shared.prefix}snapshot0")).entries
+    await kv.close()
+    assert (len(keys), len(parts)) == (0, 1)
+    assert await one.append([OTHER], sequence)
+
+
+async def test_a_snapshot_of_many_parts(shared: SharedPlace) -> None:
+    one = await shared.member()
+    await one.load()
+    image = Image("cluster").apply_all(
+        TopicCreated(f"topic-{n}", os.urandom(16), (PartitionInfo(1, 0, (1, 2, 3), (1, 2, 3)),) * 3, {"a": "b"})
+        for n in range(20_000)
+    )
+    await one.snapshot(image, 0)
+    assert image_of(await (await shared.member()).load()) == image
+
+
+async def test_the_cluster_is_named_once(shared: SharedPlace) -> None:
+    one, two = await shared.member(), await shared.member()
+    assert await one.cluster_id(None) is None
+    assert await one.cluster_id("first") == "first"
+    assert await two.cluster_id("second") == "first"
+
+
+# With faults, over the model
+
+
+@pytest.fixture
+def modelled(model: EtcdModel) -> SharedPlace:
+    return shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
+
+
+async def test_an_append_without_an_answer_is_done_once(modelled: SharedPlace, model: EtcdModel) -> None:
+    kv = ModelKv(model, time.monotonic)
+    member = await modelled.member(kv)
+    await member.load()
+    for number, faults in enumerate([[Fault.LOST], [Fault.ANSWER_LOST], [Fault.LOST, Fault.ANSWER_LOST, Fault.LOST]]):
+        kv.faults = list(faults)
+        assert await member.append([ProducerIdsAllocated(number)], number)
+    loaded = await member.load()
+    assert loaded.sequence == 3
+    assert [e.next_id for e in loaded.events if isinstance(e, ProducerIdsAllocated)] == [0, 1, 2]
+
+
+async def test_an_append_that_another_overtook_is_a_conflict(modelled: SharedPlace, model: EtcdModel) -> None:
+    kv = ModelKv(model, time.monotonic)
+    one, two = await modelled.member(kv), await modelled.member()
+    await one.load()
+    kv.faults = [Fault.LOST]
+    asked = asyncio.create_task(one.append([TOPIC], 0))
+    await asyncio.sleep(0)
+    assert await two.append([OTHER], 0)
+    assert not await asked
+
+
+async def test_without_etcd_it_is_not_known_what_became_of_an_append(
+    modelled: SharedPlace, model: EtcdModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.cluster.shared.APPEND_SECONDS", 0.3)
+    kv = ModelKv(model, time.monotonic)
+    member = await modelled.member(kv)
+    await member.load()
+    kv.cut_off = True
+    with pytest.raises(StoreUnavailable, match="not known"):
+        await member.append([TOPIC], 0)
+
+
+async def test_the_watch_goes_on_after_it_broke(modelled: SharedPlace, model: EtcdModel) -> None:
+    kv = ModelKv(model, time.monotonic)
+    one, two = await modelled.member(), await modelled.member(kv)
+    await two.load()
+    updates = two.watch()
+    sequences = []
+    for number in range(1, 8):
+        assert await one.append([ProducerIdsAllocated(number)], number - 1)
+        if number % 2:
+            kv.break_watches()
+        sequences.append((await take(updates)).sequence)
+    assert sequences == list(range(1, 8))
+
+
+async def test_after_a_compaction_everything_is_loaded_again(modelled: SharedPlace, model: EtcdModel) -> None:
+    kv = ModelKv(model, time.monotonic)
+    one, two = await modelled.member(), await modelled.member(kv)
+    await two.load()
+    updates = two.watch()
+    assert await one.append([TOPIC], 0)
+    assert isinstance(await take(updates), Batch)
+    kv.cut_off = True
+    kv.break_watches()
+    pending = asyncio.ensure_future(take(updates))
+    await asyncio.sleep(0)
+    image = Image("cluster").apply(TOPIC)
+    for number in range(1, 4):
+        event = ProducerIdsAllocated(number)
+        assert await one.append([event], number)
+        image = image.apply(event)
+    await one.snapshot(image, 4)
+    model.compact()
+    kv.cut_off = False
+    update = await pending
+    assert isinstance(update, Loaded)
+    assert (update.sequence, image_of(update)) == (4, image)
+    assert await one.append([OTHER], 4)
+    assert await take(updates) == Batch(5, [OTHER])
+
+
+async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, model: EtcdModel) -> None:
+    member = await modelled.member()
+    kv = modelled.connect()
+    await kv.txn([], [Put(f"{PREFIX}log/00000000000000000001", b"\xff\xfe")])
+    with pytest.raises(StoreError, match="cannot be read"):
+        await member.load()
+    await kv.txn([], [Put(f"{PREFIX}log/00000000000000000001", b'{"a": 1}\n{"b": 2}')])
+    with pytest.raises(StoreError, match="no event"):
+        await member.load()
+    await kv.txn([], [Put(f"{PREFIX}snapshot-head", b"many")])
+    with pytest.raises(StoreError, match="is no number"):
+        await member.load()

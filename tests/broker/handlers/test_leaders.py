@@ -1,0 +1,72 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, of a broker that is alone."""
+
+from barnabas_protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from barnabas_protocol.apis.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from barnabas_protocol.errors import ErrorCode
+from tests.wire import Wire
+
+
+async def create(wire: Wire, name: str) -> None:
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
+    answer = await wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def elect(wire: Wire, version: int, kind: int, asked: list[TopicPartitions] | None) -> ElectLeadersResponse:
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=asked)
+    return await wire.ask(request, version, ElectLeadersResponse)
+
+
+async def test_there_is_nothing_to_elect(wire: Wire) -> None:
+    await create(wire, "topic")
+    for version in (0, 1, 2):
+        answer = await elect(wire, version, 0, [TopicPartitions(topic="topic", partitions=[0, 9])])
+        results = answer.replica_election_results[0].partition_result
+        assert [(p.partition_id, p.error_code) for p in results] == [
+            (0, ErrorCode.ELECTION_NOT_NEEDED),
+            (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+    everything = await elect(wire, 2, 1, None)
+    assert (everything.error_code, everything.replica_election_results) == (ErrorCode.NONE, [])
+
+
+async def test_elections_of_a_kind_that_nobody_knows_are_refused(wire: Wire) -> None:
+    assert (await elect(wire, 2, 7, None)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def reassign(wire: Wire, *targets: list[int] | None) -> list[tuple[int, str | None]]:
+    partitions = [ReassignablePartition(partition_index=n, replicas=target) for n, target in enumerate(targets)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="topic", partitions=partitions)])
+    answer = await wire.ask(request, 0, AlterPartitionReassignmentsResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return [(p.error_code, p.error_message) for p in answer.responses[0].partitions]
+
+
+async def test_there_is_nowhere_to_move_to(wire: Wire) -> None:
+    await create(wire, "topic")
+    there, nowhere, unknown = await reassign(wire, [1], [2], [1])
+    assert there == (ErrorCode.NONE, None)
+    assert nowhere[0] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "no such broker" in str(nowhere[1])
+    assert unknown[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await reassign(wire, None))[0][0] == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_nothing_is_moving(wire: Wire) -> None:
+    await create(wire, "topic")
+    asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 7]) for name in ("topic", "nothing")]
+    for topics in (None, asked):
+        request = ListPartitionReassignmentsRequest(topics=topics)
+        answer = await wire.ask(request, 0, ListPartitionReassignmentsResponse)
+        assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])

@@ -1,0 +1,130 @@
+"""What a leader knows of its followers: high watermark and ISR."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.replication.leadership import Leadership
+
+LAG = 10.0
+
+
+def partition(isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionInfo:
+    return PartitionInfo(leader=1, leader_epoch=4, replicas=replicas, isr=isr, partition_epoch=9)
+
+
+def test_alone_in_the_isr_the_high_watermark_is_the_end() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    assert leading.alone
+    assert leading.high_watermark(3) == 7
+
+
+def test_a_new_leader_keeps_its_high_watermark_until_all_of_the_isr_have_fetched() -> None:
+    leading = Leadership(1, partition((1, 2, 3)), 7, 0.0)
+    assert leading.high_watermark(3) == 3
+    leading.fetched(2, 20, 7, 1.0)
+    assert leading.high_watermark(3) == 3
+    leading.fetched(3, 30, 5, 1.0)
+    assert leading.high_watermark(3) == 5
+
+
+def test_the_high_watermark_does_not_go_back_when_a_follower_does() -> None:
+    leading = Leadership(1, partition((1, 2)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    leading.fetched(2, 21, 2, 2.0)
+    assert leading.high_watermark(7) == 7
+
+
+def test_a_fetch_of_no_replica_is_told() -> None:
+    assert not Leadership(1, partition((1, 2)), 7, 0.0).fetched(8, 80, 7, 1.0)
+
+
+def test_a_follower_may_join_with_all_that_is_committed_and_the_beginning_of_the_epoch() -> None:
+    leading = Leadership(1, partition((1, 2)), 7, 0.0)
+    leading.fetched(3, 30, 6, 1.0)
+    assert not leading.may_join(3, 5), "what earlier leaders left is missing"
+    leading.fetched(3, 30, 7, 2.0)
+    assert leading.may_join(3, 7)
+    assert not leading.may_join(3, 8), "a committed record is missing"
+    assert not leading.may_join(2, 7), "it is in already"
+
+
+def test_who_is_about_to_join_counts_at_once() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    assert leading.propose((1, 2)) == ((1, -1), (2, 20))
+    leading.log_end = 9
+    assert leading.high_watermark(7) == 7
+    leading.refused()
+    assert leading.high_watermark(7) == 9
+
+
+def test_who_may_have_joined_counts_until_the_cluster_has_spoken() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    leading.propose((1, 2))
+    leading.unsettled()
+    leading.log_end = 9
+    assert leading.high_watermark(7) == 7
+    leading.changed(partition((1,)), 3.0)
+    assert leading.high_watermark(7) == 9
+
+
+def test_a_follower_that_does_not_fetch_leaves() -> None:
+    leading = Leadership(1, partition((1, 2, 3)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    leading.fetched(3, 30, 7, 1.0)
+    leading.log_end = 8
+    leading.fetched(2, 20, 8, 11.5)
+    assert leading.wanted_isr(7, 11.0, LAG, {1, 2, 3}) == (1, 2, 3)
+    assert leading.wanted_isr(7, 11.6, LAG, {1, 2, 3}) == (1, 2)
+
+
+def test_a_follower_that_fetches_and_never_catches_up_leaves() -> None:
+    leading = Leadership(1, partition((1, 2)), 100, 0.0)
+    for second in range(1, 13):
+        leading.fetched(2, 20, second, float(second))
+    assert leading.wanted_isr(0, 12.0, LAG, {1, 2}) == (1,)
+
+
+def test_a_follower_that_is_always_one_fetch_behind_stays() -> None:
+    leading = Leadership(1, partition((1, 2)), 10, 0.0)
+    leading.fetched(2, 20, 10, 1.0)
+    for second in range(2, 40):
+        leading.log_end += 10
+        leading.fetched(2, 20, leading.log_end - 10, float(second))
+    assert leading.wanted_isr(10, 40.0, LAG, {1, 2}) == (1, 2)
+
+
+def test_an_idle_follower_with_everything_stays() -> None:
+    leading = Leadership(1, partition((1, 2)), 10, 0.0)
+    leading.fetched(2, 20, 10, 1.0)
+    assert leading.wanted_isr(10, 1000.0, LAG, {1, 2}) == (1, 2)
+
+
+def test_nobody_joins_who_is_not_there() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    assert leading.wanted_isr(7, 1.0, LAG, {1}) == (1,)
+    assert leading.wanted_isr(7, 1.0, LAG, {1, 2}) == (1, 2)
+
+
+fetches = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(0, 30), st.integers(0, 5)), max_size=40)
+
+
+@given(fetches, st.sampled_from([(1, 2, 3), (1, 2), (1,)]))
+def test_the_high_watermark_is_never_beyond_a_member_and_never_goes_back(
+    steps: list[tuple[int, int, int]], isr: tuple[int, ...]
+) -> None:
+    leading = Leadership(1, partition(isr), 0, 0.0)
+    mark, reached = 0, {2: 0, 3: 0}
+    for now, (node, offset, more) in enumerate(steps):
+        leading.log_end += more
+        offset = max(reached[node], min(offset, leading.log_end))
+        reached[node] = offset
+        leading.fetched(node, node * 10, offset, float(now))
+        after = leading.high_watermark(mark)
+        assert after >= mark
+        assert all(after <= reached[other] for other in isr if other != 1)
+        assert after <= leading.log_end
+        mark = after
