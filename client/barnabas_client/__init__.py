@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     )
     from barnabas_client.assignors import (
         Assignor,
+        CooperativeStickyAssignor,
         MemberSubscription,
+        PartitionCounts,
         RangeAssignor,
         RebalanceProtocol,
         RoundRobinAssignor,
+        StickyAssignor,
     )
     from barnabas_client.consumer import Consumer
     from barnabas_client.errors import ErrorCode, KafkaError
@@ -65,6 +68,7 @@ __all__ = [
     "Consumer",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "CooperativeStickyAssignor",
     "DeletedRecords",
     "ErrorCode",
     "GroupDescription",
@@ -80,6 +84,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetSpec",
+    "PartitionCounts",
     "PartitionResult",
     "Producer",
     "RangeAssignor",
@@ -87,6 +92,7 @@ __all__ = [
     "RecordMetadata",
     "ResourceType",
     "RoundRobinAssignor",
+    "StickyAssignor",
     "TopicPartition",
     "TopicResult",
     "errors",
@@ -95,7 +101,16 @@ __all__ = [
 #: Where each name is; the rest is in `admin_types`.
 _PLACES: Final = {
     "admin": ("Admin",),
-    "assignors": ("Assignor", "MemberSubscription", "RangeAssignor", "RebalanceProtocol", "RoundRobinAssignor"),
+    "assignors": (
+        "Assignor",
+        "CooperativeStickyAssignor",
+        "MemberSubscription",
+        "PartitionCounts",
+        "RangeAssignor",
+        "RebalanceProtocol",
+        "RoundRobinAssignor",
+        "StickyAssignor",
+    ),
     "consumer": ("Consumer",),
     "errors": ("ErrorCode", "KafkaError"),
     "producer": ("Producer",),

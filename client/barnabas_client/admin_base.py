@@ -66,6 +66,20 @@ class HasError(Protocol):
     def error(self) -> KafkaError | None: ...
 
 
+def names_of(what: str, names: Iterable[str]) -> list[str]:
+    """Names as given by a program. A single one would otherwise be taken for a list of its letters.
+
+    Raises:
+        TypeError: something else than a list of names.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{what}: {names!r}: give a list of names")
+    listed = list(names)
+    if not all(isinstance(name, str) for name in listed):
+        raise TypeError(f"{what}: {listed!r}: give names, which are strings")
+    return listed
+
+
 def raise_first(results: Iterable[HasError]) -> None:
     """Raise the first error there is, with the others as its notes."""
     errors = [result.error for result in results if result.error is not None]

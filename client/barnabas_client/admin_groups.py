@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from barnabas_client.admin_base import MOVED, AdminBase, Asked, raise_first, refusal, refused
+from barnabas_client.admin_base import MOVED, AdminBase, Asked, names_of, raise_first, refusal, refused
 from barnabas_client.admin_types import (
     GroupDescription,
     GroupListing,
@@ -142,7 +142,9 @@ class GroupAdmin(AdminBase):
             return found
 
         milliseconds = self._milliseconds(timeout_ms)
-        found = await self._ask_coordinators("describe group", group_ids, ask, milliseconds)
+        found = await self._ask_coordinators(
+            "describe group", names_of("describe_consumer_groups", group_ids), ask, milliseconds
+        )
         results = [GroupDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
         if raise_errors:
             raise_first(results)
@@ -171,7 +173,9 @@ class GroupAdmin(AdminBase):
             }
 
         milliseconds = self._milliseconds(timeout_ms)
-        found = await self._ask_coordinators("delete group", group_ids, ask, milliseconds)
+        found = await self._ask_coordinators(
+            "delete group", names_of("delete_consumer_groups", group_ids), ask, milliseconds
+        )
         results = [GroupResult(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
         if raise_errors:
             raise_first(results)

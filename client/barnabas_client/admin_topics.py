@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from barnabas_client.admin_base import AdminBase, raise_first, refused
+from barnabas_client.admin_base import AdminBase, names_of, raise_first, refused
 from barnabas_client.admin_types import DeletedRecords, NewTopic, TopicResult
 from barnabas_client.consumer_protocol import by_topic
 from barnabas_client.errors import error_for
@@ -94,7 +94,8 @@ class TopicAdmin(AdminBase):
         """
         milliseconds = self._milliseconds(timeout_ms)
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in topics], timeout_ms=self._for_broker(milliseconds)
+            topics=[DeleteTopicState(name=name) for name in names_of("delete_topics", topics)],
+            timeout_ms=self._for_broker(milliseconds),
         )
         response = await self._ask_controller(
             request, DeleteTopicsResponse, lambda answer: [one.error_code for one in answer.responses], milliseconds
@@ -178,7 +179,7 @@ class TopicAdmin(AdminBase):
             UnknownTopicOrPartitionError: there is no such topic.
             KafkaError: no broker answers.
         """
-        names = None if topics is None else set(topics)
+        names = None if topics is None else set(names_of("describe_topics", topics))
         cluster = await self._running().look_up(names)
         if names is None:
             return [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]

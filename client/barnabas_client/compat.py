@@ -15,6 +15,7 @@ from typing import Final, TypeVar, cast
 
 from barnabas_client.errors import UnsupportedVersionError
 from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest
+from barnabas_protocol.apis.fetch import FetchRequest
 from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from barnabas_protocol.apis.list_offsets import ListOffsetsRequest
@@ -93,6 +94,11 @@ def downgrade(request: Request, version: int) -> Request:
         return OffsetFetchRequest(group_id=group.group_id, topics=topics, require_stable=stable)
     if isinstance(request, MetadataRequest) and version < 4:
         return MetadataRequest(topics=request.topics)  # the broker creates topics or not, whatever is asked
+    if isinstance(request, FetchRequest) and version < 12:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                partition.last_fetched_epoch = -1  # histories are compared by OffsetForLeaderEpoch alone (KIP-320)
+        return request
     if isinstance(request, ListOffsetsRequest) and version < 2:
         return ListOffsetsRequest(replica_id=request.replica_id, topics=request.topics)
     if isinstance(request, LeaveGroupRequest) and version < 3:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from barnabas_client.assignors import Assignor, RangeAssignor, RebalanceProtocol, RoundRobinAssignor
+from barnabas_client.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RebalanceProtocol,
+    RoundRobinAssignor,
+)
 from barnabas_protocol.records import Codec
 
 DEFAULT_PORT: Final = 9092
@@ -33,7 +39,7 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[Address, ...]:
         TypeError: something else than strings.
         ValueError: no address, or one that cannot be read.
     """
-    texts = [servers] if isinstance(servers, str) else list(servers)
+    texts = [servers] if isinstance(servers, str) else list(servers) if isinstance(servers, Iterable) else [servers]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f'bootstrap_servers is {servers!r}: give "host:port" or a list of such')
     return tuple(_address(part.strip()) for text in texts for part in text.split(",") if part.strip()) or _no_server()
@@ -62,6 +68,11 @@ def _integer(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} is {value!r}: give an integer")
     if value < least:
         raise ValueError(f"{name} is {value}: give at least {least}")
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}: give True or False")
 
 
 def _one_of(name: str, value: object, allowed: Sequence[object]) -> None:
@@ -139,7 +150,8 @@ class ConsumerConfig:
         enable_auto_commit: commit what was polled before, every `auto_commit_interval_ms`, when partitions are taken
             away and when the consumer stops.
         session_timeout_ms: without heartbeats for so long the coordinator takes a member for dead.
-        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout.
+        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. They are sent by a
+            thread of their own, whatever the event loop does.
         max_poll_interval_ms: a consumer that does not poll for so long leaves its group.
         rebalance_timeout_ms: how long the group waits for this member to rejoin; None takes `max_poll_interval_ms`, as
             Kafka does.
@@ -150,7 +162,7 @@ class ConsumerConfig:
         isolation_level: "read_uncommitted", or "read_committed" to see of transactions only the committed ones.
         check_crcs: verify the checksum of each batch.
         client_rack: where this client is, so that a near replica may be read (KIP-392).
-        partition_assignment_strategy: assignors, the preferred one first.
+        partition_assignment_strategy: assignors, the preferred one first. They run on the thread of the heartbeats.
         key_deserializer: what to make of a key; null stays None.
         value_deserializer: what to make of a value; null stays None.
         exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``.
@@ -174,9 +186,7 @@ class ConsumerConfig:
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
     client_rack: str = ""
-    partition_assignment_strategy: Sequence[Assignor] = field(
-        default_factory=lambda: (RangeAssignor(), RoundRobinAssignor())
-    )
+    partition_assignment_strategy: Sequence[Assignor] = field(default_factory=lambda: default_assignors())
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     exclude_internal_topics: bool = True
@@ -185,6 +195,8 @@ class ConsumerConfig:
     def __post_init__(self) -> None:
         for name, least in _CONSUMER_INTEGERS:
             _integer(name, getattr(self, name), least)
+        for name in ("enable_auto_commit", "check_crcs", "exclude_internal_topics"):
+            _flag(name, getattr(self, name))
         if self.rebalance_timeout_ms is not None:
             _integer("rebalance_timeout_ms", self.rebalance_timeout_ms, 1)
         for name in ("group_id", "group_instance_id"):
@@ -205,7 +217,12 @@ class ConsumerConfig:
         self._check_assignors()
 
     def _check_assignors(self) -> None:
-        names = [assignor.name for assignor in self.partition_assignment_strategy]
+        given = self.partition_assignment_strategy
+        if not isinstance(given, Sequence) or not all(hasattr(one, "assign") for one in given):
+            raise TypeError(
+                f"partition_assignment_strategy is {given!r}: give a list of assignors, such as [RangeAssignor()]"
+            )
+        names = [assignor.name for assignor in given]
         if not names:
             raise ValueError("partition_assignment_strategy is empty: give at least one assignor")
         if len(set(names)) != len(names):
@@ -220,6 +237,12 @@ class ConsumerConfig:
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions stay hidden."""
         return self.isolation_level == "read_committed"
+
+
+def default_assignors() -> tuple[Assignor, ...]:
+    """As in Kafka: range, rebalancing eagerly, and cooperative-sticky for a group that moves to it member by member
+    (KIP-429). Between them round-robin, the default of aiokafka, so that both can share a group."""
+    return RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()
 
 
 def common_protocols(assignors: Sequence[Assignor]) -> frozenset[RebalanceProtocol]:

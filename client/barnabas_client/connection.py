@@ -11,7 +11,7 @@ with back-off, is the caller's business (:mod:`barnabas_client.network`).
 import asyncio
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -79,7 +79,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, timeout: float, tls: ssl.SSLContext | None = None
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+        versions: Mapping[int, ApiRange] | None = None,
     ) -> "Connection":
         """Connect and learn which versions the broker has.
 
@@ -89,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
             client_id: sent with every request.
             timeout: seconds for all of it.
             tls: None for plain text.
+            versions: of this broker, as another connection has learnt them just now: they are asked for here as well,
+                but the first requests need not wait for the answer.
 
         Raises:
             KafkaConnectionError: nothing listens there, or what does is no Kafka broker.
@@ -105,7 +114,10 @@ class Connection(asyncio.BufferedProtocol):
                         f"cannot connect to {host}:{port}: {error.strerror or error}. To do: check that a broker "
                         "listens there"
                     ) from error
-                await connection._learn_versions(timeout)
+                if versions is None:
+                    await connection._learn_versions(timeout)
+                else:
+                    connection._confirm_versions(versions, timeout)
         except TimeoutError as error:
             connection.abort("it did not answer in time")
             raise KafkaTimeoutError(
@@ -182,13 +194,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         self._fail_all()
 
-    async def close(self) -> None:
-        """End the connection, after what was written before has left, and wait until it has ended."""
+    async def close(self, patience: float = 1.0) -> None:
+        """End the connection, after what was written before has left, and wait until it has ended.
+
+        Args:
+            patience: seconds to wait for a peer that reads nothing; it must not hold up the end of the program.
+        """
         self._reason = self._reason or "it was closed by this client"
         if self._transport is not None and not self._lost.done():
             self._transport.close()
-            # A peer that reads nothing must not hold up the end of the program.
-            await asyncio.wait([self._lost], timeout=1)
+            await asyncio.wait([self._lost], timeout=patience)
             if not self._lost.done():
                 self._transport.abort()
         self._fail_all()
@@ -266,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _learn_versions(self, timeout: float) -> None:
         chosen = ApiVersionsRequest.VERSIONS.high
-        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version())
+        request = _ask_versions()
         for _ in range(2):
             self.versions = {request.API_KEY: ApiRange(chosen, chosen)}
             response = await self.send(request, _decode_versions, timeout=timeout, at_most=chosen)
@@ -277,7 +292,22 @@ class Connection(asyncio.BufferedProtocol):
             chosen = min(chosen - 1, high)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, f"ask {self.host}:{self.port} for its API versions")
-        self.versions = {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
+        self.versions = _ranges(response)
+
+    def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
+        """Ask without waiting: whoever asks for something before the answer comes trusts what is known."""
+
+        def confirmed(answer: asyncio.Future[ApiVersionsResponse]) -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                return  # then the connection has ended
+            response = answer.result()
+            if response.error_code != ErrorCode.NONE:
+                self.abort(f"it is another broker now ({ErrorCode.of(response.error_code).name})")
+            else:
+                self.versions = _ranges(response)
+
+        self.versions = dict(known)
+        self.send(_ask_versions(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
 
     def _timed_out(self, asked: _Asked, timeout: float) -> None:
         if not asked.future.done():
@@ -301,6 +331,14 @@ class Connection(asyncio.BufferedProtocol):
                 asked.timer.cancel()
             if not asked.future.done():
                 asked.future.set_exception(self._error())
+
+
+def _ask_versions() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version())
+
+
+def _ranges(response: ApiVersionsResponse) -> dict[int, ApiRange]:
+    return {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
 
 
 def _decode_versions(chosen: int, frame: Buffer) -> ApiVersionsResponse:

@@ -11,24 +11,27 @@ partitions are given up, only then (:mod:`barnabas_client.rebalance`). Sources: 
 import re
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from concurrent.futures import Executor
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from barnabas_client.assignors import Assignor, RangeAssignor, RoundRobinAssignor
-from barnabas_client.config import ClientConfig, ConsumerConfig, Deserializer, parse_servers
+from barnabas_client.assignors import Assignor
+from barnabas_client.config import ClientConfig, ConsumerConfig, Deserializer, default_assignors, parse_servers
 from barnabas_client.consumer_core import ConsumerCore, Phase
-from barnabas_client.errors import ConsumerStoppedError
-from barnabas_client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas_client.consumer_metrics import Metrics
+from barnabas_client.consumer_places import ConsumerPlaces, partitions_of
+from barnabas_client.errors import ConsumerStoppedError, IllegalStateError
 from barnabas_client.rebalance import ConsumerRebalanceListener
-from barnabas_client.structs import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from barnabas_client.subscription import Needed
+from barnabas_client.structs import ConsumerRecord, TopicPartition
 
-#: What a commit takes as an offset.
-Offset = int | tuple[int, str] | OffsetAndMetadata
+if TYPE_CHECKING:
+    from barnabas_client.parallel import Runner
+    from barnabas_client.parallel_config import Handler
+    from barnabas_client.producer import Producer
 
 
-class Consumer:
+class Consumer(ConsumerPlaces):
     """Reads records from topics, alone or as a member of a group.
 
     ::
@@ -109,13 +112,16 @@ class Consumer:
             isolation_level=isolation_level,
             check_crcs=check_crcs,
             client_rack=client_rack,
-            partition_assignment_strategy=partition_assignment_strategy or (RangeAssignor(), RoundRobinAssignor()),
+            partition_assignment_strategy=(
+                default_assignors() if partition_assignment_strategy is None else partition_assignment_strategy
+            ),
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             exclude_internal_topics=exclude_internal_topics,
             close_timeout_ms=close_timeout_ms,
         )
         self._core = ConsumerCore(client, config)
+        self._runner: Runner | None = None
         if topics:
             self.subscribe(topics)
 
@@ -136,14 +142,18 @@ class Consumer:
 
         Polls that wait end with `ConsumerStoppedError`, and iteration ends. A second call does nothing.
 
+        A :meth:`run` ends first, as after :meth:`wakeup`.
+
         Raises:
-            IllegalStateError: called in a rebalance listener.
+            IllegalStateError: called in a rebalance listener, or in a handler of :meth:`run`.
         """
+        if self._runner is not None:
+            await self._runner.stop(self._core.config.close_timeout_ms / 1000)
         await self._core.stop()
 
     async def close(self) -> None:
         """The same as :meth:`stop`."""
-        await self._core.stop()
+        await self.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -157,6 +167,7 @@ class Consumer:
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # absent if a setting was refused
         if core is not None and core.phase is Phase.RUNNING:
+            core.abandon()
             warnings.warn(
                 f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
             )
@@ -189,6 +200,8 @@ class Consumer:
         """
         if isinstance(topics, str):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as [{topics!r}]")
+        if not isinstance(topics, Iterable):
+            raise TypeError(f"subscribe({topics!r}): give a list of topics")
         names = list(topics)
         if bool(names) == (pattern is not None):
             raise TypeError("subscribe(): give either topics or a pattern")
@@ -196,6 +209,8 @@ class Consumer:
             raise TypeError(f"subscribe({names!r}): topics are strings that are not empty")
         if listener is not None and not hasattr(listener, "on_partitions_revoked"):
             raise TypeError(f"subscribe(): listener {listener!r} is no ConsumerRebalanceListener")
+        if not (pattern is None or isinstance(pattern, str | re.Pattern)):
+            raise TypeError(f"subscribe(): pattern {pattern!r} is no regular expression: give a string")
         try:
             compiled = None if pattern is None else re.compile(pattern)
         except re.error as error:
@@ -209,7 +224,7 @@ class Consumer:
             IllegalStateError: topics are subscribed to.
             TypeError: something else than `TopicPartition`.
         """
-        self._core.assign(_partitions("assign", tuple(partitions)))
+        self._core.assign(partitions_of("assign", partitions))
 
     def unsubscribe(self) -> None:
         """Read nothing any more. A group is left in the background, after a commit and a call of the listener."""
@@ -254,7 +269,7 @@ class Consumer:
             KafkaError: the group or a topic may not be used, or the membership failed.
         """
         core = self._core
-        state = await core.next_ready(_partitions("getone", partitions) or None, None)
+        state = await core.next_ready(partitions_of("getone", partitions) or None, None)
         assert state is not None
         (record,) = core.fetcher.take(state, 1)
         return record
@@ -276,21 +291,25 @@ class Consumer:
             ValueError: `timeout_ms` is negative, or `max_records` is below 1.
             KafkaError: see :meth:`getone`.
         """
+        if not isinstance(timeout_ms, int | float):
+            raise TypeError(f"timeout_ms is {timeout_ms!r}: give milliseconds")
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 0")
         limit = self._limit(max_records)
-        return await self._take(_partitions("getmany", partitions) or None, timeout_ms / 1000, limit)
+        return await self._take(partitions_of("getmany", partitions) or None, timeout_ms / 1000, limit)
 
-    async def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """As :meth:`getmany`, but with `timeout` in seconds, and all records in one list.
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """As :meth:`getmany`, but with all records in one list.
+
+        Args:
+            timeout_ms: milliseconds to wait for the first records.
+            max_records: the most records; `max_poll_records` if None.
 
         Raises:
-            ValueError: `timeout` is negative, or `max_records` is below 1.
+            ValueError: `timeout_ms` is negative, or `max_records` is below 1.
             KafkaError: see :meth:`getone`.
         """
-        if timeout < 0:
-            raise ValueError(f"timeout is {timeout}: give seconds, at least 0")
-        taken = await self._take(None, timeout, self._limit(max_records))
+        taken = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
         return [record for records in taken.values() for record in records]
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -356,215 +375,86 @@ class Consumer:
     def _limit(self, max_records: int | None) -> int:
         if max_records is None:
             return self._core.config.max_poll_records
+        if isinstance(max_records, bool) or not isinstance(max_records, int):
+            raise TypeError(f"max_records is {max_records!r}: give an integer")
         if max_records < 1:
             raise ValueError(f"max_records is {max_records}: give at least 1")
         return max_records
 
-    # Flow control.
+    # Working in parallel.
 
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out no records of these partitions until they are resumed; they stay assigned and keep their buffers.
+    async def run(
+        self,
+        handler: "Handler",
+        *,
+        concurrency: int = 10,
+        order: str = "partition",
+        executor: Executor | None = None,
+        retries: int = 3,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 10_000,
+        dead_letter_topic: str | None = None,
+        producer: "Producer | None" = None,
+        max_in_flight: int = 10_000,
+        max_in_flight_bytes: int = 67_108_864,
+        drain_timeout_ms: int | None = None,
+        commit_interval_ms: int = 1_000,
+    ) -> None:
+        """Handle records with `concurrency` handlers at a time, and commit what is finished, until told to end.
 
-        Raises:
-            IllegalStateError: one is not assigned.
-        """
-        for tp in _partitions("pause", partitions):
-            self._core.subscription.state(tp).paused = True
-        self._core.changed()
+        Settings are explained at :class:`~barnabas_client.parallel_config.RunConfig`. An offset is committed when
+        everything before it is finished, so that a crash skips nothing; some records may be handled twice.
 
-    def resume(self, *partitions: TopicPartition) -> None:
-        """End a pause.
-
-        Raises:
-            IllegalStateError: one is not assigned.
-        """
-        for tp in _partitions("resume", partitions):
-            self._core.subscription.state(tp).paused = False
-        self._core.changed()
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are paused."""
-        return frozenset(tp for tp, state in self._core.subscription.states.items() if state.paused)
-
-    # Positions.
-
-    async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that a poll will return; waits until it is known.
+        :meth:`wakeup` and :meth:`stop` end the run: what is running finishes and is committed, the call returns, and
+        another one would go on at the first unfinished record. A cancellation does the same, but for the return; a
+        second one does not wait. Nothing else may poll, seek or subscribe meanwhile.
 
         Raises:
-            IllegalStateError: the partition is not assigned.
-            KafkaTimeoutError: it is not known within `request_timeout_ms`.
-            NoOffsetForPartitionError: nothing is committed and ``auto_offset_reset="none"``.
+            IllegalStateError: the consumer is not started, runs already, or has `enable_auto_commit` on.
+            TypeError, ValueError: a setting, or a handler, that cannot be.
+            KafkaError: polls or commits fail, or a dead letter cannot be written.
+            Exception: what the handler raised, for a record that had all its tries, without a `dead_letter_topic`.
         """
-        (tp,) = _partitions("position", (partition,))
-        state = self._core.subscription.state(tp)
-        if state.position is None:
-            await self._core.until_positions([tp], f"position of {tp}")
-        position = self._core.subscription.state(tp).position
-        assert position is not None
-        return position
+        from barnabas_client.parallel import Runner
+        from barnabas_client.parallel_config import RunConfig
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`. Polls return nothing of what was fetched before.
+        if self._runner is not None:
+            raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
+        config = RunConfig(
+            concurrency=concurrency,
+            order=order,
+            executor=executor,
+            retries=retries,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            dead_letter_topic=dead_letter_topic,
+            producer=producer,
+            max_in_flight=max_in_flight,
+            max_in_flight_bytes=max_in_flight_bytes,
+            drain_timeout_ms=drain_timeout_ms,
+            commit_interval_ms=commit_interval_ms,
+        )
+        self._runner = Runner(self, self._core, handler, config)
+        try:
+            await self._runner.run()
+        finally:
+            self._runner = None
 
-        Raises:
-            IllegalStateError: the partition is not assigned.
-            ValueError: a negative offset.
+    # What it knows about itself.
+
+    def metrics(self) -> Metrics:
+        """How this consumer is doing, by Kafka's names: ``records-consumed-rate``, ``records-lag-max``,
+        ``commit-latency-avg``, ``rebalance-total``, ``last-heartbeat-seconds-ago``, ``time-between-poll-max`` and so
+        on; and ``event-loop-lag``, how long the event loop kept others waiting (both only with a group). None stands
+        for what has not happened yet. See :mod:`barnabas_client.consumer_metrics`.
         """
-        (tp,) = _partitions("seek", (partition,))
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"seek({tp}, {offset!r}): give an offset of at least 0")
-        self._core.subscription.state(tp).seek(offset)
-        self._core.changed()
+        return self._core.metrics()
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record of these partitions, of all assigned ones if none is given.
-
-        Raises:
-            IllegalStateError: one is not assigned.
-            KafkaTimeoutError: the start was not found within `request_timeout_ms`.
-        """
-        await self._reset("seek_to_beginning", partitions, Needed.EARLIEST)
-
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on behind the last record of these partitions, of all assigned ones if none is given.
-
-        Raises:
-            IllegalStateError: one is not assigned.
-            KafkaTimeoutError: the end was not found within `request_timeout_ms`.
-        """
-        await self._reset("seek_to_end", partitions, Needed.LATEST)
-
-    async def _reset(self, what: str, partitions: tuple[TopicPartition, ...], to: Needed) -> None:
-        core = self._core
-        core.check_running()
-        chosen = _partitions(what, partitions) or tuple(core.subscription.states)
-        for state in [core.subscription.state(tp) for tp in chosen]:
-            state.need(to)
-        core.changed()
-        await core.until_positions(chosen, what)
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last record that consumers may see, as of the last fetch; None before it.
-
-        Raises:
-            IllegalStateError: the partition is not assigned.
-        """
-        return self._core.subscription.state(partition).high_watermark
-
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition, assigned or not.
-
-        Raises:
-            KafkaError: they could not be had within `request_timeout_ms`.
-        """
-        found = await self._list("beginning_offsets", dict.fromkeys(partitions, EARLIEST))
-        return {tp: one.offset for tp, one in found.items()}
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition, assigned or not.
-
-        Raises:
-            KafkaError: they could not be had within `request_timeout_ms`.
-        """
-        found = await self._list("end_offsets", dict.fromkeys(partitions, LATEST))
-        return {tp: one.offset for tp, one in found.items()}
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after a time, for each partition, assigned or not; None if there is none.
-
-        Args:
-            timestamps: milliseconds since 1970.
-
-        Raises:
-            ValueError: a negative timestamp.
-            KafkaError: they could not be had within `request_timeout_ms`.
-        """
-        for tp, time in timestamps.items():
-            if time < 0:
-                raise ValueError(f"offsets_for_times: {time} for {tp}: give milliseconds since 1970")
-        found = await self._list("offsets_for_times", timestamps)
-        return {tp: one if one.offset >= 0 else None for tp, one in found.items()}
-
-    async def _list(self, what: str, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        network, config = self._core.network, self._core.config
-        partitions = _partitions(what, tuple(times))
-        if network.watch_also(tp.topic for tp in partitions):
-            await network.refresh()
-        timeout = self._core.client.request_timeout
-        return await list_offsets(network, times, read_committed=config.read_committed, timeout=timeout)
-
-    # Commits.
-
-    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
-        """Commit and wait until it is durable.
-
-        Args:
-            offsets: for each partition the offset of the next record to read: alone, with metadata, or as
-                `OffsetAndMetadata`. If None, the positions of all assigned partitions: everything that polls returned.
+    def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
+        """Have the group rebalance (KIP-568), for a reason that the coordinator notes. It happens in the polls that
+        follow; nothing happens while a rebalance is under way.
 
         Raises:
             IllegalOperationError: there is no group.
-            CommitFailedError: this consumer is no member of the group any more.
-            RebalanceInProgressError: the group is rebalancing; poll, then commit again.
-            KafkaTimeoutError: it did not succeed within `request_timeout_ms`.
-            TypeError, ValueError: an offset that is none.
         """
-        core = self._core
-        await core.commit(core.subscription.positions() if offsets is None else _offsets(offsets))
-
-    async def committed(self, partition: TopicPartition) -> int | None:
-        """The offset that the group has committed for a partition, None if it has not.
-
-        Raises:
-            IllegalOperationError: there is no group.
-            KafkaError: it could not be had within `request_timeout_ms`.
-        """
-        found = await self.committed_offsets(partition)
-        offset = found[partition]
-        return None if offset is None else offset.offset
-
-    async def committed_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for these partitions, with metadata; None where it has not.
-
-        Raises:
-            IllegalOperationError: there is no group.
-            KafkaError: it could not be had within `request_timeout_ms`.
-        """
-        core = self._core
-        chosen = _partitions("committed", partitions)
-        return await core.store.committed(chosen, timeout=core.client.request_timeout)
-
-
-def _partitions(what: str, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
-    """Partitions as given by a program; plain tuples will do.
-
-    Raises:
-        TypeError: something else.
-    """
-    made = []
-    for given in partitions:
-        if not (
-            isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int)
-        ):
-            raise TypeError(f"{what}: {given!r} is no partition: give TopicPartition(topic, number)")
-        made.append(TopicPartition(*given))
-    return tuple(made)
-
-
-def _offsets(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, OffsetAndMetadata]:
-    made = {}
-    for tp, given in zip(_partitions("commit", tuple(offsets)), offsets.values(), strict=True):
-        offset = OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
-        if (
-            isinstance(offset.offset, bool)
-            or not isinstance(offset.offset, int)
-            or not isinstance(offset.metadata, str)
-        ):
-            raise TypeError(f"commit: {given!r} for {tp}: give an offset, or an offset with metadata")
-        if offset.offset < 0:
-            raise ValueError(f"commit: offset {offset.offset} for {tp}: give at least 0")
-        made[tp] = offset
-    return made
+        self._core.rejoin(reason)

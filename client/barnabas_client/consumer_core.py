@@ -5,12 +5,16 @@ One event, `news`, wakes polls that wait; one flag, `attention`, sends polls tha
 """
 
 import asyncio
+import math
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
 from barnabas_client.config import ClientConfig, ConsumerConfig
+from barnabas_client.consumer_commits import Commits
+from barnabas_client.consumer_metrics import ConsumerMeters, Metrics, group_metrics, metrics_of
 from barnabas_client.errors import (
     ConsumerStoppedError,
     IllegalOperationError,
@@ -19,9 +23,9 @@ from barnabas_client.errors import (
     WakeupError,
 )
 from barnabas_client.fetcher import Fetcher
-from barnabas_client.group_types import NO_GENERATION, Assign, MemberConfig, Revoke
+from barnabas_client.group_types import NO_GENERATION, Assign, Revoke
 from barnabas_client.logs import logger
-from barnabas_client.membership import Membership
+from barnabas_client.membership import Membership, member_config
 from barnabas_client.metadata import Cluster
 from barnabas_client.network import Network
 from barnabas_client.offsets import OffsetStore
@@ -35,6 +39,10 @@ _log: Final = logger("barnabas_client.consumer")
 
 #: A poll that has records ready lets other tasks run when the last one to do so is as long ago, in seconds.
 _YIELD_AFTER: Final = 0.01
+#: Shorter times between two polls are not measured: that would cost more than they take.
+_WORTH_MEASURING: Final = 0.001
+#: Seconds that connections have at least to end.
+_LEAST_PATIENCE: Final = 0.05
 
 
 class Phase(Enum):
@@ -57,23 +65,23 @@ class ConsumerCore:
         self.gate = Gate()
         #: A poll has more to do than to take what is ready.
         self.attention = True
-        #: The partition that the last step took from, as long as nothing has changed.
-        self.current: PartitionState | None = None
         self.news = asyncio.Event()
+        self.meters = ConsumerMeters(time.monotonic())
         self.listener: ConsumerRebalanceListener | None = None
         self.pattern: re.Pattern[str] | None = None
         self._woken = False
         self._failure: KafkaError | None = None
-        self._commit_due = False
-        self._commit_timer: asyncio.TimerHandle | None = None
-        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._leaving = False
+        self._counts: dict[str, int] = {}  # of the subscribed topics, as last seen
         self._yielded = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._left_at = math.inf  # when the last poll returned
+        self._reported = 0  # polls that the membership has heard of
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._network: Network | None = None
         self._membership: Membership | None = None
         self._store: OffsetStore | None = None
+        self._commits: Commits | None = None
         self._fetcher: Fetcher | None = None
         self._rebalancer: Rebalancer | None = None
 
@@ -100,14 +108,28 @@ class ConsumerCore:
         Raises:
             IllegalOperationError: there is no group.
         """
+        self._check_group()
+        assert self._store is not None
+        return self._store
+
+    @property
+    def commits(self) -> Commits:
+        """The way to commit.
+
+        Raises:
+            IllegalOperationError: there is no group.
+        """
+        self._check_group()
+        assert self._commits is not None
+        return self._commits
+
+    def _check_group(self) -> None:
         if self.config.group_id is None:
             raise IllegalOperationError(
                 "this consumer has no group_id, so there is nothing to commit to or to read commits from. To do: give "
                 "it a group_id"
             )
         self.check_running()
-        assert self._store is not None
-        return self._store
 
     def check_running(self) -> None:
         """Refuse calls before the start and after the stop.
@@ -127,29 +149,40 @@ class ConsumerCore:
 
     async def start(self) -> None:
         """Connect, join, and wait for the first partitions, for at most `request_timeout_ms`."""
-        if self.phase is not Phase.NEW:
-            raise IllegalStateError(f"start(): this consumer is {self.phase.value} already. To do: make a new one")
+        if self.phase is not Phase.NEW or self._starting is not None:
+            state = "starting" if self.phase is Phase.NEW else self.phase.value
+            raise IllegalStateError(f"start(): this consumer is {state} already. To do: make a new one")
         self._loop = asyncio.get_running_loop()
+        # In a task of its own, so that a stop can end it wherever it waits.
+        self._starting = self._loop.create_task(self._start(), name="barnabas-consumer-start")
+        try:
+            await self._starting
+        except BaseException as error:
+            await self.stop()
+            caller = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
+                raise ConsumerStoppedError("this consumer was stopped while it started") from None
+            raise
+
+    async def _start(self) -> None:
         network = self._network = Network(self.client, auto_create=True)
         self._watch()
-        try:
-            await network.start()
-            self.phase = Phase.RUNNING
-            self._build(network)
-            await self._first_assignment()
-        except BaseException:
-            await self.stop()
-            raise
+        await network.start()
+        self.phase = Phase.RUNNING
+        self._build(network)
+        await self._first_assignment()
 
     def _build(self, network: Network) -> None:
         if self.config.group_id is not None:
             assignors = self.config.partition_assignment_strategy
-            self._membership = Membership(network, self._member_config(self.config.group_id), assignors, self)
-            self._store = OffsetStore(network, self._membership)
+            self._membership = Membership(network, member_config(self.config, self.client), assignors, self)
+            self._store = OffsetStore(network, self._membership, self.meters.commit_latency)
+            timeout = self.client.request_timeout
+            self._commits = Commits(self._store, self.config, self.subscription, timeout, self.attend)
         positions = Positions(network, self.subscription, self.config, self._store)
-        self._fetcher = Fetcher(network, self.subscription, positions, self.config, self.news.set)
+        self._fetcher = Fetcher(network, self.subscription, positions, self.config, self.meters, self.news.set)
         self._rebalancer = Rebalancer(
-            self.subscription, self.gate, self, self.commit_quietly, self.changed, self.attend
+            self.subscription, self.gate, self, self.commit_quietly, self.changed, self.attend, self.meters
         )
         self._rebalancer.listener = self.listener
         network.listeners.append(self._metadata_changed)
@@ -157,11 +190,9 @@ class ConsumerCore:
         self._fetcher.start()
         self._metadata_changed(network.cluster)
         self._join()
-        if self.config.enable_auto_commit and self._store is not None:
-            self._schedule_commit()
 
     async def _first_assignment(self) -> None:
-        if self._membership is None or self._membership.machine.topics is None or self._rebalancer is None:
+        if self._membership is None or not self.subscription.topics or self._rebalancer is None:
             return
         self.gate.enter()  # a program that waits for its start has let go of everything
         try:
@@ -184,8 +215,10 @@ class ConsumerCore:
             self._rebalancer.refuse_inside_listener("stop")
         self.phase = Phase.CLOSING
         self.attend()
-        if self._commit_timer is not None:
-            self._commit_timer.cancel()
+        deadline = time.monotonic() + self.config.close_timeout_ms / 1000
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait((self._starting,))
         try:
             async with asyncio.timeout(self.config.close_timeout_ms / 1000):
                 await self._say_goodbye()
@@ -193,13 +226,21 @@ class ConsumerCore:
             _log.warning("stopped without an answer from the brokers", group=self.config.group_id)
         finally:
             self.phase = Phase.CLOSED
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._rebalancer is not None:
+                await self._rebalancer.stop()
+            if self._commits is not None:
+                await self._commits.close()
+            # What is left of the time, but enough for a farewell that needs no answer.
+            patience = min(1.0, max(deadline - time.monotonic(), _LEAST_PATIENCE))
             if self._membership is not None:
-                await self._membership.close()
+                await self._membership.close(patience)
             if self._network is not None:
-                await self._network.close()
+                await self._network.close(patience)
+
+    def abandon(self) -> None:
+        """The program has forgotten this consumer without stopping it: the group must not wait for it."""
+        if self._membership is not None:
+            self._membership.abandon()
 
     async def _say_goodbye(self) -> None:
         if self._fetcher is not None:
@@ -207,6 +248,8 @@ class ConsumerCore:
         if self._rebalancer is None:
             return
         await self._rebalancer.stop()
+        if self._commits is not None:
+            await self._commits.settle()
         held = sorted(self.subscription.states)
         if self.subscription.by_hand or self._membership is None:
             await self.commit_quietly(self.subscription.positions())
@@ -222,6 +265,7 @@ class ConsumerCore:
         """Read topics: these, or those that match."""
         self.subscription.subscribe(topics)
         self.pattern, self.listener = pattern, listener
+        self._failure = None
         self._leaving = False
         if self._rebalancer is not None:
             self._rebalancer.listener = listener
@@ -230,6 +274,12 @@ class ConsumerCore:
             self._network.want_refresh(urgent=True)
             self._metadata_changed(self._network.cluster)
             self._join()
+
+    def listen(self, listener: ConsumerRebalanceListener | None) -> None:
+        """Tell this one of rebalances from now on."""
+        self.listener = listener
+        if self._rebalancer is not None:
+            self._rebalancer.listener = listener
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read partitions."""
@@ -265,19 +315,22 @@ class ConsumerCore:
     def _watch(self) -> None:
         assert self._network is not None
         topics = set(self.subscription.topics) | {tp.topic for tp in self.subscription.states}
-        if self._membership is not None:
-            topics |= self._membership.group_topics
         self._network.watch(None if self.pattern is not None else topics)
 
     def _metadata_changed(self, cluster: Cluster) -> None:
         if self.phase is not Phase.RUNNING:
             return
         if self.pattern is not None:
-            matched = self._matching(cluster)
+            matched = cluster.matching(self.pattern, internal=not self.config.exclude_internal_topics)
             if matched != self.subscription.topics:
                 self.subscription.subscribe(matched)
                 self._join()
-        if self._membership is None and self.subscription.topics:
+        if self._membership is not None:
+            counts = dict(cluster.counts(self.subscription.topics))
+            if counts != self._counts:
+                self._counts = counts
+                self._membership.topics_changed()
+        elif self.subscription.topics:
             # Without a group a consumer reads all partitions of its topics, as aiokafka's does.
             partitions = [
                 TopicPartition(topic, number)
@@ -288,15 +341,6 @@ class ConsumerCore:
             self.subscription.add(partitions, active=True)
         if self._fetcher is not None:
             self._fetcher.wake()
-
-    def _matching(self, cluster: Cluster) -> frozenset[str]:
-        pattern, hides = self.pattern, self.config.exclude_internal_topics
-        assert pattern is not None
-        return frozenset(
-            name
-            for name, topic in cluster.topics.items()
-            if pattern.match(name) and topic.partitions and not (hides and topic.internal)
-        )
 
     # Polls.
 
@@ -318,18 +362,22 @@ class ConsumerCore:
         assert fetcher is not None
         assert rebalancer is not None
         rebalancer.refuse_inside_listener("poll")
+        now = time.monotonic()
         deadline = None if timeout is None else loop.time() + timeout
         self.gate.enter()
+        self.meters.polled_at = now
+        if now - self._left_at > _WORTH_MEASURING:
+            self.meters.between_polls.add(now - self._left_at, now)
         try:
-            if loop.time() - self._yielded > _YIELD_AFTER:
+            if self.attention or now - self._yielded > _YIELD_AFTER:
+                # What others have sent is looked at before anything is handed out.
                 await asyncio.sleep(0)
-                self._yielded = loop.time()
+                self._yielded = now = time.monotonic()
             while True:
                 self.news.clear()
                 self._attend()
                 state = fetcher.next_ready(only)
                 if state is not None:
-                    self.current = state
                     return state
                 if deadline is not None and loop.time() >= deadline:
                     return None
@@ -338,14 +386,26 @@ class ConsumerCore:
                         await self.news.wait()
                 except TimeoutError:
                     pass
-                self._yielded = loop.time()
+                self._yielded = now = time.monotonic()
         finally:
+            self._left_at = now
             self.gate.leave()
 
     def _attend(self) -> None:
         """What a poll has to do beside handing out records."""
         if not self.attention:
             return
+        # Before anything is looked at: who sets it from another thread meanwhile is heard by the next poll.
+        self.attention = False
+        try:
+            self._look()
+        except KafkaError:
+            self.attention = True
+            raise
+        if self._commits is not None:
+            self._commits.automatic()
+
+    def _look(self) -> None:
         if self.phase is not Phase.RUNNING:
             raise ConsumerStoppedError("this consumer was stopped. To do: make a new one")
         assert self._fetcher is not None
@@ -363,10 +423,6 @@ class ConsumerCore:
             raise IllegalStateError(
                 "there is nothing to poll. To do: subscribe() to topics or assign() partitions first"
             )
-        self.attention = False
-        if self._commit_due:
-            self._commit_due = False
-            self._spawn_commit()
 
     def attend(self) -> None:
         """Send the next poll, or the one that waits, to :meth:`_attend`."""
@@ -375,7 +431,6 @@ class ConsumerCore:
 
     def changed(self) -> None:
         """Assignment, positions or pauses have changed."""
-        self.current = None
         self.attend()
         if self._fetcher is not None:
             self._fetcher.wake()
@@ -384,8 +439,11 @@ class ConsumerCore:
         """End a poll; from any thread."""
         self._woken = True
         self.attention = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.news.set)
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self.news.set)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits
 
     async def until_positions(self, partitions: Collection[TopicPartition], what: str) -> None:
         """Wait until these partitions have positions.
@@ -413,70 +471,27 @@ class ConsumerCore:
                 "leaders"
             ) from error
 
-    # Commits.
-
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit and wait; see :meth:`OffsetStore.commit`."""
-        store = self.store
-        await store.commit(offsets, as_member=not self.subscription.by_hand, timeout=self.client.request_timeout)
-        self._committed.update(offsets)
-
     async def commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit what is not committed yet, if that is to happen by itself; a failure is logged."""
-        new = {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
-        if not new or self._store is None or not self.config.enable_auto_commit:
-            return
-        by_hand = self.subscription.by_hand
-        try:
-            await self._store.commit(new, as_member=not by_hand, timeout=self.client.request_timeout)
-            self._committed.update(new)
-        except KafkaError as error:
-            _log.warning("offsets were not committed", group=self.config.group_id, reason=str(error))
-
-    def _schedule_commit(self) -> None:
-        assert self._loop is not None
-        self._commit_timer = self._loop.call_later(self.config.auto_commit_interval_ms / 1000, self._commit_is_due)
-
-    def _commit_is_due(self) -> None:
-        self._commit_due = True
-        self.attend()
-
-    def _spawn_commit(self) -> None:
-        positions = self.subscription.positions()
-        new = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
-        self._committed = {tp: offset for tp, offset in self._committed.items() if tp in positions}
-        task = asyncio.get_running_loop().create_task(self._commit_once(new))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """An automatic commit is tried once; the next one covers it."""
-        assert self._store is not None
-        by_hand = self.subscription.by_hand
-        try:
-            await self._store.commit_once(offsets, as_member=not by_hand, timeout=self.client.request_timeout)
-            self._committed.update(offsets)
-        except KafkaError as error:
-            log = _log.info if error.retriable else _log.warning
-            log("an automatic commit failed", group=self.config.group_id, reason=str(error))
-        finally:
-            if self.phase is Phase.RUNNING:
-                self._schedule_commit()
+        """See :meth:`Commits.quietly`; without a group there is nothing to do."""
+        if self._commits is not None:
+            await self._commits.quietly(offsets)
 
     # What the membership and the rebalancer want of each other.
 
-    def polls(self) -> int:
-        """See :class:`~barnabas_client.membership.Host`. Steps that take a ready record move a position."""
-        if self.gate.inside:
-            return -1
-        current = self.current
-        return self.gate.count + (0 if current is None else current.position or 0)
+    def expect(self) -> None:
+        """See :class:`~barnabas_client.membership.Host`."""
+        self.attention = True
+
+    def polls(self) -> bool:
+        """See :class:`~barnabas_client.membership.Host`."""
+        before, self._reported = self._reported, self.gate.count
+        return self.gate.inside > 0 or self.gate.count != before
 
     def rebalance(self, effect: Revoke | Assign) -> None:
         """See :class:`~barnabas_client.membership.Host`."""
-        if isinstance(effect, Revoke):
+        if isinstance(effect, Revoke) and self._commits is not None:
             for tp in effect.partitions:
-                self._committed.pop(tp, None)  # others may commit them from now on
+                self._commits.forget(tp)
         if self._rebalancer is not None:
             self._rebalancer.put(effect)
 
@@ -487,25 +502,24 @@ class ConsumerCore:
 
     def generation(self) -> int:
         """See :class:`~barnabas_client.rebalance.Group`."""
-        return NO_GENERATION if self._membership is None else self._membership.machine.generation
+        return NO_GENERATION if self._membership is None else self._membership.view.generation
 
     def released(self, ticket: int) -> None:
         """See :class:`~barnabas_client.rebalance.Group`."""
         if self._membership is not None:
             self._membership.released(ticket)
 
-    def _member_config(self, group_id: str) -> MemberConfig:
-        config, client = self.config, self.client
-        rebalance_ms = config.rebalance_timeout_ms or config.max_poll_interval_ms
-        return MemberConfig(
-            group_id=group_id,
-            instance_id=config.group_instance_id,
-            session_timeout=config.session_timeout_ms / 1000,
-            heartbeat_interval=config.heartbeat_interval_ms / 1000,
-            max_poll_interval=config.max_poll_interval_ms / 1000,
-            rebalance_timeout=rebalance_ms / 1000,
-            request_timeout=client.request_timeout,
-            retry_backoff=client.retry_backoff_ms / 1000,
-            retry_backoff_max=client.retry_backoff_max_ms / 1000,
-            rack=config.client_rack or None,
-        )
+    def metrics(self) -> Metrics:
+        """See :meth:`Consumer.metrics`."""
+        states, read_committed = self.subscription.states.values(), self.config.read_committed
+        found = metrics_of(self.meters, states, time.monotonic(), read_committed=read_committed)
+        member = self._membership
+        if member is not None:
+            found |= group_metrics(self.meters, member.view, member.last_lag, member.longest_lag, time.monotonic())
+        return found
+
+    def rejoin(self, reason: str) -> None:
+        """See :meth:`Consumer.enforce_rebalance`."""
+        self._check_group()
+        if self._membership is not None:
+            self._membership.rejoin(reason)

@@ -26,6 +26,7 @@ __all__ = [
     "KafkaConnectionError",
     "KafkaError",
     "KafkaTimeoutError",
+    "LogTruncationError",
     "MessageSizeTooLargeError",
     "NoOffsetForPartitionError",
     "OffsetOutOfRangeError",
@@ -107,6 +108,25 @@ class OffsetOutOfRangeError(_Named):
     """A position lies outside of what the partition holds and `auto_offset_reset` is "none"."""
 
     CODE = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records that were read are no longer part of the partition, and `auto_offset_reset` is "none" (KIP-320).
+
+    A new leader did not have them, which unclean elections and lost disks bring about. `position` is where the program
+    stood; from `offset` on, of `leader_epoch`, the partition's history is another one (both None and -1 if the leader
+    cannot tell). What the program derived from records at and after `offset` may have to be undone; `seek(offset)` goes
+    on where the new history begins.
+    """
+
+    def __init__(
+        self, message: str, topic_partition: tuple[str, int], position: int, offset: int | None, leader_epoch: int
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.position = position
+        self.offset = offset
+        self.leader_epoch = leader_epoch
 
 
 class RecordTooLargeError(_Named):

@@ -11,7 +11,7 @@ transactions: an answer names the aborted ones by producer id and first offset, 
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas_client.config import Deserializer
 from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
@@ -24,6 +24,7 @@ from barnabas_protocol.records import (
     check_crc,
     control_record_type,
     decode_records,
+    decode_rows,
     iter_batches,
 )
 from barnabas_protocol.wire import Buffer
@@ -35,14 +36,12 @@ class Chunk(NamedTuple):
     Attributes:
         end: the offset after it.
         batch: its bytes; None if there is nothing in it for the program.
-        log_append_time: whether the broker set the timestamps.
         leader_epoch: of the leader that wrote it.
         error: what to raise instead, when the program gets here.
     """
 
     end: int
     batch: memoryview | None
-    log_append_time: bool = False
     leader_epoch: int = -1
     error: KafkaError | None = None
 
@@ -78,7 +77,7 @@ def cut(
             if hidden or header.count == 0:
                 chunks.append(Chunk(end, None, leader_epoch=header.leader_epoch))
             else:
-                chunks.append(Chunk(end, batch, header.is_log_append_time, header.leader_epoch))
+                chunks.append(Chunk(end, batch, header.leader_epoch))
     except DecodeError as error:
         chunks.append(Chunk(end, None, error=_corrupt(tp, end, error)))
     if not chunks and not whole and len(records):
@@ -114,9 +113,6 @@ class Unpacked(NamedTuple):
     error: KafkaError | None
 
 
-_NEW: Final = tuple.__new__
-
-
 def unpack(
     tp: TopicPartition,
     chunk: Chunk,
@@ -132,24 +128,16 @@ def unpack(
     try:
         if check_crcs:
             check_crc(chunk.batch)
-        decoded = decode_records(chunk.batch)
+        rows = decode_rows(chunk.batch, tp.topic, tp.partition, ConsumerRecord)
     except DecodeError as error:
         return Unpacked([], _corrupt(tp, position, error))
-    topic, partition = tp
-    kind = 1 if chunk.log_append_time else 0
-    if decoded and decoded[0].offset < position:
-        decoded = [record for record in decoded if record.offset >= position]
+    if rows and rows[0].offset < position:
+        rows = [row for row in rows if row.offset >= position]
     if key_deserializer is None and value_deserializer is None:
-        cls = ConsumerRecord
-        return Unpacked(
-            [
-                _NEW(cls, (topic, partition, offset, timestamp, kind, key, value, headers))
-                for offset, timestamp, key, value, headers in decoded
-            ],
-            None,
-        )
+        return Unpacked(rows, None)
     records: list[ConsumerRecord] = []
-    for offset, timestamp, key, value, headers in decoded:
+    for row in rows:
+        topic, partition, offset, timestamp, kind, key, value, headers = row
         try:
             made_key = key if key is None or key_deserializer is None else key_deserializer(key)
             made_value = value if value is None or value_deserializer is None else value_deserializer(value)

@@ -10,16 +10,19 @@ by the full one when it empties.
 What arrives is cut into batches (:mod:`barnabas_client.fetched`) and decoded batch by batch when the program takes it.
 
 Errors: where the leader has moved, metadata is asked for and the partition tried again after a back-off; a position
-outside of the partition is reset as `auto_offset_reset` says; what the program must know is raised by its next poll.
+outside of the partition is reset as `auto_offset_reset` says, one in a history that is no longer the partition's goes
+back to where the two part (:mod:`barnabas_client.truncation`); what the program must know is raised by its next poll.
 Full fetch requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, ``FetchCollector.java``.
 """
 
 import asyncio
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
 from barnabas_client.config import ConsumerConfig
+from barnabas_client.consumer_metrics import ConsumerMeters
 from barnabas_client.errors import OffsetOutOfRangeError, error_for
 from barnabas_client.fetched import cut, unpack
 from barnabas_client.logs import logger
@@ -28,6 +31,7 @@ from barnabas_client.network import Network, Purpose
 from barnabas_client.positions import Positions
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_client.subscription import Needed, PartitionState, Subscription
+from barnabas_client.truncation import judge
 from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -66,6 +70,7 @@ class Fetcher:
         subscription: the partitions.
         positions: finds positions.
         config: sizes and times.
+        meters: count what is fetched.
         arrived: called when there is something new to hand out.
     """
 
@@ -75,13 +80,16 @@ class Fetcher:
         subscription: Subscription,
         positions: Positions,
         config: ConsumerConfig,
+        meters: ConsumerMeters,
         arrived: Callable[[], None],
     ) -> None:
         self._network = network
         self._subscription = subscription
         self._positions = positions
         self._config = config
+        self._meters = meters
         self._arrived = arrived
+        self._policy = Needed.of_policy(config.auto_offset_reset)
         self._loop = asyncio.get_running_loop()
         self._backoff = network.config.retry_backoff_ms / 1000
         self._wake = asyncio.Event()
@@ -183,12 +191,15 @@ class Fetcher:
             )
             if state.error is None:
                 state.batch_end = chunk.end
-                state.leader_epoch = chunk.leader_epoch
+                state.unpacked(chunk.leader_epoch)
                 if not records:
                     state.position = chunk.end
             elif records:
                 state.batch_end = records[-1].offset + 1
+                state.unpacked(chunk.leader_epoch)
             state.ready.extend(records)
+            if records:
+                self._meters.records.add(len(records), time.monotonic())
         return True
 
     def _raised(self, state: PartitionState) -> KafkaError:
@@ -223,9 +234,17 @@ class Fetcher:
             self._wake.clear()
             now = self._loop.time()
             self._recount()
+            cluster = self._network.cluster
+            self._positions.look_at_topics(cluster)
             due = self._positions.due(now)
             if due:
                 self._spawn(self._resolve(due))
+                for node in {node for state in due if (node := cluster.leader(state.tp)) is not None}:
+                    self._spawn(self._connect(node))
+            for leader, states in self._positions.unchecked(now, cluster).items():
+                for state in states:
+                    state.checking = True
+                self._spawn(self._check(leader, states))
             self._send(now)
             self._show_errors()
             next_try = min((s.retry_at for s in self._subscription.states.values() if s.retry_at > now), default=None)
@@ -290,6 +309,18 @@ class Fetcher:
         self.wake()
         self._arrived()
 
+    async def _connect(self, node: int) -> None:
+        """Be connected by the time that the positions are known."""
+        try:
+            await self._network.connection(node, Purpose.FETCH)
+        except KafkaError as error:
+            _log.debug("no connection to fetch on yet", node=node, reason=str(error))
+
+    async def _check(self, leader: int, states: list[PartitionState]) -> None:
+        await self._positions.check(leader, states)
+        self.wake()
+        self._arrived()
+
     async def _fetch(self, node: int, states: list[PartitionState], *, short: bool) -> None:
         asked: _Asked = {}
         for state in states:
@@ -329,6 +360,7 @@ class Fetcher:
                     partition=state.tp.partition,
                     current_leader_epoch=-1 if info is None else info.leader_epoch,
                     fetch_offset=state.fetch_offset,
+                    last_fetched_epoch=-1 if state.doubted else state.fetch_epoch,
                     partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
@@ -342,13 +374,21 @@ class Fetcher:
             rack_id=config.client_rack,
         )
         timeout = self._network.config.request_timeout + wait / 1000
+        began = time.monotonic()
         response = await connection.send(request, decode_fetch_response, timeout=timeout, at_most=at_most)
+        self._measure(response, began)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, f"fetch from broker {node}")
         names = {topic.topic_id: name for name, topic in topics.items()}
         for answered in response.responses:
             answered.topic = answered.topic or names.get(answered.topic_id, "")
         return response
+
+    def _measure(self, response: FetchResponse, began: float) -> None:
+        now = time.monotonic()
+        size = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+        self._meters.fetch_latency.add(now - began, now)
+        self._meters.fetched_bytes.add(size, now)
 
     def _take_in(self, response: FetchResponse, asked: _Asked, node: int) -> None:
         for topic in response.responses:
@@ -368,6 +408,11 @@ class Fetcher:
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
+        state.measured_at, state.fetched_at = self._loop.time(), round(time.time() * 1000)
+        diverging = data.diverging_epoch
+        if diverging is not None:
+            self._diverged(state, diverging.epoch, diverging.end_offset)
+            return
         if data.preferred_read_replica >= 0:
             state.preferred = data.preferred_read_replica
         if not data.records:
@@ -378,10 +423,19 @@ class Fetcher:
             return
         state.chunks.extend(chunks)
         state.fetch_offset = chunks[-1].end
+        if chunks[-1].error is None:
+            state.fetch_epoch = chunks[-1].leader_epoch
         size = sum(chunk.size for chunk in chunks)
         state.buffered += size
         self._buffered += size
         self._fill(state)
+
+    def _diverged(self, state: PartitionState, epoch: int, end: int) -> None:
+        if epoch < 0 or end < 0:
+            # It knows nothing of that epoch; OffsetForLeaderEpoch tells it from one that wrote nothing here yet.
+            state.doubted = True
+        elif state.position is not None and not judge(state, epoch, end, self._policy) and state.error is not None:
+            self._fill(state)
 
     def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData, offset: int, node: int) -> None:
         if code in _MOVED:
@@ -409,7 +463,7 @@ class Fetcher:
             # The replica may only be behind; the leader knows better.
             state.preferred = None
             return
-        policy = Needed.of_policy(self._config.auto_offset_reset)
+        policy = self._policy
         if state.chunks or state.ready:
             # Records before it can still be had; when the program has them, it is asked for again.
             state.retry_at = self._loop.time() + self._backoff

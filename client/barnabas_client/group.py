@@ -24,14 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from barnabas_client.assignors import Assignor, MemberSubscription, RebalanceProtocol
 from barnabas_client.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.consumer_protocol import decode_assignment
-from barnabas_client.errors import CommitFailedError, RebalanceInProgressError, error_for
+from barnabas_client.errors import error_for
+from barnabas_client.group_leader import Leadership
 from barnabas_client.group_messages import (
-    assignments,
     fenced,
     heartbeat_request,
     join_request,
     leave_request,
-    subscriptions,
     sync_request,
     tell_assignor,
 )
@@ -51,6 +50,7 @@ from barnabas_client.group_types import (
     Revoke,
     Send,
 )
+from barnabas_client.group_view import MemberView
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.apis.heartbeat import HeartbeatResponse
@@ -77,7 +77,7 @@ class GroupMember:
         self.coordinator: Coordinator | None = None
         self.member_id = ""
         self.generation = NO_GENERATION
-        self.leads = False
+        self.leading: Leadership | None = None
         self.topics: frozenset[str] | None = None
         self.owned: frozenset[TopicPartition] = _NONE
         self.error: KafkaError | None = None
@@ -88,19 +88,18 @@ class GroupMember:
         self._joined_topics: frozenset[str] = frozenset()
         self._rejoin: str | None = None
         self._released = False
-        self._members: dict[str, MemberSubscription] = {}
-        self._counts: dict[str, int] = {}
         self._wants_coordinator = False
         self._tickets = 0
         self._finding: int | None = None
         self._round: int | None = None  # the JoinGroup, AskCluster or SyncGroup that is under way
         self._sync_sent = False
-        self._skip = False
         self._releasing: int | None = None
         self._beating: int | None = None
         self._find_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._find_at = self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
+        self._heartbeats = 0
+        self._heartbeat_at: float | None = None
 
     # Events.
 
@@ -128,9 +127,10 @@ class GroupMember:
         return self._advance(now, [])
 
     def released(self, ticket: int, now: float) -> list[Effect]:
-        """What :class:`Revoke` asked for is done."""
+        """What :class:`Revoke` asked for is done, so the program has come to a poll."""
         if ticket != self._releasing:
             return []
+        self._poll_at = now + self.config.max_poll_interval
         self._releasing = None
         self._released = True
         return self._advance(now, [])
@@ -142,19 +142,22 @@ class GroupMember:
     def metadata_changed(self, counts: Mapping[str, int], now: float) -> list[Effect]:
         """The topics' partition counts are these: a leader whose assignment was made for others rejoins (C7)."""
         effects: list[Effect] = []
-        if self.leads and self.state is MemberState.STABLE and self._rejoin is None:
-            current = {topic: counts[topic] for topic in self._group_topics() if topic in counts}
-            if current != self._counts:
-                changed = sorted({topic for topic, _ in current.items() ^ self._counts.items()})
+        if self.leading is not None and self.state is MemberState.STABLE and self._rejoin is None:
+            changed = self.leading.changed(counts)
+            if changed:
                 self._request_rejoin(f"partitions of {', '.join(changed)} changed", effects)
         return self._advance(now, effects)
 
     def counted(self, ticket: int, counts: Mapping[str, int], now: float) -> list[Effect]:
         """The answer to :class:`AskCluster`; topics that do not exist are missing."""
         effects: list[Effect] = []
-        if ticket == self._round and self.state is MemberState.SYNCING:
-            self._counts = {topic: counts[topic] for topic in self._group_topics() if topic in counts}
-            self._assign(effects)
+        if ticket == self._round and self.state is MemberState.SYNCING and self.leading is not None:
+            try:
+                blobs = self.leading.counted(counts, self._assignors[self._protocol or ""])
+            except KafkaError as error:
+                self._fail(error, effects)
+            else:
+                self._sync(blobs, effects)
         return self._advance(now, effects)
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
@@ -209,9 +212,20 @@ class GroupMember:
                 self._lose_membership(code, effects)
         return self._advance(now, effects)
 
+    def rejoin(self, reason: str, now: float) -> list[Effect]:
+        """Begin a round because the program wants one (KIP-568)."""
+        effects: list[Effect] = []
+        if self.state is MemberState.STABLE:
+            self._request_rejoin(reason, effects)
+        return self._advance(now, effects)
+
     def leave(self, reason: str, now: float) -> list[Effect]:
         """Leave the group for good, or until the next :meth:`subscribe`. Static members only stop (KIP-345)."""
         effects: list[Effect] = []
+        waits = self.state is MemberState.JOINING or (self.state is MemberState.SYNCING and self._sync_sent)
+        if waits and self.coordinator is not None:
+            # Behind a request that waits for other members the coordinator would not read a LeaveGroup.
+            effects.append(Disconnect(self.coordinator, "the member is leaving"))
         self._send_leave(reason, effects)
         self._reset()
         self.topics, self._rejoin, self.owned = None, None, _NONE
@@ -240,30 +254,29 @@ class GroupMember:
             times.append(self._poll_at)
         return min(times, default=None)
 
-    def commit_identity(self) -> Identity:
-        """With what a commit of this member goes out.
+    @property
+    def leads(self) -> bool:
+        """Whether this member makes the assignments."""
+        return self.leading is not None
 
-        Raises:
-            RebalanceInProgressError: not before the rebalance is over.
-            CommitFailedError: this is no member (any more).
-            KafkaError: the membership failed for good.
-        """
-        if self.error is not None:
-            raise self.error.with_traceback(None)
-        if self.state is MemberState.STABLE:
-            return Identity(self.generation, self.member_id, self.config.instance_id)
-        if self.generation != NO_GENERATION or self.state is MemberState.JOINING:
-            raise RebalanceInProgressError(
-                f"commit to group {self.config.group_id!r}: it is rebalancing. To do: poll until it is over, then "
-                "commit again"
-            )
-        raise CommitFailedError(
-            f"commit to group {self.config.group_id!r}: this consumer is no member of it now, and its partitions may "
-            "have gone to "
-            "another one. To do: poll to rejoin; if records took longer to process than max_poll_interval_ms, raise "
-            "it or lower "
-            f"max_poll_records"
+    def view(self) -> MemberView:
+        """A snapshot for others."""
+        return MemberView(
+            group_id=self.config.group_id,
+            instance_id=self.config.instance_id,
+            state=self.state,
+            generation=self.generation,
+            member_id=self.member_id,
+            leads=self.leads,
+            coordinator=self.coordinator,
+            error=self.error,
+            heartbeats=self._heartbeats,
+            heartbeat_at=self._heartbeat_at,
         )
+
+    def commit_identity(self) -> Identity:
+        """With what a commit of this member goes out; see :meth:`MemberView.commit_identity`."""
+        return self.view().commit_identity()
 
     # Moving forward.
 
@@ -383,33 +396,18 @@ class GroupMember:
             self._join_backoff.succeeded()
             self.member_id, self.generation = response.member_id, response.generation_id
             self._protocol = response.protocol_name
-            self.leads = response.leader == response.member_id
+            self.leading = Leadership(response) if response.leader == response.member_id else None
             self._sync_sent = False
             self._beat_at = now + self.config.heartbeat_interval
             self._go(MemberState.SYNCING)
             fields = {"generation": self.generation, "member": self.member_id, "leads": self.leads}
             effects.append(Note("joined the group", fields))
-            if self.leads:
-                self._members, notes = subscriptions(response)
-                effects += notes
+            if self.leading is not None:
+                effects += self.leading.notes
                 self._round = self._ticket()
-                effects.append(AskCluster(self._round, self._group_topics()))
-                self._skip = response.skip_assignment
+                effects.append(AskCluster(self._round, self.leading.topics))
             else:
-                self._members, self._counts = {}, {}
                 self._sync([], effects)
-
-    def _assign(self, effects: list[Effect]) -> None:
-        """The leader's part: decide, and hand the decision in. After KIP-814's skip only topics are watched."""
-        if self._skip:
-            self._sync([], effects)
-            return
-        try:
-            blobs = assignments(self._assignors[self._protocol or ""], self._counts, self._members)
-        except KafkaError as error:
-            self._fail(error, effects)
-        else:
-            self._sync(blobs, effects)
 
     def _sync(self, blobs: list[SyncGroupRequestAssignment], effects: list[Effect]) -> None:
         request = sync_request(self.config, self.member_id, self.generation, self._protocol, blobs)
@@ -451,6 +449,8 @@ class GroupMember:
     def _heartbeat(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._session_at = now + self.config.session_timeout
+            self._heartbeats += 1
+            self._heartbeat_at = now
         if code == ErrorCode.NONE or self.state is not MemberState.STABLE:
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -540,7 +540,7 @@ class GroupMember:
             self._send(leave_request(self.config, self.member_id, reason), effects)
 
     def _reset(self) -> None:
-        self.member_id, self.generation, self.leads, self._protocol = "", NO_GENERATION, False, None
+        self.member_id, self.generation, self.leading, self._protocol = "", NO_GENERATION, None, None
 
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
@@ -571,9 +571,6 @@ class GroupMember:
         to = self.coordinator if to_coordinator else None
         effects.append(Send(ticket, request, to, self.config.request_timeout if timeout is None else timeout))
         return ticket
-
-    def _group_topics(self) -> frozenset[str]:
-        return frozenset(topic for subscription in self._members.values() for topic in subscription.topics)
 
 
 #: After these a round starts again without a pause, as in Kafka's ``joinGroupIfNeeded``.

@@ -1,48 +1,48 @@
-"""Runs a :class:`~barnabas_client.group.GroupMember`: sends its requests, brings it the answers, keeps its timer.
+"""A consumer's membership of a group, as the consumer sees it.
 
-What has to do with the network happens here, what has to do with the program behind :class:`Host`: the two meet only in
-its methods and in :meth:`Membership.released`, so that this part can run in a loop of its own. The machine learns
-whether the program polls from :meth:`Host.polls`, a plain number that grows: the program's fast path never has to come
-here.
+The membership itself lives on a thread (:mod:`barnabas_client.membership_thread`). Here is its other end, in the
+program's loop: calls become messages to the thread, and what the thread tells arrives here, in order. Of the member
+this end knows the last :class:`~barnabas_client.group_view.MemberView` that it was told, which may be a moment old:
+what goes to the coordinator with an outdated generation is refused by it.
+
+Commits, and questions about them, go from here straight to the coordinator, on a connection of the program's network,
+so that they never wait behind a JoinGroup.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from barnabas_client.assignors import Assignor
+from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.errors import KafkaTimeoutError
-from barnabas_client.group import GroupMember
-from barnabas_client.group_types import (
-    AskCluster,
-    Assign,
-    Coordinator,
-    Disconnect,
-    Effect,
-    Fail,
-    Identity,
-    MemberConfig,
-    Note,
-    Revoke,
-    Send,
-)
+from barnabas_client.group_types import Assign, Coordinator, Identity, MemberConfig, Revoke
+from barnabas_client.group_view import MemberView
 from barnabas_client.logs import logger
-from barnabas_client.metadata import Cluster
-from barnabas_client.network import Network, Purpose, jitter
+from barnabas_client.membership_thread import MemberThread
+from barnabas_client.network import Network, Purpose
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
 _log: Final = logger("barnabas_client.group")
 
+#: After these the coordinator is another one, or nowhere.
+_GONE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+
 
 class Host(Protocol):
-    """The program's side."""
+    """The rest of the consumer."""
 
-    def polls(self) -> int:
-        """Grows whenever the program polls, and stays -1 while it waits in a poll."""
+    def expect(self) -> None:
+        """A message is on its way: the next poll gives the loop a turn before it returns records. Called on the
+        membership's thread, so it does no more than to set a flag."""
+
+    def polls(self) -> bool:
+        """Whether the program is in a poll, or has been since the last call."""
 
     def rebalance(self, effect: Revoke | Assign) -> None:
         """Take partitions away or give them, in the order of the calls; for `Revoke`, call `released` in the end."""
@@ -55,56 +55,74 @@ class Membership:
     """A member of a group, or only someone who knows its coordinator."""
 
     def __init__(self, network: Network, config: MemberConfig, assignors: Sequence[Assignor], host: Host) -> None:
-        self.machine = GroupMember(config, assignors, jitter)
-        #: The topics that the leader watches beside those of its own subscription.
-        self.group_topics: frozenset[str] = frozenset()
+        self.view = MemberView(group_id=config.group_id, instance_id=config.instance_id)
+        #: The longest that the program's loop kept the thread waiting, and the last time, in seconds.
+        self.longest_lag = self.last_lag = 0.0
         self._network = network
+        self._config = config
         self._host = host
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._polls = 0
+        self._connecting: asyncio.Task[None] | None = None
         self._known: list[asyncio.Future[None]] = []
-        self._closed = False
-        network.listeners.append(self._metadata_changed)
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = MemberThread(config, assignors, network, self, self._from_thread)
+        self._thread.start()
+
+    def _from_thread(self, message: Callable[..., None], *arguments: Any) -> None:
+        """Runs on the thread: the only thing here that does."""
+        self._host.expect()
+        self._loop.call_soon_threadsafe(message, *arguments)
 
     # From the program.
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the group to read these topics."""
-        self._do(lambda now: self.machine.subscribe(topics, now))
+        self._thread.post(self._thread.subscribe, frozenset(topics), self._network.cluster)
 
     def released(self, ticket: int) -> None:
         """A `Revoke` is done."""
-        self._do(lambda now: self.machine.released(ticket, now))
+        self._thread.post(self._thread.released, ticket)
+
+    def rejoin(self, reason: str) -> None:
+        """Begin a rebalance."""
+        self._thread.post(self._thread.rejoin, reason)
+
+    def topics_changed(self) -> None:
+        """Topics that are read have other partitions than before."""
+        self._thread.post(self._thread.look_again, self._network.cluster)
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leave the group and wait for the answer, for at most `timeout` seconds."""
-        before = set(self._tasks)
-        self._do(lambda now: self.machine.leave(reason, now))
-        self.group_topics = frozenset()
-        goodbye = self._tasks - before
-        if goodbye:
-            await asyncio.wait(goodbye, timeout=timeout)
+        left: asyncio.Future[None] = self._loop.create_future()
 
-    async def close(self) -> None:
-        """Stop everything. The group is not left."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        def done() -> None:
+            if not left.done():
+                left.set_result(None)
+
+        self._thread.post(self._thread.leave, reason, timeout, done)
+        await asyncio.wait((left, self._ended), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    def abandon(self) -> None:
+        """End the thread without waiting for it."""
+        self._thread.stop()
+
+    async def close(self, timeout: float) -> None:
+        """End the thread, which leaves the group if that was not done, and wait up to `timeout` seconds for it."""
+        self._thread.stop()
+        self._stop_connecting()
+        await asyncio.wait((self._ended,), timeout=timeout)
+        if not self._ended.done() or not self._thread.join(timeout):
+            _log.warning("the membership's thread is still busy, probably in an assignor", group=self._config.group_id)
 
     # For commits.
 
     def identity(self) -> Identity:
-        """With what a commit goes out; see :meth:`GroupMember.commit_identity`.
+        """With what a commit goes out; see :meth:`MemberView.commit_identity`.
 
         Raises:
             KafkaError: not now, or never.
         """
-        return self.machine.commit_identity()
+        return self.view.commit_identity()
 
     async def ask_coordinator(self, request: Request, answer: type[R], timeout: float) -> R:
         """Ask the coordinator, looking for it first if need be.
@@ -119,109 +137,101 @@ class Membership:
                 return await self._ask(coordinator, request, answer)
         except TimeoutError as error:
             raise KafkaTimeoutError(
-                f"the coordinator of group {self.machine.config.group_id!r} was not found, or did not answer, within "
+                f"the coordinator of group {self._config.group_id!r} was not found, or did not answer, within "
                 f"{timeout:g} s. To do: check that the brokers are up and __consumer_offsets has leaders"
             ) from error
 
     async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R]) -> R:
         try:
             connection = await self._network.connection_to((coordinator.host, coordinator.port), Purpose.GROUP)
-            return await connection.ask(request, answer, timeout=self.machine.config.request_timeout)
+            return await connection.ask(request, answer, timeout=self._config.request_timeout)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
-                reason = str(error)
-                self._do(lambda now: self.machine.coordinator_lost(reason, now))
+                self._lost(coordinator, str(error))
             raise
+
+    async def _connect(self, coordinator: Coordinator) -> None:
+        try:
+            await self._network.connection_to((coordinator.host, coordinator.port), Purpose.GROUP)
+        except KafkaError as error:
+            _log.debug("no connection to the coordinator yet", reason=str(error))
+
+    def _stop_connecting(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
 
     def commit_refused(self, code: ErrorCode, generation: int) -> None:
         """A commit was answered with an error that may tell something about the membership."""
-        self._do(lambda now: self.machine.commit_refused(code, generation, now))
+        coordinator = self.view.coordinator
+        if code in _GONE and coordinator is not None:
+            self._lost(coordinator, f"a commit was answered {code.name}")
+        else:
+            self._thread.post(self._thread.commit_refused, code, generation)
+
+    def _lost(self, coordinator: Coordinator, reason: str) -> None:
+        if self.view.coordinator == coordinator:
+            # The thread tells which one it is when it has looked; until then nobody asks the lost one again.
+            self.view = replace(self.view, coordinator=None)
+        self._network.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
+        self._thread.post(self._thread.coordinator_lost, coordinator, reason)
 
     async def _find(self) -> Coordinator:
-        while (coordinator := self.machine.coordinator) is None:
-            if self.machine.error is not None:
-                raise self.machine.error.with_traceback(None)
+        while (coordinator := self.view.coordinator) is None:
+            if self.view.error is not None:
+                raise self.view.error.with_traceback(None)
             known: asyncio.Future[None] = self._loop.create_future()
             self._known.append(known)
-            self._do(self.machine.want_coordinator)
+            self._thread.post(self._thread.want_coordinator)
             await known
         return coordinator
 
-    # The machine's events and effects.
+    # From the thread; see :class:`~barnabas_client.membership_thread.Program`.
 
-    def _do(self, event: Callable[[float], list[Effect]]) -> None:
-        """Let something happen to the machine, do what it asks for, and set the timer anew."""
-        if self._closed:
-            return
-        now = self._loop.time()
-        effects: list[Effect] = []
-        polls = self._host.polls()
-        if polls != self._polls or polls < 0:
-            self._polls = polls
-            effects += self.machine.polled(now)
-        effects += event(now)
-        for effect in effects:
-            self._carry_out(effect)
-        if self._timer is not None:
-            self._timer.cancel()
-        deadline = self.machine.next_deadline()
-        self._timer = None if deadline is None else self._loop.call_at(deadline, self._do, self.machine.tick)
-        if self.machine.coordinator is not None or self.machine.error is not None:
+    def viewed(self, view: MemberView) -> None:
+        """See :class:`Program`."""
+        before, self.view = self.view.coordinator, view
+        if view.coordinator is not None and view.coordinator != before:
+            # What is committed will be asked for as soon as partitions come: be connected by then.
+            self._stop_connecting()
+            self._connecting = self._loop.create_task(self._connect(view.coordinator), name="barnabas-coordinator")
+        if view.coordinator is not None or view.error is not None:
             known, self._known = self._known, []
             for waiter in known:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Send):
-            self._spawn(self._send(effect))
-        elif isinstance(effect, Revoke | Assign):
-            self._host.rebalance(effect)
-        elif isinstance(effect, AskCluster):
-            self._spawn(self._count(effect))
-        elif isinstance(effect, Disconnect):
-            self._network.disconnect((effect.coordinator.host, effect.coordinator.port), Purpose.GROUP, effect.reason)
-        elif isinstance(effect, Fail):
-            _log.error("the group membership failed", group=self.machine.config.group_id, reason=str(effect.error))
-            self._host.failed(effect.error)
-        elif isinstance(effect, Note):
-            (_log.warning if effect.warns else _log.info)(
-                effect.event, group=self.machine.config.group_id, **effect.fields
-            )
+    def decided(self, effect: Revoke | Assign) -> None:
+        """See :class:`Program`."""
+        self._host.rebalance(effect)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def failed(self, error: KafkaError) -> None:
+        """See :class:`Program`."""
+        self._host.failed(error)
 
-    async def _send(self, effect: Send) -> None:
-        answer = api(ApiKey(effect.request.API_KEY)).response
-        try:
-            if effect.to is None:
-                response = await self._network.ask_any(effect.request, answer, timeout=effect.timeout)
-            else:
-                connection = await self._network.connection_to((effect.to.host, effect.to.port), Purpose.GROUP)
-                response = await connection.ask(effect.request, answer, timeout=effect.timeout)
-        except KafkaError as error:
-            failure = error
-            self._do(lambda now: self.machine.failed(effect.ticket, failure, now))
-        else:
-            self._do(lambda now: self.machine.answered(effect.ticket, response, now))
+    def asked(self, sent: float) -> None:
+        """See :class:`Program`."""
+        self.last_lag = time.monotonic() - sent
+        self.longest_lag = max(self.longest_lag, self.last_lag)
+        self._thread.post(self._thread.alive, self.last_lag, self._host.polls())
 
-    async def _count(self, effect: AskCluster) -> None:
-        """The leader watches the topics of all members, as Kafka's does (``ConsumerCoordinator.onLeaderElected``)."""
-        self.group_topics = effect.topics
-        cluster = self._network.cluster
-        if self._network.watch_also(effect.topics) or len(cluster.counts(effect.topics)) < len(effect.topics):
-            try:
-                cluster = await self._network.refresh()
-            except KafkaError as error:
-                # The assignment is made for what is known; when more is, the leader rejoins.
-                _log.warning("assigning without fresh metadata", reason=str(error))
-        counts = cluster.counts(effect.topics)
-        self._do(lambda now: self.machine.counted(effect.ticket, counts, now))
+    def ended(self) -> None:
+        """See :class:`Program`."""
+        if not self._ended.done():
+            self._ended.set_result(None)
 
-    def _metadata_changed(self, cluster: Cluster) -> None:
-        if self.machine.leads:
-            counts = cluster.counts(self.group_topics)
-            self._do(lambda now: self.machine.metadata_changed(counts, now))
+
+def member_config(config: ConsumerConfig, client: ClientConfig) -> MemberConfig:
+    """A consumer's settings as its member takes them. It has a group."""
+    assert config.group_id is not None
+    return MemberConfig(
+        group_id=config.group_id,
+        instance_id=config.group_instance_id,
+        session_timeout=config.session_timeout_ms / 1000,
+        heartbeat_interval=config.heartbeat_interval_ms / 1000,
+        max_poll_interval=config.max_poll_interval_ms / 1000,
+        rebalance_timeout=(config.rebalance_timeout_ms or config.max_poll_interval_ms) / 1000,
+        request_timeout=client.request_timeout,
+        retry_backoff=client.retry_backoff_ms / 1000,
+        retry_backoff_max=client.retry_backoff_max_ms / 1000,
+        rack=config.client_rack or None,
+    )

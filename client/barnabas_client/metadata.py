@@ -7,10 +7,12 @@ leader (KIP-320); a topic that was made anew has another id (KIP-516), and then 
 Kafka's ``Metadata.java``.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from barnabas_client.assignors import PartitionCounts
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from barnabas_protocol.errors import ErrorCode
@@ -73,10 +75,16 @@ class Cluster:
             return ()
         return tuple(sorted(number for number, info in known.partitions.items() if info.leader != NO_LEADER))
 
-    def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of `topics` has, of those that are known."""
-        found = ((topic, self.partitions(topic)) for topic in topics)
-        return {topic: len(numbers) for topic, numbers in found if numbers is not None}
+    def counts(self, topics: Iterable[str]) -> PartitionCounts:
+        """How many partitions each of `topics` has, of those that are known, and in which racks."""
+        found = {topic: numbers for topic in topics if (numbers := self.partitions(topic)) is not None}
+        homes = {broker.node_id: broker.rack for broker in self.brokers.values() if broker.rack}
+        racks = {
+            topic: [_racks(self.topics[topic].partitions[number], homes) for number in numbers]
+            for topic, numbers in found.items()
+            if homes
+        }
+        return PartitionCounts({topic: len(numbers) for topic, numbers in found.items()}, racks)
 
     def partition(self, tp: TopicPartition) -> Partition | None:
         """A partition, None if it is not known."""
@@ -89,6 +97,14 @@ class Cluster:
         if info is None or info.leader == NO_LEADER or info.leader not in self.brokers:
             return None
         return info.leader
+
+    def matching(self, pattern: re.Pattern[str], *, internal: bool) -> frozenset[str]:
+        """The topics whose names begin with a match of `pattern`; `internal` ones only if they are asked for."""
+        return frozenset(
+            name
+            for name, topic in self.topics.items()
+            if pattern.match(name) and topic.partitions and (internal or not topic.internal)
+        )
 
     def topic_id(self, topic: str) -> bytes:
         """A topic's id, all zero if it has none that is known."""
@@ -127,6 +143,10 @@ class Cluster:
         partitions = {**topic.partitions, tp.partition: info._replace(leader=leader, leader_epoch=epoch)}
         topics = {**self.topics, tp.topic: replace(topic, partitions=partitions)}
         return replace(self, version=self.version + 1, topics=topics)
+
+
+def _racks(info: Partition, homes: Mapping[int, str]) -> frozenset[str]:
+    return frozenset(homes[replica] for replica in info.replicas if replica in homes)
 
 
 def _merged(known: Topic | None, told: MetadataResponseTopic) -> Topic:

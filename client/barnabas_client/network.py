@@ -4,7 +4,9 @@ fresh.
 **Connections** are made when first asked for and shared by all who ask for the same address and purpose. There is one
 for each :class:`Purpose`, because a broker answers the requests of one connection in order: behind a fetch that waits
 for data for half a second, a heartbeat or a produce would wait as well (Kafka's ``NetworkClient`` keeps its
-coordinator's apart for that reason). After a failure the next try waits, with a back-off per address.
+coordinator's apart for that reason). After a failure the next try waits, with a back-off per address. The versions that
+one connection to a broker has learnt serve the next as well, for as long as none to it has broken: it is the same
+process then, and a connection is worth one round trip less.
 
 **Metadata.** One task asks, everyone else waits for it: :meth:`Network.refresh` calls that come while a request is
 under way share the next one. It also asks every `metadata_max_age_ms`, and soon after :meth:`Network.want_refresh`,
@@ -14,11 +16,12 @@ which whoever gets an error such as NOT_LEADER_OR_FOLLOWER calls. Source: Kafka'
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeVar
 
 from barnabas_client.backoff import Backoff
+from barnabas_client.compat import ApiRange
 from barnabas_client.config import Address, ClientConfig
 from barnabas_client.connection import Connection
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
@@ -39,6 +42,10 @@ class Purpose(Enum):
     DATA = "metadata, offsets, produce"
     FETCH = "long polls"
     GROUP = "the group coordinator"
+
+
+class _NoBrokersError(KafkaConnectionError):
+    """Someone answered, but knows no brokers."""
 
 
 def jitter() -> float:
@@ -65,6 +72,8 @@ class Network:
         self._auto_create = auto_create
         self._tls = config.tls()
         self._connections: dict[tuple[Address, Purpose], Connection] = {}
+        #: What brokers understand, as connections have learnt that did not break since.
+        self.versions: dict[Address, Mapping[int, ApiRange]] = {}
         self._locks: dict[tuple[Address, Purpose], asyncio.Lock] = {}
         self._backoffs: dict[Address, tuple[Backoff, float]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -73,24 +82,38 @@ class Network:
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def start(self) -> None:
+    async def start(
+        self, known: Cluster | None = None, versions: Mapping[Address, Mapping[int, ApiRange]] | None = None
+    ) -> None:
         """Learn the cluster from one of the bootstrap servers.
 
+        Args:
+            known: what another network has learnt already: then nothing is asked.
+            versions: its `versions`.
+
         Raises:
-            KafkaConnectionError: none of them answered; the message names each with its reason.
+            KafkaConnectionError: none of them answered, or for `request_timeout_ms` none knew a broker; the message
+                names each with its reason.
         """
-        if not _is_complete(await self._update()):
+        self.versions.update(versions or {})
+        if known is not None:
+            self.cluster = known
+        elif not _is_complete(await self._first()):
             self.want_refresh()
         self._keeper = asyncio.create_task(self._keep(), name="barnabas-metadata")
 
-    async def close(self) -> None:
-        """End everything; whoever waits gets a `KafkaConnectionError`."""
+    async def close(self, patience: float = 1.0) -> None:
+        """End everything; whoever waits gets a `KafkaConnectionError`.
+
+        Args:
+            patience: seconds that what was written before may take to leave.
+        """
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._settle(KafkaConnectionError("this client was closed"))
-        await asyncio.gather(*self._closing, *(connection.close() for connection in self._connections.values()))
+        await asyncio.gather(*self._closing, *(connection.close(patience) for connection in self._connections.values()))
         self._connections.clear()
 
     # Metadata.
@@ -200,10 +223,24 @@ class Network:
         if not self._urgent.is_set() and pause > 0:
             await _within(self._urgent.wait(), pause)
 
+    async def _first(self) -> Cluster:
+        """Learn the cluster; one that answers but has no brokers is just starting, or has just lost its etcd."""
+        backoff = Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000, jitter)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.request_timeout
+        while True:
+            try:
+                return await self._update()
+            except _NoBrokersError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(min(backoff.failed(), max(0.0, deadline - loop.time())))
+
     async def _update(self) -> Cluster:
         """Ask one broker after the other until one answers."""
+        starting = False
         failures: list[str] = []
-        for address in self._addresses():
+        for address in self._addresses(Purpose.DATA):
             try:
                 connection = await self.connection_to(address, Purpose.DATA, patient=False)
                 asked = self.topics
@@ -217,20 +254,22 @@ class Network:
                 continue
             if response.error_code != ErrorCode.NONE or not response.brokers:
                 failures.append(f"{address[0]}:{address[1]} knows no brokers")
+                starting = True
                 continue
             self.learn(self.cluster.updated(response, None if asked is None else self._topics))
             return self.cluster
-        raise KafkaConnectionError("no broker could be asked about the cluster: " + "; ".join(failures))
+        failure = _NoBrokersError if starting else KafkaConnectionError
+        raise failure("no broker could be asked about the cluster: " + "; ".join(failures))
 
-    def _addresses(self) -> list[Address]:
+    def _addresses(self, purpose: Purpose) -> list[Address]:
         """Whom to ask: connected brokers first, then the other known ones, then the bootstrap servers."""
         known = [(broker.host, broker.port) for broker in self.cluster.brokers.values()]
         random.shuffle(known)
-        known.sort(key=lambda address: not self._is_connected(address))
+        known.sort(key=lambda address: not self._is_connected(address, purpose))
         return list(dict.fromkeys([*known, *self.config.servers]))
 
-    def _is_connected(self, address: Address) -> bool:
-        connection = self._connections.get((address, Purpose.DATA))
+    def _is_connected(self, address: Address, purpose: Purpose) -> bool:
+        connection = self._connections.get((address, purpose))
         return connection is not None and not connection.closed
 
     def _settle(self, error: KafkaError) -> None:
@@ -258,7 +297,9 @@ class Network:
         seconds = self.config.request_timeout if timeout is None else timeout
         return await connection.ask(request, answer, timeout=seconds, at_most=at_most)
 
-    async def ask_any(self, request: Request, answer: type[R], *, timeout: float | None = None) -> R:
+    async def ask_any(
+        self, request: Request, answer: type[R], *, purpose: Purpose = Purpose.DATA, timeout: float | None = None
+    ) -> R:
         """Ask whichever broker can be reached, a connected one if there is one.
 
         Raises:
@@ -266,9 +307,9 @@ class Network:
         """
         seconds = self.config.request_timeout if timeout is None else timeout
         last: KafkaError = KafkaConnectionError("no broker is known")
-        for address in self._addresses():
+        for address in self._addresses(purpose):
             try:
-                connection = await self.connection_to(address, Purpose.DATA, patient=False)
+                connection = await self.connection_to(address, purpose, patient=False)
                 return await connection.ask(request, answer, timeout=seconds)
             except KafkaConnectionError as error:
                 last = error
@@ -327,11 +368,19 @@ class Network:
         backoff, not_before = self._backoffs.get(key[0], (Backoff(first, most, jitter), 0.0))
         if patient and not_before > loop.time():
             await asyncio.sleep(not_before - loop.time())
+        if any(one.closed for (address, _), one in self._connections.items() if address == key[0]):
+            self.versions.pop(key[0], None)  # perhaps it was started anew, as another version
         try:
             connection = await Connection.open(
-                host, port, client_id=self.config.client_id, timeout=self.config.request_timeout, tls=self._tls
+                host,
+                port,
+                client_id=self.config.client_id,
+                timeout=self.config.request_timeout,
+                tls=self._tls,
+                versions=self.versions.get(key[0]),
             )
         except KafkaError:
+            self.versions.pop(key[0], None)
             self._backoffs[key[0]] = (backoff, loop.time() + backoff.failed())
             raise
         if self._closed:
@@ -339,12 +388,14 @@ class Network:
             raise KafkaConnectionError("this client was closed")
         self._backoffs.pop(key[0], None)
         self._connections[key] = connection
+        self.versions[key[0]] = connection.versions
         return connection
 
     def disconnect(self, address: Address, purpose: Purpose, reason: str) -> None:
         """End a connection: what waits on it fails, whoever asks next gets a new one."""
         connection = self._connections.pop((address, purpose), None)
         if connection is not None:
+            self.versions.pop(address, None)
             connection.abort(reason)
 
     def _close_idle(self) -> None:
@@ -352,6 +403,8 @@ class Network:
         oldest = asyncio.get_running_loop().time() - self.config.connections_max_idle_ms / 1000
         for key, connection in list(self._connections.items()):
             if connection.closed or (connection.last_used < oldest and not connection.in_flight):
+                if connection.closed:
+                    self.versions.pop(key[0], None)
                 del self._connections[key]
                 task = asyncio.create_task(connection.close())
                 self._closing.add(task)

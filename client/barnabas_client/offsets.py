@@ -11,6 +11,7 @@ Sources: ``ConsumerCoordinator.java`` (OffsetCommitResponseHandler), ``OffsetFet
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -27,6 +28,7 @@ from barnabas_client.errors import (
 from barnabas_client.group_types import NO_GENERATION, Identity
 from barnabas_client.membership import Membership
 from barnabas_client.metadata import Cluster
+from barnabas_client.meters import Meter
 from barnabas_client.network import Network, jitter
 from barnabas_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_protocol.apis.list_offsets import (
@@ -62,19 +64,19 @@ class OffsetStore:
     Args:
         network: to wait with its back-off.
         membership: knows the coordinator.
-        as_member: whether commits are those of a member, which is so for subscribed topics; otherwise the group must be
-            empty.
+        latency: measures commits.
     """
 
-    def __init__(self, network: Network, membership: Membership) -> None:
+    def __init__(self, network: Network, membership: Membership, latency: Meter) -> None:
         self._network = network
         self._membership = membership
+        self._latency = latency
         self._committing = asyncio.Lock()
 
     @property
     def group_id(self) -> str:
         """The group's name."""
-        return self._membership.machine.config.group_id
+        return self._membership.view.group_id
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, as_member: bool, timeout: float
@@ -140,6 +142,7 @@ class OffsetStore:
                 for topic, numbers in by_topic(offsets)
             ],
         )
+        began = time.monotonic()
         response = await self._membership.ask_coordinator(request, OffsetCommitResponse, timeout)
         refused = {
             TopicPartition(topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
@@ -149,6 +152,8 @@ class OffsetStore:
         }
         if refused:
             self._refused(refused, identity)
+        now = time.monotonic()
+        self._latency.add(now - began, now)
 
     async def committed(
         self, partitions: Collection[TopicPartition], *, timeout: float

@@ -292,6 +292,8 @@ class Producer:
         assert sender is not None
         receipt: Receipt = loop.create_future()
         timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        if not isinstance(timestamp, int):
+            raise TypeError(f"send to {topic}: timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970")
         if queue.append(key, value, headers or (), timestamp, receipt, loop.time()):
             sender.wake()
             if len(queue.batches) > 1:
@@ -353,7 +355,7 @@ class Producer:
             raise TypeError(f"send to {topic}: the key is {type(key).__name__}: give bytes, or set key_serializer")
         size = OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
         if headers:
-            size += sum(len(name) + 10 + len(content or b"") for name, content in headers)
+            size += _headers_size(topic, headers)
         if size > self._config.max_request_size:
             raise RecordTooLargeError(
                 f"send to {topic}: a record of {size} bytes is larger than max_request_size "
@@ -451,3 +453,17 @@ def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:
     if isinstance(error, InvalidTopicError | TopicAuthorizationFailedError):
         raise error
     return error
+
+
+def _headers_size(topic: str, headers: Headers) -> int:
+    size = 0
+    for header in headers:
+        if not (
+            isinstance(header, tuple | list)
+            and len(header) == 2
+            and isinstance(header[0], str)
+            and (header[1] is None or isinstance(header[1], bytes | bytearray | memoryview))
+        ):
+            raise TypeError(f"send to {topic}: {header!r} is no header: give a name with bytes, such as ('name', b'x')")
+        size += len(header[0]) + 10 + len(header[1] or b"")
+    return size

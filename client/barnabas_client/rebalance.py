@@ -13,10 +13,12 @@ error is raised by the next poll. Source: ``ConsumerCoordinator.java`` (onJoinPr
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from barnabas_client.consumer_metrics import ConsumerMeters
 from barnabas_client.errors import IllegalStateError, RebalanceListenerError
 from barnabas_client.group_types import Assign, Revoke
 from barnabas_client.logs import logger
@@ -65,26 +67,34 @@ class Gate:
         """The program polls. Whatever waited for that has happened when this returns."""
         self.count += 1
         self.inside += 1
-        comes, self._comes = self._comes, []
-        then, self._then = self._then, []
-        for action in then:
-            action()
-        for future in comes:
-            if not future.done():
-                future.set_result(None)
+        if self._then:
+            then, self._then = self._then, []
+            for action in then:
+                action()
+        if self._comes:
+            comes, self._comes = self._comes, []
+            for future in comes:
+                if not future.done():
+                    future.set_result(None)
 
     def leave(self) -> None:
         """The poll returns."""
         self.inside -= 1
 
-    async def passed(self, action: Callable[[], None]) -> None:
-        """Wait until the program is in a poll; `action` happens before that poll hands out anything more."""
+    def then(self, action: Callable[[], None]) -> None:
+        """When the program is in a poll, now or later, do this before the poll hands out anything more."""
         if self.inside:
             action()
+        else:
+            self._then.append(action)
+
+    async def passed(self, action: Callable[[], None]) -> None:
+        """Wait until the program is in a poll; `action` happens before that poll hands out anything more."""
+        self.then(action)
+        if self.inside:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._comes.append(future)
-        self._then.append(action)
         await future
 
 
@@ -119,6 +129,7 @@ class Rebalancer:
         commit: commits where partitions stand that go, if that is to happen by itself; does not raise.
         changed: called when the assignment has changed.
         attention: called when the program is wanted at the gate, so that its next poll goes there.
+        meters: measure how long it takes.
     """
 
     def __init__(
@@ -129,6 +140,7 @@ class Rebalancer:
         commit: Callable[[Offsets], Awaitable[None]],
         changed: Callable[[], None],
         attention: Callable[[], None],
+        meters: ConsumerMeters,
     ) -> None:
         self.listener: ConsumerRebalanceListener | None = None
         #: Raised by the next poll.
@@ -141,6 +153,8 @@ class Rebalancer:
         self._commit = commit
         self._changed = changed
         self._attention = attention
+        self._meters = meters
+        self._began: float | None = None  # when the round began that is under way
         self._queue: asyncio.Queue[Revoke | Assign | _Left] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -155,7 +169,11 @@ class Rebalancer:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def put(self, effect: Revoke | Assign) -> None:
-        """The group decided something."""
+        """The group decided something. What goes is not handed out any more from the next poll on, even if that comes
+        before the effect has its turn."""
+        if isinstance(effect, Revoke):
+            self._began = self._began or time.monotonic()
+            self._gate.then(lambda: self._hold(effect.partitions))
         self._queue.put_nowait(effect)
         self._attention()
 
@@ -222,11 +240,17 @@ class Rebalancer:
         await self._gate.passed(lambda: self._hold(effect.partitions))
         # Meanwhile the membership may have been lost.
         lost = effect.lost or self._group.generation() != effect.generation
+        if lost and effect.partitions:
+            self._meters.failed_rebalances += 1
         held = [tp for tp in sorted(effect.partitions) if tp in self._subscription.states]
         await self.give_up(held, lost=lost)
         self._group.released(effect.ticket)
 
     async def _assign(self, effect: Assign) -> None:
+        now = time.monotonic()
+        self._meters.rebalanced_at = now
+        self._meters.rebalance_latency.add(now - (self._began or now), now)
+        self._began = None
         self._subscription.keep(effect.partitions)
         self._subscription.add(effect.partitions, active=False)
         self._changed()

@@ -7,7 +7,10 @@ it. Its **position** is the offset of the next record that the program will get;
 the partition.
 
 `epoch` changes whenever what is under way for a partition must be forgotten, by a seek or when it is taken away:
-whoever waits for an answer remembers the epoch and drops the answer if it has changed. Source: Kafka's
+whoever waits for an answer remembers the epoch and drops the answer if it has changed.
+
+**Leader epochs** (KIP-320) tell whether the history that was read is still the partition's: `leader_epoch` is that of
+the last record that the program got, `fetch_epoch` that of the last one fetched. Source: Kafka's
 ``SubscriptionState.java``.
 """
 
@@ -40,25 +43,35 @@ class PartitionState:
     __slots__ = (
         "active",
         "batch_end",
+        "batch_epoch",
+        "batch_start",
         "buffered",
+        "checked",
+        "checking",
         "chunks",
+        "doubted",
         "epoch",
         "error",
+        "fetch_epoch",
         "fetch_offset",
+        "fetched_at",
         "fetching",
         "high_watermark",
         "last_stable_offset",
-        "leader_epoch",
         "log_start_offset",
+        "measured_at",
+        "missing",
         "needed",
         "paused",
         "position",
+        "position_epoch",
         "preferred",
         "queued",
         "ready",
         "resolving",
         "retry_at",
         "revoking",
+        "topic_id",
         "tp",
     )
 
@@ -71,8 +84,16 @@ class PartitionState:
         self.needed: Needed | None = Needed.COMMITTED
         self.resolving = False
         self.position: int | None = None
-        self.leader_epoch = -1  # of the last batch that the program got a record of
+        self.position_epoch = -1  # of the last record before `batch_start`
+        self.batch_start = 0  # the position when the batch was decoded that `ready` is from
+        self.batch_epoch = -1  # of that batch
         self.fetch_offset = 0
+        self.fetch_epoch = -1  # of the last record before `fetch_offset`, -1 if unknown
+        self.checked = -1  # the leader epoch at which `fetch_epoch` was found to be part of the leader's history
+        self.checking = False
+        self.doubted = False  # a fetch was answered that the leader knows nothing of `fetch_epoch`
+        self.topic_id = bytes(16)  # of the topic that the position is about
+        self.missing = False  # the topic does not exist, and that was said
         self.fetching = False
         self.retry_at = 0.0
         self.chunks: deque[Chunk] = deque()
@@ -84,36 +105,67 @@ class PartitionState:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
+        self.measured_at = 0.0  # when the three above were true
+        self.fetched_at: int | None = None  # the same of a fetch, in milliseconds since 1970
         self.preferred: int | None = None  # a replica nearer than the leader (KIP-392)
 
     @property
     def fetchable(self) -> bool:
         """Whether records of it may be fetched."""
-        return self.position is not None and self.active and not (self.paused or self.revoking or self.fetching)
+        return (
+            self.position is not None
+            and self.active
+            and not (self.paused or self.revoking or self.fetching or self.checking)
+        )
 
     @property
     def deliverable(self) -> bool:
         """Whether records of it may be handed to the program."""
         return self.active and not (self.paused or self.revoking)
 
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record that the program got, -1 if unknown."""
+        began = self.position is not None and self.position > self.batch_start
+        return self.batch_epoch if began else self.position_epoch
+
+    def lag(self, *, read_committed: bool) -> int | None:
+        """Records between the position and the end that the program may see, as of the last fetch; None if unknown."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        if end is None or end < 0 or self.position is None:
+            return None
+        return max(0, end - self.position)
+
+    def unpacked(self, leader_epoch: int) -> None:
+        """A batch is handed to the program from the position on."""
+        self.position_epoch = self.leader_epoch
+        self.batch_start, self.batch_epoch = self.position or 0, leader_epoch
+
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at `offset`; forget what was fetched."""
+        """Go on at `offset`, the record before which is of `leader_epoch`; forget what was fetched."""
         self.forget()
         self.needed = None
-        self.position = self.fetch_offset = self.batch_end = offset
-        self.leader_epoch = leader_epoch
+        self.topic_id = bytes(16)
+        self.checked = -1
+        self.position = offset
+        self._fetch_from(offset, leader_epoch)
 
     def need(self, what: Needed) -> None:
         """Forget the position; it must be found anew."""
         self.forget()
         self.needed = what
+        self.topic_id = bytes(16)
         self.position = None
-        self.batch_end = 0
+        self._fetch_from(0, -1)
 
     def refetch(self) -> None:
         """Forget what was fetched and fetch it again from the position."""
         self.forget()
-        self.fetch_offset = self.batch_end = self.position or 0
+        self._fetch_from(self.position or 0, self.leader_epoch)
+
+    def _fetch_from(self, offset: int, leader_epoch: int) -> None:
+        self.fetch_offset = self.batch_start = self.batch_end = offset
+        self.fetch_epoch = self.position_epoch = self.batch_epoch = leader_epoch
 
     def forget(self) -> None:
         """Forget what was fetched, and whatever is under way."""
@@ -122,7 +174,7 @@ class PartitionState:
         self.ready.clear()
         self.buffered = 0
         self.error = None
-        self.fetching = self.resolving = False
+        self.fetching = self.resolving = self.checking = self.doubted = False
         self.retry_at = 0.0
         self.preferred = None
 

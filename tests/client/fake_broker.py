@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, TypeVar, cast
 
 from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,19 +20,15 @@ from barnabas_protocol.apis.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from barnabas_protocol.apis.fetch import EpochEndOffset as FetchEpochEnd
 from barnabas_protocol.apis.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from barnabas_protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -46,18 +42,12 @@ from barnabas_protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas_protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from barnabas_protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
+from barnabas_protocol.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
 )
 from barnabas_protocol.apis.produce import (
     PartitionProduceResponse,
@@ -65,101 +55,34 @@ from barnabas_protocol.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.records import Record, build_batch, decode_records, read_header, restamp
+from barnabas_protocol.records import build_batch, read_header
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Response
+from tests.client.fake_answers import Action, Drop, Lose, NoAnswer, Raw, Silence
+from tests.client.fake_coordinator import FakeCoordinator
+from tests.client.fake_log import Partition
 
 Q = TypeVar("Q", bound=Request)
 
 HOST: Final = "127.0.0.1"
+_IDS: Final = count(1)
 
 
-class Drop:
-    """Close the connection without an answer; the request was not carried out."""
-
-
-class Lose:
-    """Carry the request out, and close the connection instead of answering."""
-
-
-class Silence:
-    """Never answer, and keep the connection: what is behind it is not answered either."""
-
-
-class NoAnswer:
-    """There is none to be sent: acks=0."""
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Send these bytes."""
-
-    data: bytes
-
-
-Answer = Response | Drop | Lose | Silence | NoAnswer | Raw | None
-#: Answers one request; None leaves it to the default handler.
-Action = Callable[[Request], Answer]
-
-
-@dataclass
-class Partition:
-    """A partition's log: batches with their end offsets."""
-
-    leader: int = 0
-    leader_epoch: int = 0
-    start: int = 0
-    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    aborted: list[AbortedTransaction] = field(default_factory=list)
-    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id: epoch, next sequence
-    recent: dict[tuple[int, int, int], int] = field(default_factory=dict)  # producer, epoch, sequence: offset
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][1] if self.batches else self.start
-
-    def append(self, batch: bytes | bytearray) -> int:
-        """Write a batch at the end; its base offset."""
-        stamped = bytearray(batch)
-        base = self.end
-        restamp(stamped, 0, base, self.leader_epoch)
-        self.batches.append((base, base + read_header(stamped).last_offset_delta + 1, bytes(stamped)))
-        return base
-
-    def records(self) -> list[Record]:
-        return [record for _, _, batch in self.batches for record in decode_records(batch)]
-
-    def read(self, offset: int, limit: int) -> bytes:
-        found = bytearray()
-        for _, end, batch in self.batches:
-            if end > offset and (not found or len(found) + len(batch) <= limit):
-                found += batch
-        return bytes(found)
-
-
-class FakeBroker:
+class FakeBroker(FakeCoordinator):
     """One broker, which leads every partition unless told otherwise."""
 
     def __init__(self, node_id: int = 0) -> None:
-        self.node_id = node_id
-        self.port = 0
+        super().__init__(HOST, node_id)
         self.topics: dict[str, dict[int, Partition]] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.peers: dict[int, FakeBroker] = {node_id: self}
         self.controller = node_id
-        self.requests: list[tuple[ApiKey, int, Request]] = []
         self.versions: dict[ApiKey, tuple[int, int]] = {}
-        self.committed: dict[tuple[str, str, int], tuple[int, str | None]] = {}
-        self.generation = 0
-        self.member = ""
-        self.joined: JoinGroupRequest | None = None
         self.connections = 0
         #: Exceptions of scripts and handlers: mistakes of a test.
         self.mistakes: list[Exception] = []
-        self._asked_in = 0
         self._producer_ids = 1000
         self._script: defaultdict[ApiKey, deque[Action]] = defaultdict(deque)
         self._always: dict[ApiKey, Action] = {}
@@ -176,7 +99,7 @@ class FakeBroker:
 
     def create(self, topic: str, partitions: int = 1) -> None:
         self.topics[topic] = {number: Partition(leader=self.node_id) for number in range(partitions)}
-        self.topic_ids[topic] = len(self.topic_ids).to_bytes(15, "big") + b"\x01"
+        self.topic_ids[topic] = next(_IDS).to_bytes(16, "big")
 
     def write(self, topic: str, values: Iterable[bytes | None], partition: int = 0, compression: str = "none") -> int:
         """Append records in one batch; their base offset."""
@@ -329,95 +252,6 @@ class FakeBroker:
             ],
         )
 
-    def _find_coordinator(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        if not request.coordinator_keys:
-            return FindCoordinatorResponse(node_id=self.node_id, host=HOST, port=self.port)
-        return FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, node_id=self.node_id, host=HOST, port=self.port)
-                for key in request.coordinator_keys
-            ]
-        )
-
-    def _join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
-        """There is only ever one member, which leads."""
-        if not request.member_id and request.group_instance_id is None and self._asked_in >= 4:
-            self.member = f"member-{len(self.requests)}"
-            return _join_refused(ErrorCode.MEMBER_ID_REQUIRED, self.member)
-        self.generation += 1
-        self.member = request.member_id or f"member-{len(self.requests)}"
-        self.joined = request
-        protocol = request.protocols[0]
-        return JoinGroupResponse(
-            error_code=0,
-            generation_id=self.generation,
-            protocol_type="consumer",
-            protocol_name=protocol.name,
-            leader=self.member,
-            member_id=self.member,
-            members=[JoinGroupResponseMember(member_id=self.member, metadata=protocol.metadata)],
-        )
-
-    def _sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        mine = [one.assignment for one in request.assignments if one.member_id == request.member_id]
-        return SyncGroupResponse(error_code=0, assignment=mine[0] if mine else b"")
-
-    def _heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(error_code=self._checked(request.member_id, request.generation_id))
-
-    def _leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        self.member, self.joined = "", None
-        return LeaveGroupResponse(error_code=0)
-
-    def _offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        code = self._checked(request.member_id, request.generation_id_or_member_epoch)
-        topics = []
-        for topic in request.topics:
-            for partition in topic.partitions:
-                if code == ErrorCode.NONE:
-                    place = (request.group_id, topic.name, partition.partition_index)
-                    self.committed[place] = (partition.committed_offset, partition.committed_metadata)
-            topics.append(
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                        for one in topic.partitions
-                    ],
-                )
-            )
-        return OffsetCommitResponse(topics=topics)
-
-    def _checked(self, member_id: str, generation: int) -> ErrorCode:
-        if generation < 0 and not self.member:
-            return ErrorCode.NONE
-        if member_id != self.member:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
-
-    def _offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        def partition(group: str, topic: str, number: int) -> OffsetFetchResponsePartitions:
-            offset, metadata = self.committed.get((group, topic, number), (-1, ""))
-            return OffsetFetchResponsePartitions(partition_index=number, committed_offset=offset, metadata=metadata)
-
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group_id=group.group_id,
-                    topics=[
-                        OffsetFetchResponseTopics(
-                            name=topic.name,
-                            partitions=[
-                                partition(group.group_id, topic.name, number) for number in topic.partition_indexes
-                            ],
-                        )
-                        for topic in group.topics or []
-                    ],
-                )
-                for group in request.groups
-            ]
-        )
-
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[
@@ -447,13 +281,32 @@ class FakeBroker:
             timestamp=-1 if found is None else found.timestamp,
         )
 
-    def _led(self, topic: str, number: int) -> tuple[Partition | None, ErrorCode]:
+    def _led(self, topic: str, number: int, epoch: int = -1) -> tuple[Partition | None, ErrorCode]:
+        """A partition, if this broker leads it, and in the epoch that the client thinks of."""
         partition = self.topics.get(topic, {}).get(number)
         if partition is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if partition.leader != self.node_id:
             return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            older = epoch < partition.leader_epoch
+            return None, ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         return partition, ErrorCode.NONE
+
+    def _offset_for_leader_epoch(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=[self._epoch_end(topic.topic, one) for one in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        partition, code = self._led(topic, asked.partition, asked.current_leader_epoch)
+        epoch, end = (-1, -1) if partition is None else partition.epoch_end(asked.leader_epoch)
+        return EpochEndOffset(error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
     async def _fetch(self, request: FetchRequest) -> FetchResponse:
         names = {topic_id: name for name, topic_id in self.topic_ids.items()}
@@ -466,14 +319,17 @@ class FakeBroker:
                         topic=topic.topic,
                         topic_id=topic.topic_id,
                         partitions=[
-                            self._fetch_one(topic.topic or names.get(topic.topic_id, ""), one)
-                            for one in topic.partitions
+                            self._fetch_one(topic.topic or names.get(topic.topic_id), one) for one in topic.partitions
                         ],
                     )
                     for topic in request.topics
                 ]
             )
-            if any(one.records or one.error_code for topic in response.responses for one in topic.partitions):
+            if any(
+                one.records or one.error_code or one.diverging_epoch
+                for topic in response.responses
+                for one in topic.partitions
+            ):
                 return response
             try:
                 async with asyncio.timeout_at(deadline):
@@ -481,9 +337,18 @@ class FakeBroker:
             except TimeoutError:
                 return response
 
-    def _fetch_one(self, topic: str, asked: FetchPartition) -> PartitionData:
-        partition, code = self._led(topic, asked.partition)
-        if partition is not None and not partition.start <= asked.fetch_offset <= partition.end:
+    def _fetch_one(self, topic: str | None, asked: FetchPartition) -> PartitionData:
+        if topic is None:
+            partition, code = None, ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            partition, code = self._led(topic, asked.partition, asked.current_leader_epoch)
+        diverging = None
+        if partition is not None and asked.last_fetched_epoch >= 0:
+            epoch, end = partition.epoch_end(asked.last_fetched_epoch)
+            if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+                diverging = FetchEpochEnd(epoch=epoch, end_offset=end)
+        out = partition is not None and not partition.start <= asked.fetch_offset <= partition.end
+        if out and diverging is None:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         if partition is None or code != ErrorCode.NONE:
             return PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1, records=b"")
@@ -494,7 +359,8 @@ class FakeBroker:
             last_stable_offset=partition.end,
             log_start_offset=partition.start,
             aborted_transactions=partition.aborted,
-            records=partition.read(asked.fetch_offset, asked.partition_max_bytes),
+            diverging_epoch=diverging,
+            records=b"" if diverging else partition.read(asked.fetch_offset, asked.partition_max_bytes),
         )
 
     def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -567,97 +433,6 @@ class FakeBroker:
         )
 
 
-def _join_refused(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, protocol_name=None, leader="", member_id=member_id, members=[])
-
-
-def join_refused(code: ErrorCode) -> Action:
-    """Refuse a JoinGroup."""
-    return lambda request: _join_refused(code)
-
-
-def drop(request: Request) -> Answer:
-    return Drop()
-
-
-def lose(request: Request) -> Answer:
-    return Lose()
-
-
-def silence(request: Request) -> Answer:
-    return Silence()
-
-
-def default(request: Request) -> Answer:
-    return None
-
-
-def produce_refused(code: ErrorCode) -> Action:
-    """Refuse every partition of a Produce."""
-
-    def action(request: Request) -> Answer:
-        assert isinstance(request, ProduceRequest)
-        return ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    partition_responses=[
-                        PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
-                        for one in topic.partition_data
-                    ],
-                )
-                for topic in request.topic_data
-            ]
-        )
-
-    return action
-
-
-def fetch_refused(code: ErrorCode) -> Action:
-    """Refuse every partition of a Fetch."""
-
-    def action(request: Request) -> Answer:
-        assert isinstance(request, FetchRequest)
-        return FetchResponse(
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        PartitionData(partition_index=one.partition, error_code=code, high_watermark=-1, records=b"")
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    return action
-
-
-def heartbeat_refused(code: ErrorCode) -> Action:
-    return lambda request: HeartbeatResponse(error_code=code)
-
-
-def commit_refused(code: ErrorCode) -> Action:
-    def action(request: Request) -> Answer:
-        assert isinstance(request, OffsetCommitRequest)
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    return action
-
-
 async def until(true: Callable[[], bool]) -> None:
     """Let everything else run until something is so, but not for ever."""
     loop = asyncio.get_running_loop()
@@ -675,9 +450,9 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def brokers(count: int = 1) -> AsyncIterator[list[FakeBroker]]:
+async def brokers(number: int = 1) -> AsyncIterator[list[FakeBroker]]:
     """Running brokers that share topics."""
-    made = [FakeBroker(node) for node in range(count)]
+    made = [FakeBroker(node) for node in range(number)]
     for broker in made:
         broker.topics, broker.topic_ids = made[0].topics, made[0].topic_ids
         broker.peers = {one.node_id: one for one in made}

@@ -4,7 +4,7 @@ agrees."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from barnabas_client.assignors import Assignor, MemberSubscription, RangeAssignor, RoundRobinAssignor
+from barnabas_client.assignors import Assignor, MemberSubscription, RangeAssignor, RebalanceProtocol, RoundRobinAssignor
 from barnabas_client.consumer_protocol import encode_assignment, encode_subscription
 from barnabas_client.errors import KafkaConnectionError
 from barnabas_client.group import GroupMember
@@ -154,3 +154,23 @@ class Driver:
         self.take(Assign)
         assert self.quiet(), self.effects
         return self
+
+
+class Cooperative(RangeAssignor):
+    """Rebalances as KIP-429 has it."""
+
+    name = "coop"
+    protocols = frozenset({RebalanceProtocol.COOPERATIVE})
+
+
+def cooperative() -> Driver:
+    """A stable member with such an assignor."""
+    driver = Driver(assignors=(Cooperative(),))
+    driver.subscribe()
+    driver.find()
+    driver.release()
+    driver.join(protocol="coop")
+    driver.count()
+    driver.sync()
+    driver.take(Assign)
+    return driver

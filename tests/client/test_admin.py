@@ -32,7 +32,8 @@ from barnabas_protocol.apis.list_offsets import (
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_broker import Action, Answer, FakeBroker, drop, lose
+from tests.client.fake_answers import Action, Answer, drop, lose
+from tests.client.fake_broker import FakeBroker
 
 Pair = tuple[FakeBroker, FakeBroker]
 

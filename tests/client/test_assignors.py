@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from barnabas_client.assignors import (
     EAGER_ONLY,
+    Assignments,
     Assignor,
     MemberSubscription,
+    PartitionCounts,
     RangeAssignor,
     RoundRobinAssignor,
     in_order,
 )
+from barnabas_client.structs import TopicPartition
 
 RANGE, ROUND_ROBIN = RangeAssignor(), RoundRobinAssignor()
 
@@ -124,6 +127,108 @@ def test_both_are_eager_and_keep_nothing() -> None:
     for assignor in (RANGE, ROUND_ROBIN):
         assert assignor.protocols == EAGER_ONLY
         assert assignor.user_data(["t"]) is None
+
+
+# Racks (KIP-881).
+
+
+def in_racks(**racks: str) -> dict[str, MemberSubscription]:
+    """``in_racks(c1="t1 t2@a")``: who reads what, where."""
+    told = {name: text.partition("@") for name, text in racks.items()}
+    return {
+        name: MemberSubscription(tuple(topics.split()), rack=rack or None) for name, (topics, _, rack) in told.items()
+    }
+
+
+def counted(**racks: str) -> PartitionCounts:
+    """``counted(t1="ab bc")``: a topic of two partitions, with replicas in racks a and b, b and c."""
+    near = {topic: [frozenset(word) for word in text.split()] for topic, text in racks.items()}
+    return PartitionCounts({topic: len(partitions) for topic, partitions in near.items()}, near)
+
+
+def test_range_gives_members_partitions_of_their_own_rack() -> None:
+    assert assigned(RANGE, counted(t1="ab bc ca"), in_racks(c1="t1@c", c2="t1@a", c3="t1@b")) == {
+        "c1": "t1-1",
+        "c2": "t1-0",
+        "c3": "t1-2",
+    }
+
+
+@pytest.mark.parametrize("members_racks", ["@", "@x"])
+def test_range_without_racks_in_common_is_as_ever(members_racks: str) -> None:
+    who = in_racks(c1="t1" + members_racks, c2="t1" + members_racks)
+    assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
+
+
+def test_range_does_not_look_at_racks_where_every_rack_has_everything() -> None:
+    who = in_racks(c1="t1@b", c2="t1@a")
+    assert assigned(RANGE, counted(t1="ab ab ab ab"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
+
+
+def test_range_is_even_before_it_is_near() -> None:
+    who = in_racks(c1="t1@a", c2="t1@b")
+    assert assigned(RANGE, counted(t1="a a a a b b"), who) == {"c1": "t1-0 t1-1 t1-2", "c2": "t1-3 t1-4 t1-5"}
+
+
+def test_range_keeps_the_numbers_of_topics_that_may_be_joined_together() -> None:
+    who = in_racks(c1="t1 t2@b", c2="t1 t2@a")
+    assert assigned(RANGE, counted(t1="a b", t2="a b"), who) == {"c1": "t1-1 t2-1", "c2": "t1-0 t2-0"}
+    # Nobody is near to the same number of both: then there are ranges, as ever.
+    assert assigned(RANGE, counted(t1="a b", t2="b a"), who) == {"c1": "t1-0 t2-0", "c2": "t1-1 t2-1"}
+
+
+def test_range_with_a_member_that_does_not_tell_its_rack() -> None:
+    who = in_racks(c1="t1@b", c2="t1")
+    assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-1 t1-3", "c2": "t1-0 t1-2"}
+
+
+def test_counts_of_some_topics_and_what_changed() -> None:
+    known = counted(t1="a b", t2="a")
+    some = PartitionCounts.of(known, ["t1", "t3"], with_racks=True)
+    assert some == {"t1": 2}
+    assert some.racks == {"t1": known.racks["t1"]}
+    assert PartitionCounts.of(known, ["t1"], with_racks=False).racks == {}
+    assert PartitionCounts.of({"t1": 2}, ["t1"], with_racks=True).racks == {}
+    assert some.changed(some) == []
+    assert some.changed(counted(t1="a c")) == ["t1"]
+    assert some.changed(counted(t1="a b", t2="a")) == ["t2"]
+
+
+def test_one_of_ones_own_needs_a_name_and_a_decision() -> None:
+    class First(Assignor):
+        name = "first"
+
+        def assign(self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignments:
+            return {
+                min(members): [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
+            }
+
+    own = First()
+    own.assigned([], 1)
+    assert own.protocols == EAGER_ONLY
+    assert own.user_data(["t"]) is None
+    assert own.assign({"t": 1}, members(b="t", a="t")) == {"a": [TopicPartition("t", 0)]}
+
+
+# In all situations.
+
+
+@given(
+    racks=st.dictionaries(
+        st.sampled_from(["t1", "t2", "t3"]), st.lists(st.sets(st.sampled_from("abc")).map(frozenset), max_size=8)
+    ),
+    homes=st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6),
+)
+def test_racks_change_no_lengths(racks: dict[str, list[frozenset[str]]], homes: list[str | None]) -> None:
+    counts = PartitionCounts({topic: len(near) for topic, near in racks.items()}, racks)
+    who = {f"m{number}": MemberSubscription(("t1", "t2", "t3"), rack=home) for number, home in enumerate(homes)}
+    result = RANGE.assign(counts, who)
+    assert sorted(tp for share in result.values() for tp in share) == sorted(
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+    )
+    for topic, count in counts.items():
+        lengths = sorted(sum(tp.topic == topic for tp in share) for share in result.values())
+        assert lengths == sorted((count + rank) // len(who) for rank in range(len(who)))
 
 
 @given(

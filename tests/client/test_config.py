@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_client import Admin, Consumer, Producer
 from barnabas_client.assignors import RangeAssignor, RebalanceProtocol, RoundRobinAssignor
-from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, parse_servers
+from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, common_protocols, parse_servers
 from barnabas_protocol.records import Codec
 
 
@@ -139,3 +139,10 @@ def test_unknown_arguments_are_refused(make: Callable[..., object]) -> None:
 @pytest.mark.parametrize("make", [Consumer, Producer, Admin])
 def test_nothing_happens_before_the_start(make: Callable[..., object]) -> None:
     make(bootstrap_servers="no-such-host.invalid:1")
+
+
+def test_the_default_assignors_share_a_group_with_those_of_others() -> None:
+    config = ConsumerConfig()
+    assert [one.name for one in config.partition_assignment_strategy] == ["range", "roundrobin", "cooperative-sticky"]
+    assert common_protocols(config.partition_assignment_strategy) == {RebalanceProtocol.EAGER}
+    assert config.partition_assignment_strategy[2] is not ConsumerConfig().partition_assignment_strategy[2]

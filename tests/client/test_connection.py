@@ -16,7 +16,8 @@ from barnabas_protocol.apis.produce import ProduceRequest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_broker import HOST, Answer, FakeBroker, Raw, drop, silence
+from tests.client.fake_answers import Answer, Raw, drop, silence
+from tests.client.fake_broker import HOST, FakeBroker
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

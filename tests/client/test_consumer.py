@@ -1,63 +1,34 @@
-"""The consumer against a scripted broker: reading, positions, flow control, commits, and what goes wrong."""
+"""The consumer against a scripted broker: reading, positions, flow control, the end, commits without a
+membership."""
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from barnabas_client import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas_client import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_client.errors import (
-    ConsumerStoppedError,
     CorruptRecordError,
-    IllegalOperationError,
-    IllegalStateError,
-    KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
-    TopicAuthorizationFailedError,
     WakeupError,
 )
 from barnabas_protocol.apis.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
-    FetchResponse,
-    LeaderIdAndEpoch,
-    PartitionData,
 )
 from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
-from barnabas_protocol.apis.list_offsets import ListOffsetsRequest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
-from tests.client.fake_broker import Answer, FakeBroker, drop, fetch_refused, silence, until
+from tests.client.consumers import T0, T1, consumer, values
+from tests.client.fake_broker import FakeBroker, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
-    given: dict[str, Any] = {
-        "auto_offset_reset": "earliest",
-        "fetch_max_wait_ms": 20,
-        "retry_backoff_ms": 1,
-        "retry_backoff_max_ms": 5,
-        "request_timeout_ms": 5_000,
-        **settings,
-    }
-    return Consumer(*topics, bootstrap_servers=broker.address, **given)
-
-
-async def values(reader: Consumer, count: int) -> list[Any]:
-    return [(await reader.getone()).value for _ in range(count)]
-
 
 # Reading.
 
@@ -99,7 +70,7 @@ async def test_many_at_once_up_to_a_limit(broker: FakeBroker) -> None:
             got += sizes[-1]
         assert max(sizes) <= 7
         await reader.seek_to_beginning()
-        assert len(await reader.poll(1.0, max_records=3)) == 3
+        assert len(await reader.poll(1_000, max_records=3)) == 3
         assert [record.offset for record in (await reader.getmany(T1, timeout_ms=1_000))[T1]] == list(range(7))
 
 
@@ -119,7 +90,7 @@ async def test_nothing_comes_in_time(broker: FakeBroker) -> None:
     async with consumer(broker, "t") as reader:
         assert await reader.getmany() == {}
         assert await reader.getmany(timeout_ms=10) == {}
-        assert await reader.poll(0.01) == []
+        assert await reader.poll(10) == []
 
 
 async def test_records_that_come_later_end_the_wait(broker: FakeBroker) -> None:
@@ -143,7 +114,7 @@ async def test_iteration_can_stop_and_go_on(broker: FakeBroker) -> None:
             break
         assert (await reader.getone()).value == b"2"
         assert (await anext(reader)).value == b"3"
-        assert [record.value for record in await reader.poll(1.0)] == [b"4", b"5"]
+        assert [record.value for record in await reader.poll(1_000)] == [b"4", b"5"]
         assert await reader.position(T0) == 6
 
 
@@ -203,7 +174,7 @@ async def test_a_record_that_cannot_be_deserialized_is_raised_until_it_is_left_o
     broker.create("t")
     broker.write("t", [b"1", b"x", b"3"])
     async with consumer(broker, "t", value_deserializer=json.loads) as reader:
-        assert [record.value for record in await reader.poll(1.0)] == [1]
+        assert [record.value for record in await reader.poll(1_000)] == [1]
         for _ in range(2):
             with pytest.raises(RecordDeserializationError, match=r"offset 1 of t-0"):
                 await reader.getone()
@@ -431,262 +402,6 @@ async def test_wakeup_ends_an_iteration(broker: FakeBroker) -> None:
         with pytest.raises(WakeupError):
             await iterate()
         assert await values(reader, 1) == [b"b"]
-
-
-# The end.
-
-
-async def test_stopping_ends_polls_and_iterations(broker: FakeBroker) -> None:
-    broker.create("t")
-    reader = consumer(broker, "t")
-    await reader.start()
-
-    async def iterate() -> int:
-        return len([record async for record in reader])
-
-    poll, iteration = asyncio.ensure_future(reader.getone()), asyncio.ensure_future(iterate())
-    await asyncio.sleep(0)
-    await reader.stop()
-    await reader.stop()
-    with pytest.raises(ConsumerStoppedError):
-        await poll
-    assert await iteration == 0
-    with pytest.raises(ConsumerStoppedError):
-        await reader.getmany()
-    with pytest.raises(StopAsyncIteration):
-        await anext(reader)
-    with pytest.raises(ConsumerStoppedError):
-        await reader.end_offsets([T0])
-    with pytest.raises(IllegalStateError, match="stopped already"):
-        await reader.start()
-
-
-async def test_stopping_without_starting(broker: FakeBroker) -> None:
-    reader = consumer(broker, "t")
-    await reader.stop()
-    with pytest.raises(ConsumerStoppedError):
-        await reader.getone()
-
-
-async def test_a_consumer_that_is_not_started_says_so(broker: FakeBroker) -> None:
-    reader = consumer(broker, "t")
-    for call in (reader.getone(), reader.getmany(), reader.topics(), reader.end_offsets([T0])):
-        with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
-            await call
-
-
-async def test_a_start_that_fails_leaves_nothing_behind() -> None:
-    reader = Consumer("t", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
-    with pytest.raises(KafkaConnectionError):
-        await reader.start()
-    with pytest.raises(ConsumerStoppedError):
-        await reader.getone()
-
-
-async def test_a_consumer_that_is_never_stopped_is_warned_about(broker: FakeBroker) -> None:
-    reader = consumer(broker, "t")
-    await reader.start()
-    core = reader._core
-    with pytest.warns(ResourceWarning, match="never stopped"):
-        del reader
-    await core.stop()
-
-
-# What is refused.
-
-
-async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
-    broker.create("t")
-    async with consumer(broker) as reader:
-        with pytest.raises(IllegalStateError, match="nothing to poll"):
-            await reader.getone()
-        with pytest.raises(IllegalOperationError, match="group_id"):
-            await reader.commit()
-        with pytest.raises(IllegalOperationError, match="group_id"):
-            await reader.committed(T0)
-        reader.assign([T0])
-        with pytest.raises(IllegalStateError, match=r"subscribe\(\) after assign\(\)"):
-            reader.subscribe(["t"])
-        calls: list[Callable[[], object]] = [
-            lambda: reader.seek(T1, 0),
-            lambda: reader.pause(T1),
-            lambda: reader.resume(T1),
-            lambda: reader.highwater(T1),
-        ]
-        for call in calls:
-            with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
-                call()
-        with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
-            await reader.position(T1)
-        with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
-            await reader.seek_to_beginning(T1)
-        with pytest.raises(ValueError, match="at least 0"):
-            reader.seek(T0, -5)
-        with pytest.raises(ValueError, match="timeout_ms is -1"):
-            await reader.getmany(timeout_ms=-1)
-        with pytest.raises(ValueError, match="timeout is -1"):
-            await reader.poll(-1)
-        with pytest.raises(ValueError, match="max_records is 0"):
-            await reader.getmany(max_records=0)
-        reader.unsubscribe()
-        reader.subscribe(["t"])
-        with pytest.raises(IllegalStateError, match=r"assign\(\) after subscribe\(\)"):
-            reader.assign([T0])
-
-
-def test_subscriptions_that_are_none() -> None:
-    reader = Consumer()
-    wrong: Any = "topic"
-    with pytest.raises(TypeError, match=r"\['topic'\]"):
-        reader.subscribe(wrong)
-    with pytest.raises(TypeError, match="either topics or a pattern"):
-        reader.subscribe()
-    with pytest.raises(TypeError, match="either topics or a pattern"):
-        reader.subscribe(["t"], pattern="t")
-    with pytest.raises(TypeError, match="strings that are not empty"):
-        reader.subscribe([""])
-    with pytest.raises(ValueError, match="no regular expression"):
-        reader.subscribe(pattern="(")
-    wrong = object()
-    with pytest.raises(TypeError, match="ConsumerRebalanceListener"):
-        reader.subscribe(["t"], listener=wrong)
-    wrong = ["t"]
-    with pytest.raises(TypeError, match="give TopicPartition"):
-        reader.assign(wrong)
-    reader.subscribe(pattern="t")
-    with pytest.raises(IllegalStateError, match=r"assign\(\) after subscribe\(\)"):
-        reader.assign([T0])
-
-
-# Faults.
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ],
-)
-async def test_a_refused_fetch_is_tried_again(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.FETCH, fetch_refused(code), fetch_refused(code))
-    async with consumer(broker, "t") as reader:
-        assert await values(reader, 1) == [b"a"]
-
-
-async def test_a_fetch_that_is_not_allowed_is_raised(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.FETCH, fetch_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    async with consumer(broker, "t") as reader:
-        with pytest.raises(TopicAuthorizationFailedError, match="grant this client access"):
-            await reader.getone()
-        assert await values(reader, 1) == [b"a"]  # it may have been granted
-
-
-async def test_connections_break(broker: FakeBroker) -> None:
-    broker.create("t")
-    async with consumer(broker, "t") as reader:
-        for round_ in range(5):
-            broker.write("t", [b"%d" % round_])
-            broker.once(ApiKey.FETCH, drop)
-            assert await values(reader, 1) == [b"%d" % round_]
-            broker.sever()
-
-
-async def test_the_broker_restarts(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    async with consumer(broker, "t") as reader:
-        assert await values(reader, 1) == [b"a"]
-        await broker.stop()
-        assert await reader.getmany(timeout_ms=20) == {}
-        await broker.start()
-        broker.write("t", [b"b"])
-        assert await values(reader, 1) == [b"b"]
-
-
-async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
-    one.write("t", [b"a"])
-    async with consumer(one, "t") as reader:
-        assert await values(reader, 1) == [b"a"]
-        one.topics["t"][0].leader = 1
-        other.write("t", [b"b"])
-        assert await values(reader, 1) == [b"b"]
-    assert other.asked(FetchRequest)
-
-
-async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
-
-    def moved(request: Request) -> Answer:
-        assert isinstance(request, FetchRequest)
-        data = PartitionData(
-            partition_index=0,
-            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            high_watermark=-1,
-            records=b"",
-            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
-        )
-        topic_id = request.topics[0].topic_id
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])])
-
-    async with consumer(one, "t") as reader:
-        assert await reader.position(T0) == 0
-        one.topics["t"][0].leader = 1
-        one.always(ApiKey.FETCH, moved)
-        one.always(ApiKey.METADATA, silence)
-        other.always(ApiKey.METADATA, silence)
-        other.write("t", [b"a"])
-        assert await values(reader, 1) == [b"a"]
-
-
-async def test_two_leaders_are_fetched_from_at_once(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t", 2)
-    one.topics["t"][1].leader = 1
-    one.write("t", [b"0"], 0)
-    other.write("t", [b"1"], 1)
-    async with consumer(one, "t") as reader:
-        assert sorted(await values(reader, 2)) == [b"0", b"1"]
-    assert {tp.partition for request in other.asked(FetchRequest) for tp in request.topics[0].partitions} == {1}
-
-
-async def test_a_position_that_cannot_be_found_at_first(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.LIST_OFFSETS, drop, drop)
-    async with consumer(broker, "t") as reader:
-        assert await values(reader, 1) == [b"a"]
-    assert len(broker.asked(ListOffsetsRequest)) == 3
-
-
-async def test_a_broker_that_stops_answering_is_given_up(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.LIST_OFFSETS, silence)
-    async with consumer(broker, "t", request_timeout_ms=500) as reader:
-        assert await values(reader, 1) == [b"a"]
-
-
-async def test_read_committed_is_asked_for(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    async with consumer(broker, "t", isolation_level="read_committed") as reader:
-        assert await values(reader, 1) == [b"a"]
-    assert broker.asked(FetchRequest)[0].isolation_level == 1
-    assert broker.asked(ListOffsetsRequest)[0].isolation_level == 1
 
 
 # Commits without a membership.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_client import Consumer, ConsumerRebalanceListener, TopicPartition
+from barnabas_client import ConsumerRebalanceListener, TopicPartition
 from barnabas_client.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -24,30 +24,11 @@ from barnabas_protocol.apis.offset_commit import OffsetCommitRequest
 from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
-from tests.client.fake_broker import FakeBroker, commit_refused, drop, heartbeat_refused, join_refused, silence, until
+from tests.client.consumers import T0, T1, member, values
+from tests.client.fake_answers import commit_refused, drop, heartbeat_refused, join_refused, silence
+from tests.client.fake_broker import FakeBroker, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
-    given: dict[str, Any] = {
-        "group_id": "g",
-        "auto_offset_reset": "earliest",
-        "fetch_max_wait_ms": 20,
-        "retry_backoff_ms": 1,
-        "retry_backoff_max_ms": 5,
-        "request_timeout_ms": 5_000,
-        "heartbeat_interval_ms": 5,
-        "session_timeout_ms": 6_000,
-        **settings,
-    }
-    return Consumer(*topics, bootstrap_servers=broker.address, **given)
-
-
-async def values(reader: Consumer, count: int) -> list[Any]:
-    return [(await reader.getone()).value for _ in range(count)]
 
 
 async def beats(broker: FakeBroker, count: int) -> None:
@@ -381,11 +362,11 @@ async def test_what_polls_returned_before_is_committed_at_intervals(broker: Fake
     broker.write("t", [b"%d" % at for at in range(5)])
     async with member(broker, "t", auto_commit_interval_ms=5, max_poll_records=2) as reader:
         assert await reader.position(T0) == 0
-        assert len(await reader.poll(1.0)) == 2
-        await until(lambda: reader._core.attention)
+        assert len(await reader.poll(1_000)) == 2
+        await until(lambda: reader._core.commits._is_due)
         # The program may still be at work on these.
         assert broker.committed.get(("g", "t", 0), (0, "")) == (0, "")
-        assert len(await reader.poll(1.0)) == 2
+        assert len(await reader.poll(1_000)) == 2
         await until(lambda: broker.committed.get(("g", "t", 0)) == (2, ""))
 
 

@@ -13,7 +13,8 @@ from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_broker import HOST, Answer, FakeBroker, drop, silence
+from tests.client.fake_answers import Answer, drop, silence
+from tests.client.fake_broker import HOST, FakeBroker
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -28,8 +29,8 @@ def configured(*servers: tuple[str, int], request_timeout_ms: int = 5_000, max_a
     )
 
 
-def at(*brokers: FakeBroker) -> ClientConfig:
-    return configured(*((HOST, broker.port) for broker in brokers))
+def at(*brokers: FakeBroker, **settings: int) -> ClientConfig:
+    return configured(*((HOST, broker.port) for broker in brokers), **settings)
 
 
 def closed_port() -> int:
@@ -157,13 +158,22 @@ async def test_a_refresh_ends_in_time(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_an_answer_without_brokers_is_none(broker: FakeBroker) -> None:
-    def empty(request: Request) -> Answer:
-        return MetadataResponse(brokers=[], topics=[])
+def no_brokers(request: Request) -> Answer:
+    return MetadataResponse(brokers=[], topics=[])
 
-    broker.once(ApiKey.METADATA, empty)
+
+async def test_an_answer_without_brokers_is_none(broker: FakeBroker) -> None:
+    broker.always(ApiKey.METADATA, no_brokers)
     with pytest.raises(KafkaConnectionError, match=r"knows no brokers"):
-        await Network(at(broker)).start()
+        await Network(at(broker, request_timeout_ms=20)).start()
+
+
+async def test_a_cluster_that_knows_no_brokers_yet_is_waited_for(broker: FakeBroker) -> None:
+    broker.once(ApiKey.METADATA, no_brokers)
+    network = Network(at(broker))
+    await network.start()
+    assert set(network.cluster.brokers) == {0}
+    await network.close()
 
 
 async def test_one_connection_for_each_purpose(broker: FakeBroker) -> None:

@@ -37,7 +37,8 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_broker import Answer, FakeBroker, default, drop, lose, produce_refused, silence, until
+from tests.client.fake_answers import Answer, default, drop, lose, produce_refused, silence
+from tests.client.fake_broker import FakeBroker, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 

@@ -129,6 +129,7 @@ class _Lagging:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._known: dict[tuple[TopicPartition, int], int] = {}
+        self._asked: dict[TopicPartition, int] = {}
 
     async def ages(self, view: GroupView) -> dict[TopicPartition, float]:
         """Seconds that each partition lags behind, 0 where it does not; those that cannot be told are left out."""
@@ -140,7 +141,10 @@ class _Lagging:
         if unknown:
             self._consumer.assign(unknown)
             for tp, offset in unknown.items():
-                self._consumer.seek(tp, offset)
+                # What is asked for already, and only slow to come, must not be asked for anew by every look.
+                if self._asked.get(tp) != offset:
+                    self._consumer.seek(tp, offset)
+            self._asked = dict(unknown)
             deadline = time.monotonic() + _RECORDS_WAIT_MS / 1000
             while unknown and (left := deadline - time.monotonic()) > 0:
                 for tp, records in (await self._consumer.getmany(*unknown, timeout_ms=round(left * 1000))).items():

@@ -1,0 +1,58 @@
+"""The order in which Java's hash tables give out what is in them. Pure.
+
+Kafka's sticky assignors go through members and partitions in this order where no other is needed, so that it decides
+ties: which of two equal members keeps one partition more. Collisions that make Java turn a bucket into a tree, nine and
+more, are not followed. Sources: ``HashMap.java``, ``String.hashCode``, ``TopicPartition.hashCode``.
+"""
+
+import struct
+from collections.abc import Iterable
+
+from barnabas_client.structs import TopicPartition
+
+_CAPACITY = 16
+
+
+def string_hash(text: str) -> int:
+    """``String.hashCode``, as an unsigned number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    result = 0
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        result = (31 * result + unit) & 0xFFFFFFFF
+    return result
+
+
+def hash_order(texts: Iterable[str]) -> list[str]:
+    """`texts`, in the order that a ``HashMap`` has them in that got them as keys one after the other."""
+    given = list(texts)
+    capacity = _CAPACITY
+    while len(given) > capacity * 3 // 4:
+        capacity *= 2
+    return sorted(given, key=lambda text: _spread(string_hash(text)) & (capacity - 1))
+
+
+class PartitionSet:
+    """A ``HashSet<TopicPartition>`` of one topic, as far as anyone asks which partition is the first."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = string_hash(topic)
+        self._hashes: dict[TopicPartition, int] = {}
+        self._capacity = _CAPACITY
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def add(self, tp: TopicPartition) -> None:
+        self._hashes[tp] = _spread((31 * (31 + tp.partition) + self._topic) & 0xFFFFFFFF)
+        if len(self._hashes) > self._capacity * 3 // 4:
+            self._capacity *= 2
+
+    def remove(self, tp: TopicPartition) -> None:
+        del self._hashes[tp]
+
+    def first(self) -> TopicPartition:
+        return min(self._hashes, key=lambda tp: self._hashes[tp] & (self._capacity - 1))
+
+
+def _spread(value: int) -> int:
+    return value ^ (value >> 16)

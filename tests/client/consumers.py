@@ -1,0 +1,32 @@
+"""Consumers that do not wait long, for tests against a fake broker."""
+
+from typing import Any
+
+from barnabas_client import Consumer, TopicPartition
+from tests.client.fake_broker import FakeBroker
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+    """One without a group, unless `settings` name one."""
+    given: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": 20,
+        "retry_backoff_ms": 1,
+        "retry_backoff_max_ms": 5,
+        "request_timeout_ms": 5_000,
+        **settings,
+    }
+    return Consumer(*topics, bootstrap_servers=broker.address, **given)
+
+
+def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+    """A member of group "g"."""
+    given = {"group_id": "g", "heartbeat_interval_ms": 5, "session_timeout_ms": 6_000, **settings}
+    return consumer(broker, *topics, **given)
+
+
+async def values(reader: Consumer, count: int) -> list[Any]:
+    """The values of the next records."""
+    return [(await reader.getone()).value for _ in range(count)]
