@@ -1,0 +1,78 @@
+"""What the tests of the source and the sink have in common."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from barnabas_broker.testing import Broker
+from barnabas_client import Admin, Consumer, Producer, TopicPartition
+from barnabas_client.structs import ConsumerRecord
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, within a minute."""
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+def produce(servers: str, topic: str, values: Iterable[bytes | None], partition: int | None = None) -> None:
+    """Send values, each with itself as key where a partition is not given."""
+
+    async def work() -> None:
+        async with Producer(bootstrap_servers=servers) as producer:
+            sent = [
+                await producer.send(topic, value, key=value if partition is None else None, partition=partition)
+                for value in values
+            ]
+            await asyncio.gather(*sent)
+
+    run(work())
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    """Values that tell their number."""
+    return [b"value-%d" % number for number in range(first, first + count)]
+
+
+def consume(servers: str, topic: str, partitions: int = 3) -> list[ConsumerRecord]:
+    """All records of a topic, partition by partition."""
+
+    async def work() -> list[ConsumerRecord]:
+        tps = [TopicPartition(topic, number) for number in range(partitions)]
+        async with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign(tps)
+            ends = await consumer.end_offsets(tps)
+            found: list[ConsumerRecord] = []
+            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                    found.extend(records)
+            return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    return run(work())
+
+
+def admin(servers: str, work: Any) -> Any:
+    """Let `work` do something with an admin client."""
+
+    async def connected() -> Any:
+        async with Admin(bootstrap_servers=servers) as connected:
+            return await work(connected)
+
+    return run(connected())
+
+
+def committed(servers: str, group: str) -> dict[TopicPartition, int]:
+    """What a group has committed."""
+    told = admin(servers, lambda one: one.list_consumer_group_offsets(group))
+    return {tp: one.offset for tp, one in told.items()}
+
+
+def options(broker: Broker, more: Mapping[str, str] | None = None, **rest: str) -> dict[str, str]:
+    """Options that lead to a broker, and give up soon."""
+    return {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "kafka.default.api.timeout.ms": "20000",
+        **(more or {}),
+        **rest,
+    }

@@ -1,0 +1,120 @@
+"""The command line: what makes no sense, what fails, and what is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from barnabas_broker.testing import Broker
+from barnabas_pipeline.cli import build, main
+from barnabas_pipeline.cli_failures import spark_error
+from barnabas_pipeline.cli_progress import Rate, duration, line, size
+from tests.pipeline.support import consume, produce
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["archive", "t"], "the following arguments are required: -l/--lake"),
+        (["archive", "-l", "x"], "the following arguments are required: TOPIC"),
+        (["archive", "t", "-l", "x", "--file-size", "big"], "'big' is no size"),
+        (["archive", "t", "-l", "x", "--batch-records", "0"], "'0' is no number from 1 on"),
+        (["archive", "t", "-l", "x", "--conf", "spark"], "'spark' is no name=value"),
+        (["replay", "p", "t", "--speed", "0x"], "'0' is no number above 0"),
+        (["replay", "p", "t", "--speed", "1x", "--rate", "5"], "not allowed with argument"),
+        (["lag", "--since", "soon"], "'soon' is neither a duration"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("barnabas-pipeline: ")
+    assert why in err
+    assert err.count("\n") == 1
+
+
+def test_bad_options_fail_before_spark_starts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["archive", "t", "-l", str(tmp_path), "-o", "kafka.sasl.mechanism=PLAIN"]) == 1
+    assert "has no SASL" in capsys.readouterr().err
+
+
+def test_a_missing_library_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    monkeypatch.setattr("barnabas_pipeline.cli.import_module", missing)
+    assert main(["lag"]) == 1
+    assert (
+        capsys.readouterr().err == "barnabas-pipeline: pandas is not installed. To do: pip install 'barnabas[spark]'\n"
+    )
+
+
+def test_sizes_and_speeds_are_read() -> None:
+    archive = build().parse_args(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
+    assert (archive.file_size, archive.interval) == (1 << 30, 60.0)
+    replay = build().parse_args(["replay", "p", "t", "--speed", "60x"])
+    assert (replay.speed, replay.rate) == (60.0, None)
+
+
+def test_progress_in_words() -> None:
+    rate = Rate(0.0)
+    assert rate.at(10.0, 500) == 50
+    assert rate.at(31.0, 2600) == 100
+    assert line(2500, 12_500, 100, "offsets", 10_000) == "2,500 of 12,500 offsets, 100/s, lag 10,000, ETA 100 s"
+    assert line(5, 5, 0, "rows", None) == "5 of 5 rows"
+    assert [duration(seconds) for seconds in (7, 200, 240, 7500)] == ["7 s", "3 min 20 s", "4 min", "2 h 5 min"]
+    assert [size(count) for count in (12, 2048, 5 << 30)] == ["12 B", "2.0 KiB", "5.0 GiB"]
+
+
+def test_other_errors_are_none_of_sparks() -> None:
+    assert spark_error(ValueError("x")) is None
+
+
+@pytest.mark.spark
+def test_to_the_lake_and_back(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(broker.bootstrap_servers, topic, [b'{"n":%d}' % number for number in range(10)] + [b"bad"])
+    common = ["-b", broker.bootstrap_servers]
+    lake = str(tmp_path / "lake")
+    given = tmp_path / "schema.ddl"
+    given.write_text("n BIGINT")
+
+    assert main(["archive", topic, "--once", "-l", lake, "--schema", str(given), "--group", "keeper", *common]) == 0
+    out, err = capsys.readouterr()
+    assert f"{topic}: 10 records archived, lag 0" in out
+    assert "1 x the value is not one JSON document" in out
+    assert "archive: 11 of 11 offsets" in err
+
+    assert main(["archive", topic, "--once", "-l", lake, "--json", *common]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["topics"][topic]["lake_records"] == 10
+    assert told["records"] == 0
+
+    broker.create_topic(f"{topic}-copy", partitions=3)
+    assert main(["replay", f"{lake}/topic={topic}", f"{topic}-copy", *common]) == 0
+    assert "10 records sent" in capsys.readouterr().out
+    assert len(consume(broker.bootstrap_servers, f"{topic}-copy")) == 10
+
+    out_folder = tmp_path / "lag"
+    assert main(["lag", "keeper", "-d", str(out_folder), "--interval", "500ms", *common]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("GROUP")
+    assert "keeper" in out
+    assert {path.name for path in out_folder.iterdir()} == {
+        "lag.parquet",
+        "stalls.parquet",
+        "rebalances.parquet",
+        "lag.png",
+        "report.html",
+    }
+
+    assert main(["archive", topic, "--once", "-l", lake, "--format", "raw", *common]) == 1
+    assert "was begun with --format json" in capsys.readouterr().err
+    assert main(["replay", lake, f"{topic}-nowhere", *common]) == 1
+    assert "there is no topic" in capsys.readouterr().err
+    broker.delete_topic(f"{topic}-copy")

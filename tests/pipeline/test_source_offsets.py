@@ -1,0 +1,117 @@
+"""Offsets as JSON, shares of a micro-batch, and splitting, by the rules of Spark's Kafka connector."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_client import TopicPartition
+from barnabas_pipeline.offsets import Offset, Range, behind, limited, parse_partitions, parse_positions, split_ranges
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def test_an_offset_is_written_as_spark_writes_it() -> None:
+    offset = Offset({B0: 3, TopicPartition("a", 10): 1, A1: 23})
+    assert json.dumps(offset.to_json()) == '{"a": {"1": 23, "10": 1}, "b": {"0": 3}}'
+    assert Offset.of_json(offset.to_json()) == offset
+
+
+def test_topic_ids_travel_with_it() -> None:
+    offset = Offset({A0: 3}, {"a": "ff", "gone": "00"})
+    assert offset.to_json() == {"a": {"0": 3}, "#ids": {"a": "ff"}}
+    assert Offset.of_json(offset.to_json()) == Offset({A0: 3}, {"a": "ff"})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "7", '{"a": 7}', '{"a": {"x": 7}}', '{"a": {"0": "7"}}', '{"a": {"0": true}}']
+)
+def test_what_is_no_offsets_is_refused_with_its_option(text: str) -> None:
+    with pytest.raises(ValueError, match="option 'startingOffsets'"):
+        parse_positions(text, "startingOffsets")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": {"0": 1}}', '{"a": ["0"]}', '{"a": [-1]}', '{"a": [true]}'])
+def test_what_is_no_assignment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="option 'assign'"):
+        parse_partitions(text, "assign")
+
+
+def test_an_assignment_is_read() -> None:
+    assert parse_partitions('{"b": [0, 0], "a": [1]}', "assign") == [A1, B0]
+
+
+def test_each_partition_gets_its_share() -> None:
+    start, end = {A0: 0, A1: 100, B0: 7}, {A0: 900, A1: 200, B0: 7}
+    assert limited(start, end, 100) == {A0: 90, A1: 110, B0: 7}
+
+
+def test_small_partitions_do_not_starve() -> None:
+    assert limited({A0: 0, A1: 0}, {A0: 100_000, A1: 1}, 10) == {A0: 9, A1: 1}
+
+
+def test_no_more_than_there_is() -> None:
+    assert limited({A0: 0}, {A0: 5}, 100) == {A0: 5}
+    assert limited({A0: 5}, {A0: 5}, 100) == {A0: 5}
+
+
+def test_an_end_that_went_back_stays_where_it_is() -> None:
+    assert limited({A0: 50, A1: 0}, {A0: 10, A1: 100}, 10) == {A0: 10, A1: 10}
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), min_size=1, max_size=8), st.integers(1, 10**6))
+def test_a_limit_is_kept_and_all_make_progress(sizes: list[tuple[int, int]], limit: int) -> None:
+    start = {TopicPartition("a", number): first for number, (first, _) in enumerate(sizes)}
+    end = {tp: first + sizes[tp.partition][1] for tp, first in start.items()}
+    found = limited(start, end, limit)
+    assert behind(start, found) <= limit + len(sizes)
+    for tp in start:
+        assert start[tp] <= found[tp] <= end[tp]
+        assert (found[tp] > start[tp]) == (end[tp] > start[tp])
+
+
+def test_empty_ranges_are_left_out() -> None:
+    assert split_ranges([Range(A0, 5, 5), Range(A1, 0, 9)], None) == [Range(A1, 0, 9)]
+
+
+def test_large_ranges_are_split_by_their_share() -> None:
+    # The cases of Spark's KafkaOffsetRangeCalculatorSuite.
+    assert split_ranges([Range(A0, 0, 10000), Range(B0, 0, 10)], 4) == [
+        Range(A0, 0, 3333),
+        Range(A0, 3333, 6666),
+        Range(A0, 6666, 10000),
+        Range(B0, 0, 10),
+    ]
+    assert split_ranges([Range(A0, 0, 5)], 4) == [Range(A0, 0, 1), Range(A0, 1, 2), Range(A0, 2, 3), Range(A0, 3, 5)]
+    assert len(split_ranges([Range(A0, 0, 100), Range(A1, 0, 100), Range(B0, 0, 100)], 3)) == 3
+
+
+def test_no_task_reads_more_than_it_should() -> None:
+    assert split_ranges([Range(A0, 0, 25), Range(A1, 0, 5)], None, 10) == [
+        Range(A0, 0, 8),
+        Range(A0, 8, 16),
+        Range(A0, 16, 25),
+        Range(A1, 0, 5),
+    ]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 10**5), min_size=1, max_size=10),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 10**5),
+)
+def test_splitting_loses_nothing(sizes: list[int], wanted: int | None, most: int | None) -> None:
+    ranges = [Range(TopicPartition("a", number), 7, 7 + size) for number, size in enumerate(sizes)]
+    if most is not None and sum(sizes) / most > 1000:
+        most = sum(sizes)
+    found = split_ranges(ranges, wanted, most)
+    for one in ranges:
+        parts = [part for part in found if part.tp == one.tp]
+        assert sum(part.size for part in parts) == one.size
+        assert all(part.size > 0 for part in parts)
+        assert all(left.end == right.start for left, right in pairwise(parts))
+        assert most is None or all(part.size <= most for part in parts)
