@@ -1,0 +1,40 @@
+"""Offsets are committed by themselves: every second, for what earlier polls returned.
+
+python -m examples.auto_commit --topic foo --topic2 bar
+
+Two topics are read, their partitions shared with all consumers of the group. A consumer whose heartbeats stay away for
+session_timeout_ms is taken for dead, and its partitions go to the others, which start at the last commit: a few records
+may be seen twice, none is left out.
+"""
+
+import asyncio
+
+from barnabas_client import Consumer
+from examples.arguments import parser
+
+
+async def main(bootstrap_servers: str, topic: str, topic2: str, group: str, count: int | None) -> None:
+    """Print `count` records."""
+    consumer = Consumer(
+        topic,
+        topic2,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=True,
+        auto_commit_interval_ms=1000,
+        session_timeout_ms=30_000,
+    )
+    seen = 0
+    async with consumer:
+        async for record in consumer:
+            print(f"offset = {record.offset}, key = {record.key!r}, value = {record.value!r}", flush=True)
+            seen += 1
+            if seen == count:
+                break
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--topic2", default="bar")
+    asyncio.run(main(**vars(arguments.parse_args())))

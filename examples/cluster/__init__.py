@@ -1,0 +1,1 @@
+"""The cluster demo: `python -m examples.cluster`, or `make cluster-demo`."""

@@ -1,0 +1,27 @@
+"""`make cluster-demo`: run the cluster demo."""
+
+import argparse
+import asyncio
+
+from barnabas_broker.supervisor import SupervisorError
+from examples.cluster.demo import run
+
+
+def main() -> None:
+    """Run the demo; exit status 1 if anything was lost."""
+    parser = argparse.ArgumentParser(
+        prog="make cluster-demo", description="Three brokers; leaders are killed under load, and nothing is lost."
+    )
+    parser.add_argument("--rate", type=float, default=1000, help="records a second (default: %(default)s)")
+    parser.add_argument(
+        "--calm", type=float, default=3, help="seconds of load before and after each kill (default: %(default)s)"
+    )
+    arguments = parser.parse_args()
+    try:
+        kept = asyncio.run(run(arguments.rate, arguments.calm))
+    except SupervisorError as error:
+        raise SystemExit(f"the cluster did not start: {error}") from None
+    raise SystemExit(0 if kept else 1)
+
+
+main()

@@ -1,0 +1,169 @@
+"""`make cluster-demo`: leaders are killed under load, and nothing that was acknowledged is lost.
+
+Three brokers and an etcd are started on free ports. A producer with acks=all writes to a topic with three replicas of
+which two must be in sync, a group of two consumers reads it. The leader of most partitions is killed with kill -9, and
+started again; then the coordinator of the group. At the end everything is read back and compared with what was
+acknowledged: the exit status says whether all of it is there, in order and once.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from barnabas_client import Admin, KafkaError, NewTopic
+from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict, Writer, judge, read, read_back
+from examples.cluster.machines import NODES, SESSION_MS, Machines
+from examples.cluster.view import Demo, View
+
+#: Seconds after which something must be wrong.
+DEADLINE: Final = 100.0
+
+
+class Stage:
+    """The demo under way: what it started, and what it looks at."""
+
+    def __init__(self, view: View, machines: Machines, admin: Admin, calm: int) -> None:
+        self.view = view
+        self.demo = view.demo
+        self.machines = machines
+        self.admin = admin
+        self.calm = calm
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Look until something is so; the end of whoever writes, reads or looks ends the wait."""
+        while not reached():
+            for task in self.tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.02)
+
+    async def watch(self) -> None:
+        """Keep looking who leads what."""
+        while True:
+            try:
+                async with asyncio.timeout(5):
+                    topics = await self.admin.describe_topics([TOPIC])
+                    (group,) = await self.admin.describe_consumer_groups([GROUP])
+            except (KafkaError, TimeoutError):
+                await asyncio.sleep(0.2)
+                continue
+            partitions = topics[0].partitions.values()
+            self.demo.leaders = {each.partition: each.leader for each in partitions}
+            self.demo.in_sync = {each.partition: each.isr for each in partitions}
+            self.demo.coordinator = -1 if group.coordinator is None else group.coordinator.node_id
+            await asyncio.sleep(0.2)
+
+    async def refresh(self) -> None:
+        """Keep showing it."""
+        while True:
+            self.view.refresh()
+            await asyncio.sleep(0.1)
+
+    def whole(self) -> bool:
+        """Whether every partition has all its replicas in sync, and the group its coordinator."""
+        sizes = [len(isr) for isr in self.demo.in_sync.values()]
+        return sizes == [len(NODES)] * PARTITIONS and self.demo.coordinator >= 0
+
+    async def quiet(self) -> None:
+        """Let some more records through."""
+        goal = len(self.demo.ledger.offsets) + self.calm
+        await self.until(lambda: len(self.demo.ledger.offsets) >= goal and self.whole())
+
+    async def kill(self, node: int, why: str) -> None:
+        """Kill a broker under load, wait until everything goes on without it, and start it again."""
+        led = frozenset(number for number, leader in self.demo.leaders.items() if leader == node)
+        self.view.tell(f"broker {node}, {why}, is killed with kill -9: it led partitions {_listed(led)}")
+        outage = Outage(node, time.monotonic(), led)
+        self.demo.ledger.outages.append(outage)
+        self.demo.states[node] = "killed"
+        await self.machines.kill(node)
+        await self.until(lambda: outage.over)
+        pause = max(outage.acknowledged.values(), default=0.0)
+        self.view.tell(f"everything goes on: records were acknowledged again after {pause:.1f} s at the latest")
+        self.demo.states[node] = "starting"
+        await self.machines.start_broker(node)
+        self.demo.states[node] = "up"
+        self.view.tell(f"broker {node} is back")
+        await self.until(self.whole)
+        self.view.tell("all replicas are in sync")
+
+
+def _listed(numbers: Sequence[int] | frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(numbers))) or "none"
+
+
+async def run(rate: float, calm: float) -> bool:
+    """Run the demo.
+
+    Args:
+        rate: records a second.
+        calm: seconds of load before and after each kill.
+
+    Returns:
+        Whether all that was acknowledged is there, in order and once.
+
+    Raises:
+        SupervisorError: the cluster does not start.
+    """
+    demo = Demo(Ledger())
+    verdict: Verdict | None = None
+    with tempfile.TemporaryDirectory(prefix="barnabas-cluster-") as folder, View(demo) as view:
+        machines = Machines(Path(folder))
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await machines.start()
+                demo.states.update(dict.fromkeys(NODES, "up"))
+                view.tell(f"three brokers listen on {machines.bootstrap_servers}")
+                view.tell(f"a broker that is not heard of for {SESSION_MS / 1000:g} s is replaced")
+                async with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
+                    await _create(admin)
+                    await _play(Stage(view, machines, admin, int(calm * rate)), rate)
+                view.tell("everything is read back")
+                verdict = judge(demo.ledger, await read_back(machines.bootstrap_servers))
+        except TimeoutError:
+            view.tell(f"not done after {DEADLINE:.0f} s")
+        finally:
+            await machines.close()
+    if verdict is None:
+        return False
+    view.totals(verdict)
+    return verdict.kept
+
+
+async def _create(admin: Admin) -> None:
+    """Create the topic, when all brokers know each other."""
+    known = 0
+    while known < len(NODES):
+        known = len((await admin.describe_cluster()).brokers)
+        await asyncio.sleep(0.05)
+    await admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(NODES), topic_configs={"min.insync.replicas": "2"})])
+
+
+async def _play(stage: Stage, rate: float) -> None:
+    """Load, and two kills."""
+    servers, ledger = stage.machines.bootstrap_servers, stage.demo.ledger
+    writer = Writer(servers, ledger, rate)
+    readers = [read(servers, f"reader-{number}", ledger) for number in (1, 2)]
+    stage.tasks = [asyncio.create_task(work) for work in (*readers, stage.watch(), stage.refresh())]
+    writing = asyncio.create_task(writer.run())
+    try:
+        await stage.quiet()
+        (busiest, _), *_ = Counter(stage.demo.leaders.values()).most_common()
+        await stage.kill(busiest, "the leader of most partitions")
+        await stage.quiet()
+        await stage.kill(stage.demo.coordinator, "the group's coordinator")
+        await stage.quiet()
+        writer.stopping = True
+        await writing
+        stage.view.tell("the producer has stopped")
+        await stage.until(lambda: ledger.consumed_acknowledged)
+        stage.view.tell("the group has consumed everything")
+    finally:
+        for task in (*stage.tasks, writing):
+            task.cancel()
+        await asyncio.gather(*stage.tasks, writing, return_exceptions=True)

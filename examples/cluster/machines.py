@@ -1,0 +1,129 @@
+"""An etcd and three brokers, each a process, on free ports of this machine."""
+
+import asyncio
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from barnabas_broker.supervisor import SupervisorError, find_etcd
+
+NODES: Final = (1, 2, 3)
+#: Ms after which a broker that is not heard of is replaced.
+SESSION_MS: Final = 2000
+SETTINGS: Final = (
+    f"broker.session.timeout.ms={SESSION_MS}",
+    "min.insync.replicas=2",
+    "offsets.topic.replication.factor=3",
+    "offsets.topic.num.partitions=6",
+    "group.initial.rebalance.delay.ms=0",
+    "replica.fetch.backoff.ms=100",
+)
+#: Seconds in which a process has to be there, or gone.
+_PATIENCE: Final = 30.0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Machines:
+    """The processes; a broker keeps its port and its data when it is started again.
+
+    Args:
+        folder: for their data and what they log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._etcd: asyncio.subprocess.Process | None = None
+        self._etcd_port = _free_port()
+        self._ports = {node: _free_port() for node in NODES}
+        self._brokers: dict[int, asyncio.subprocess.Process] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    async def start(self) -> None:
+        """Start everything.
+
+        Raises:
+            SupervisorError: there is no etcd, or something does not start.
+        """
+        await self._start_etcd(find_etcd())
+        await asyncio.gather(*map(self.start_broker, NODES))
+
+    async def _start_etcd(self, program: str) -> None:
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{_free_port()}"
+        with (self._folder / "etcd.log").open("ab") as log:
+            self._etcd = await asyncio.create_subprocess_exec(
+                *(program, "--name", "one", "--data-dir", str(self._folder / "etcd"), "--log-level", "error"),
+                *("--listen-client-urls", client, "--advertise-client-urls", client),
+                *(
+                    "--listen-peer-urls",
+                    peer,
+                    "--initial-advertise-peer-urls",
+                    peer,
+                    "--initial-cluster",
+                    f"one={peer}",
+                ),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is the demo's to hear
+            )
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while self._etcd.returncode is None:
+                    try:
+                        _, writer = await asyncio.open_connection("127.0.0.1", self._etcd_port)
+                    except OSError:
+                        await asyncio.sleep(0.05)
+                    else:
+                        writer.close()
+                        return
+        except TimeoutError:
+            pass
+        raise SupervisorError(f"etcd: {(self._folder / 'etcd.log').read_text()}")
+
+    async def start_broker(self, node: int) -> None:
+        """Start a broker, and wait until it serves.
+
+        Raises:
+            SupervisorError: it does not.
+        """
+        path = self._folder / f"broker-{node}.log"
+        with path.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "barnabas_broker", "--node-id", str(node), "--port", str(self._ports[node])),
+                *("--cluster", f"etcd://127.0.0.1:{self._etcd_port}/demo"),
+                *("--data-dir", str(self._folder / f"broker-{node}")),
+                *(word for setting in SETTINGS for word in ("--set", setting)),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._brokers[node] = process
+        assert process.stdout is not None
+        try:
+            line = (await asyncio.wait_for(process.stdout.readline(), _PATIENCE)).decode()
+        except TimeoutError:
+            line = ""
+        if not re.search(r"listening on \S+", line):
+            raise SupervisorError(f"broker {node}: {path.read_text()[-2000:]}")
+
+    async def kill(self, node: int) -> None:
+        """End a broker as kill -9 does."""
+        self._brokers[node].kill()
+        await self._brokers.pop(node).wait()
+
+    async def close(self) -> None:
+        """End everything; the data goes with its folder, so there is nothing to hand over."""
+        for process in [*self._brokers.values(), *([] if self._etcd is None else [self._etcd])]:
+            if process.returncode is None:
+                process.kill()
+            await asyncio.wait_for(process.wait(), _PATIENCE)

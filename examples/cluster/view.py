@@ -1,0 +1,148 @@
+"""What the cluster demo shows: a live picture on a terminal, plain lines in a pipe."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict
+from examples.cluster.machines import NODES
+
+#: Seconds over which the rate is taken.
+_SPAN: Final = 1.0
+
+
+@dataclass
+class Demo:
+    """Everything that is shown."""
+
+    ledger: Ledger
+    states: dict[int, str] = field(default_factory=lambda: dict.fromkeys(NODES, "starting"))
+    leaders: Mapping[int, int] = field(default_factory=dict)
+    in_sync: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    coordinator: int = -1
+    events: deque[str] = field(default_factory=lambda: deque(maxlen=12))
+
+
+class View:
+    """Shows a :class:`Demo` while it goes on.
+
+    Args:
+        demo: what to show.
+    """
+
+    def __init__(self, demo: Demo) -> None:
+        self.demo = demo
+        self.console = Console()
+        self._began = time.monotonic()
+        self._told = 0.0
+        self._seen: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.refresh()
+        if self._live is not None:
+            self._live.stop()
+
+    def tell(self, text: str) -> None:
+        """Add a line to the story."""
+        line = f"{time.monotonic() - self._began:5.1f} s  {text}"
+        self.demo.events.append(line)
+        if self._live is None:
+            print(line, flush=True)
+
+    def _counts(self) -> str:
+        ledger, now = self.demo.ledger, time.monotonic()
+        self._seen.append((now, len(ledger.offsets)))
+        while len(self._seen) > 2 and self._seen[1][0] < now - _SPAN:
+            self._seen.popleft()
+        (since, before), elapsed = self._seen[0], max(now - self._seen[0][0], 1e-6)
+        rate = (len(ledger.offsets) - before) / elapsed if now > since else 0.0
+        return (
+            f"acknowledged {len(ledger.offsets):,}, consumed {len(ledger.consumed):,}, "
+            f"{rate:,.0f} records/s, longest pause {longest(ledger.outages)}"
+        )
+
+    def refresh(self) -> None:
+        """Show how things stand; in a pipe a line every two seconds."""
+        demo, counts = self.demo, self._counts()
+        if self._live is None:
+            if time.monotonic() - self._told > 2 and demo.ledger.sent:
+                self._told = time.monotonic()
+                self.tell(counts)
+            return
+        brokers = Table(expand=True, box=None)
+        for column in ("broker", "state", "leads", ""):
+            brokers.add_column(column)
+        for node, state in demo.states.items():
+            leads = " ".join(str(number) for number, leader in sorted(demo.leaders.items()) if leader == node)
+            style = "green" if state == "up" else "red" if state == "killed" else "yellow"
+            role = f"coordinator of {GROUP}" if node == demo.coordinator else ""
+            brokers.add_row(str(node), f"[{style}]{state}[/]", leads or "-", role)
+        partitions = Table(expand=True, box=None)
+        for column in (f"partition of {TOPIC}", "leader", "in sync"):
+            partitions.add_column(column)
+        for number in range(PARTITIONS):
+            leader = demo.leaders.get(number, -1)
+            in_sync = " ".join(map(str, demo.in_sync.get(number, ())))
+            partitions.add_row(str(number), str(leader) if leader >= 0 else "[red]none[/]", in_sync)
+        self._live.update(
+            Group(
+                Panel(brokers, title=counts, title_align="left"),
+                Panel(partitions),
+                Panel("\n".join(demo.events), title="what happened", title_align="left"),
+            ),
+            refresh=True,
+        )
+
+    def totals(self, verdict: Verdict) -> None:
+        """Print the pauses, and what was promised beside what is there."""
+        for outage in self.demo.ledger.outages:
+            print(
+                f"broker {outage.broker} killed: next acknowledgement after {_slowest(outage.acknowledged)}, "
+                f"next record consumed after {_slowest(outage.consumed)}, "
+                f"next commit after {_seconds(outage.committed)}"
+            )
+        print(
+            f"acknowledged {verdict.acknowledged:,}, found {verdict.found:,}, out of order {verdict.out_of_order:,}, "
+            f"twice {verdict.twice:,}, elsewhere than told {verdict.wrong_offset:,}, "
+            f"never consumed {verdict.not_consumed:,}"
+        )
+        ledger = self.demo.ledger
+        if ledger.refused or ledger.again:
+            print(f"refused {ledger.refused:,}; given to the group again after a commit that failed {ledger.again:,}")
+        print(
+            "Everything that was acknowledged is there, in order and once."
+            if verdict.kept
+            else "Promises were BROKEN.",
+            file=sys.stdout if verdict.kept else sys.stderr,
+        )
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s"
+
+
+def _slowest(pauses: Mapping[int, float]) -> str:
+    return _seconds(max(pauses.values(), default=0.0))
+
+
+def longest(outages: list[Outage]) -> str:
+    """The longest time that a partition had to wait for an acknowledgement."""
+    pauses = [pause for outage in outages for pause in outage.acknowledged.values()]
+    return f"{max(pauses):.1f} s" if pauses else "none"

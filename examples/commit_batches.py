@@ -1,0 +1,56 @@
+"""Offsets are committed by hand, once the records are in a database: at least once.
+
+python -m examples.commit_batches --topic foo --database /tmp/records.sqlite
+
+Records are gathered until there are 200, then inserted, then committed. A crash before the insertion loses nothing,
+since nothing was committed; one between insertion and commit inserts the last batch again. (`examples.exactly_once` has
+no such gap.)
+"""
+
+import asyncio
+import sqlite3
+
+from barnabas_client import Consumer, ConsumerRecord
+from examples.arguments import parser
+
+
+def insert(database: sqlite3.Connection, records: list[ConsumerRecord]) -> None:
+    """Insert a batch in one transaction."""
+    with database:
+        rows = [(record.topic, record.partition, record.offset, record.value) for record in records]
+        database.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+
+
+async def main(
+    bootstrap_servers: str, topic: str, group: str, count: int | None, database: str, batch: int = 200
+) -> None:
+    """Insert `count` records, `batch` at a time."""
+    store = sqlite3.connect(database)
+    store.execute("CREATE TABLE IF NOT EXISTS records (topic TEXT, partition INTEGER, offset INTEGER, value BLOB)")
+    buffer: list[ConsumerRecord] = []
+    seen = 0
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    async with consumer:
+        while count is None or seen < count:
+            records = await consumer.poll(timeout_ms=100, max_records=batch - len(buffer))
+            buffer += records
+            seen += len(records)
+            if len(buffer) == batch:
+                insert(store, buffer)
+                await consumer.commit()  # everything that was polled is inserted
+                print(f"{len(buffer)} records are inserted and committed", flush=True)
+                buffer.clear()
+    store.close()
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--database", default="records.sqlite")
+    arguments.add_argument("--batch", type=int, default=200)
+    asyncio.run(main(**vars(arguments.parse_args())))

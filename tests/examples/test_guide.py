@@ -1,0 +1,106 @@
+"""docs/guide: its programs are run, each as a process of its own, and print what the page says they print.
+
+What goes to standard error has to be on the page, too.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from barnabas_broker.testing import Broker
+from tests.interop import process
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+PAGES = sorted(GUIDE.glob("*.md"))
+LIMIT = 60.0
+
+
+class Program(NamedTuple):
+    """A block of code, the text that it prints, and whether it goes on until Ctrl-C."""
+
+    line: int
+    code: str
+    prints: str
+    endless: bool
+
+
+def programs(page: str) -> list[Program]:
+    blocks = re.finditer(
+        r"^```python( ctrl-c)?\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", page, re.MULTILINE | re.DOTALL
+    )
+    return [
+        Program(page.count("\n", 0, block.start()) + 2, block[2], block[3] or "", block[1] is not None)
+        for block in blocks
+    ]
+
+
+def run(program: Program, folder: Path) -> tuple[str, str, int]:
+    """Its output, its errors and its exit status; an endless one is interrupted once it has printed all but its
+    farewell."""
+    command = [sys.executable, "-u", "-W", "error", "-c", program.code]
+    # In a folder of its own: what it writes there is not ours.
+    started = process.spawn(
+        [
+            sys.executable,
+            "-c",
+            f"import os, sys; os.chdir({str(folder)!r}); os.execv(sys.argv[1], sys.argv[1:])",
+            *command,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    timer = threading.Timer(LIMIT, started.kill)
+    timer.start()
+    try:
+        out = ""
+        if program.endless:
+            assert started.stdout is not None
+            expected = program.prints.splitlines(keepends=True)
+            # Whoever handles the signal has a last word.
+            said = expected[:-1] if "add_signal_handler" in program.code else expected
+            while out != "".join(said) and (line := started.stdout.readline()):
+                out += line
+            started.send_signal(signal.SIGINT)
+        rest, errors = started.communicate()
+    finally:
+        timer.cancel()
+        process.end(started, 0)
+        for stream in (started.stdout, started.stderr):
+            if stream is not None:
+                stream.close()
+    return out + rest, errors, started.returncode
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_programs_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    text = page.read_text("utf-8")
+    with Broker(process=False) as broker:
+        for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):
+            where = f"{page.name}, line {program.line}"
+            printed, errors, status = run(program, tmp_path)
+            assert printed == program.prints, f"{where}: {errors}"
+            if program.endless and status != 0:
+                assert errors.rstrip().endswith("KeyboardInterrupt"), f"{where}: {errors}"
+            else:
+                assert status == 0, f"{where}: {errors}"
+                assert all(line in text.splitlines() for line in errors.splitlines()), f"{where}: {errors}"
+
+
+def test_every_page_is_in_the_index_and_every_link_leads_somewhere() -> None:
+    linked = set()
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+            if not link.startswith("http"):
+                target = (page.parent / link).resolve()
+                assert target.exists(), f"{page.name}: {link}"
+                if page.name == "README.md":
+                    linked.add(target)
+    assert {page.resolve() for page in PAGES} - linked == {(GUIDE / "README.md").resolve()}
