@@ -17,7 +17,7 @@ from tests.bench import machine, report
 from tests.bench.results import Table
 from tests.bench.targets import ROOT, TARGETS, Target
 
-FAMILIES: Final = ("throughput", "requests", "groups", "startup", "memory", "storage")
+FAMILIES: Final = ("throughput", "requests", "groups", "startup", "memory", "storage", "client", "cluster")
 
 
 class Family(Protocol):

@@ -12,7 +12,6 @@ In the foreground: python -m tests.interop.kafka_server --port 19092
 import argparse
 import base64
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -22,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,15 +29,17 @@ from typing import ClassVar, Final, Self
 from xml.etree import ElementTree
 
 from tests.interop import process
+from tests.interop.cache import Unavailable, cached
 from tests.interop.server import Server, ServerFailed, answers, free_port
 
 POM: Final = Path(__file__).with_name("kafka") / "pom.xml"
-MARKER: Final = ".complete"
 OLDEST_JAVA: Final = 17  # what the brokers of Kafka 4.x are compiled for
 
 # What bin/kafka-*.sh of the distribution would start.
 TOOLS: Final[Mapping[str, str]] = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -58,6 +58,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-streams-application-reset": "org.apache.kafka.tools.StreamsResetter",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
@@ -110,12 +111,8 @@ rootLogger.appenderRef.stderr.ref = stderr
 """
 
 
-class KafkaUnavailable(Exception):
-    """Apache Kafka cannot be had on this machine; str() is one line that says why."""
-
-    @property
-    def reason(self) -> str:
-        return str(self)
+#: Apache Kafka cannot be had on this machine.
+KafkaUnavailable = Unavailable
 
 
 # ---------------------------------------------------------------------------------------------------- jars and Java
@@ -148,29 +145,14 @@ def has_tools() -> bool:
 
 
 def resolve(timeout: float = 600) -> Path:
-    """The folder with every jar, filled through Maven if it is not complete yet; else KafkaUnavailable."""
+    """The folder with every jar of Apache Kafka, see `jars`."""
+    return jars(f"kafka-{kafka_version()}", POM, timeout)
+
+
+def jars(name: str, pom: Path, timeout: float = 600) -> Path:
+    """The folder of the cache with what a pom names, from Maven if it is not complete yet; else KafkaUnavailable."""
     _check_java(_java())
-    root = Path(os.environ.get("BARNABAS_CACHE") or Path.home() / ".cache" / "barnabas")
-    cache = root / f"kafka-{kafka_version()}"
-    wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
-    if _complete(cache, wanted):
-        return cache
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailable("mvn is not on the PATH, and the jars are not in the cache")
-    root.mkdir(parents=True, exist_ok=True)
-    # Parallel test workers ask at the same time: one resolves, the others find its work done.
-    with (root / f".kafka-{kafka_version()}.lock").open("w") as lock:
-        deadline = time.monotonic() + timeout
-        while not _try_lock(lock.fileno()):
-            if time.monotonic() > deadline:
-                raise KafkaUnavailable(f"another process has been resolving the jars for {timeout:.0f} s")
-            time.sleep(0.2)
-        if not _complete(cache, wanted):
-            shutil.rmtree(cache, ignore_errors=True)  # no jar of an earlier pom may stay on the class path
-            _copy_jars(maven, cache, deadline - time.monotonic())
-            (cache / MARKER).write_text(wanted)
-    return cache
+    return cached(name, hashlib.sha256(pom.read_bytes()).hexdigest(), functools.partial(_copy_jars, pom), timeout)
 
 
 @functools.cache  # every tool asks, and the answer costs a JVM
@@ -184,25 +166,13 @@ def _check_java(command: str) -> None:
         raise KafkaUnavailable(f"java {OLDEST_JAVA} or newer is needed, found {found[1] if found else 'none'}")
 
 
-def _complete(cache: Path, wanted: str) -> bool:
+def _copy_jars(pom: Path, folder: Path, timeout: float) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable("mvn is not on the PATH, and the jars are not in the cache")
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
     try:
-        return (cache / MARKER).read_text() == wanted
-    except OSError:
-        return False
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _copy_jars(maven: str, cache: Path, timeout: float) -> None:
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={cache}"]
-    try:
-        done = process.run([maven, "-B", "-q", "-f", str(POM), *goal], timeout)
+        done = process.run([maven, "-B", "-q", "-f", str(pom), *goal], timeout)
     except subprocess.TimeoutExpired as error:
         raise KafkaUnavailable(f"mvn has not resolved the jars within {timeout:.0f} s") from error
     if done.returncode != 0:
@@ -283,7 +253,7 @@ class ApacheKafka(Server):
         jvm: Sequence[str] = SERVER_JVM,
         format_args: Sequence[str] = (),
         log_level: str = "info",
-        start_timeout: float = 60,
+        start_timeout: float = 100,
         ready: Callable[[int], bool] = answers,
         pause: float = 0.02,
     ) -> None:

@@ -14,6 +14,9 @@ from barnabas_broker.coordinator.hosting import Host
 from barnabas_broker.coordinator.offset_service import _CommitWaiter
 from barnabas_broker.coordinator.phases import Phases
 from barnabas_broker.coordinator.writer import Writer
+from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, OffsetsTopicLog
+from barnabas_broker.storage.flush import Flusher
+from barnabas_client.group_leader import Leadership
 from barnabas_protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -108,6 +111,43 @@ def static_doubles_are_not_fenced() -> AbstractContextManager[Any]:
     return patch.object(Group, "check_commit", wrong)
 
 
+def appends_are_reported_before_they_are_synced() -> AbstractContextManager[Any]:
+    """Nobody waits for ``flush.messages``."""
+    return patch.object(Flusher, "durable", lambda self, offset: None)
+
+
+def a_failed_fsync_is_taken_for_a_good_one() -> AbstractContextManager[Any]:
+    """What the disk could not sync counts as synced."""
+    right = Flusher._finished
+
+    @wraps(right)
+    def wrong(self: Flusher, result: Exception | None, target: int, generation: int, full: bool) -> None:
+        right(self, None, target, generation, full)
+
+    return patch.object(Flusher, "_finished", wrong)
+
+
+def a_replay_begins_in_the_middle() -> AbstractContextManager[Any]:
+    """The first segment of the log is not replayed."""
+
+    def wrong(self: OffsetsTopicLog, partition: int) -> int:
+        segments = list(self._replicas.find(OFFSETS_TOPIC, partition).log.segments)
+        return segments[min(1, len(segments) - 1)].base_offset
+
+    return patch.object(OffsetsTopicLog, "start_offset", wrong)
+
+
+def leaders_that_return_watch_no_topics() -> AbstractContextManager[Any]:
+    """Who was told to skip the assignment (KIP-814) leaves it at that, though the topic grows."""
+    right = Leadership.changed
+
+    @wraps(right)
+    def wrong(self: Leadership, counts: Any) -> list[str]:
+        return [] if self._skip else right(self, counts)
+
+    return patch.object(Leadership, "changed", wrong)
+
+
 BUGS: Final[dict[str, Plant]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -119,5 +159,9 @@ BUGS: Final[dict[str, Plant]] = {
         commits_after_a_replay_are_older_than_it,
         what_is_parked_is_forgotten_when_the_coordinator_moves,
         static_doubles_are_not_fenced,
+        appends_are_reported_before_they_are_synced,
+        a_failed_fsync_is_taken_for_a_good_one,
+        a_replay_begins_in_the_middle,
+        leaders_that_return_watch_no_topics,
     )
 }

@@ -1,14 +1,9 @@
-"""Two brokers with the real coordinator each, and a model of the log that they share.
+"""Brokers with the real coordinator each, which share the partitions of ``__consumer_offsets``."""
 
-The log loses nothing that it reported durable. Everything else may happen to an append: it is refused, it is durable
-but reported late or never, it survives the death of its broker or does not, it comes from a broker that leads no
-more.
-"""
-
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import BROKER_KEYS
@@ -21,23 +16,23 @@ from barnabas_protocol.apis.leave_group import LeaveGroupRequest
 from barnabas_protocol.apis.offset_commit import OffsetCommitRequest
 from barnabas_protocol.apis.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.apis.sync_group import SyncGroupRequest
-from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.records import read_header, restamp
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Request, Response
 from tests.sim.invariants import Invariants
+from tests.sim.storage import PARTITIONS, Done, OffsetsPartition
 from tests.sim.world import Timer, World
 
-GROUP = "group"
-_CONFIG = Config(
+#: The first two belong to one partition of ``__consumer_offsets``, each of the others to one of its own.
+GROUPS: Final = ("payments", "stock", "orders", "audit")
+_CONFIG: Final = Config(
     BROKER_KEYS,
     {
-        "offsets.topic.num.partitions": "1",
+        "offsets.topic.num.partitions": str(PARTITIONS),
         "group.initial.rebalance.delay.ms": "1000",
         "group.min.session.timeout.ms": "1000",
         "offsets.commit.timeout.ms": "3000",
     },
 )
-Done = Callable[[ErrorCode], None]
 Respond = Callable[[Response], None]
 
 
@@ -67,111 +62,29 @@ class Future:
             self._callbacks.append(callback)
 
 
-class Append:
-    """An append on its way."""
-
-    __slots__ = ("batch", "done", "epoch", "gone", "life", "node")
-
-    def __init__(self, node: "Node", batch: bytearray, done: Done) -> None:
-        self.node = node
-        self.life = node.life
-        self.epoch = node.epoch
-        self.batch = batch
-        self.done = done
-        self.gone = False
-
-
-class SharedLog:
-    """The one partition of ``__consumer_offsets``.
-
-    Attributes:
-        leader: the broker that leads it.
-        epoch: of its leadership; appends of an older one are refused.
-        batches: what is durable.
-    """
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.leader: Node | None = None
-        self.epoch = 0
-        self.batches: list[bytes] = []
-        self.ends: list[int] = []
-        self._coming: deque[Append] = deque()
-        self._lands_at = 0.0
-        self._reports_at = 0.0
-
-    @property
-    def end(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    def append(self, node: "Node", batch: bytearray, done: Done) -> None:
-        """Take an append; appends land in their order."""
-        entry = Append(node, batch, done)
-        self._coming.append(entry)
-        delay = self.world.between(0.0, 0.02) if not self.world.happens(0.03) else self.world.between(0.5, 4.0)
-        self._lands_at = max(self._lands_at, self.world.now + delay)
-        self.world.at(self._lands_at, self._land, entry)
-
-    def broker_died(self, node: "Node") -> None:
-        """Of what was on its way, the first few may have reached the other replicas."""
-        mine = [entry for entry in self._coming if entry.node is node]
-        survive = self.world.chance.randint(0, len(mine)) if node is self.leader else 0
-        for at, entry in enumerate(mine):
-            entry.gone = True
-            if at < survive and entry.epoch == self.epoch:
-                self._keep(entry.batch)
-        self._coming = deque(entry for entry in self._coming if entry.node is not node)
-
-    def _land(self, entry: Append) -> None:
-        if entry.gone:
-            return
-        self._coming.remove(entry)
-        error = ErrorCode.NONE
-        delay = self.world.between(0.0, 0.01)
-        if entry.epoch != self.epoch or entry.node is not self.leader:
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif self.world.happens(0.02):
-            error = ErrorCode.NOT_ENOUGH_REPLICAS
-        else:
-            self._keep(entry.batch)
-            if self.world.happens(0.01):
-                delay = self.world.between(3.0, 6.0)
-        self._reports_at = max(self._reports_at, self.world.now + delay)
-        self.world.at(self._reports_at, self._report, entry, error)
-        entry.node.moment("landed")
-
-    def _report(self, entry: Append, error: ErrorCode) -> None:
-        if entry.node.life == entry.life:
-            entry.done(error)
-
-    def _keep(self, batch: bytearray) -> None:
-        restamp(batch, 0, self.end, self.epoch)
-        self.batches.append(bytes(batch))
-        self.ends.append(read_header(batch).next_offset)
-
-
 class Port:
-    """One broker's view of the log."""
+    """One life of a broker, and what it may do with the partitions that it believes to lead."""
 
-    def __init__(self, node: "Node", log: SharedLog) -> None:
+    def __init__(self, node: "Node") -> None:
         self._node = node
-        self._log = log
 
     def append(self, partition: int, batch: bytearray, done: Done) -> None:
-        self._log.append(self._node, batch, done)
+        node = self._node
+        node.partitions[partition].append(node, node.epochs.get(partition, -1), batch, done)
 
     def end_offset(self, partition: int) -> int:
-        return self._log.end
+        return self._led(partition).end_offset()
 
     def start_offset(self, partition: int) -> int:
-        return 0
+        return self._led(partition).start_offset()
 
     async def read(self, partition: int, offset: int) -> bytes:
-        out = []
-        for batch, end in zip(self._log.batches, self._log.ends, strict=True):
-            if end > offset:
-                out.append(batch)
-        return b"".join(out[:20])
+        return await self._led(partition).read(offset)
+
+    def _led(self, partition: int) -> OffsetsPartition:
+        if not self._node.leads(partition):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._node.partitions[partition]
 
 
 class Loop:
@@ -200,18 +113,25 @@ class Node:
 
     Attributes:
         life: counts its restarts.
-        epoch: of the leadership that it believes to have.
+        epochs: of the leaderships that it believes to have, by partition.
         plan: moments at which it is to die, with how often they must have come before.
+        parked: what waits for an answer: since when, and what.
     """
 
-    def __init__(self, world: World, log: SharedLog, node_id: int, invariants: Invariants) -> None:
+    def __init__(
+        self,
+        world: World,
+        partitions: Sequence[OffsetsPartition],
+        node_id: int,
+        invariants: Mapping[str, Invariants],
+    ) -> None:
         self.world = world
-        self.log = log
+        self.partitions = partitions
         self.node_id = node_id
         self.invariants = invariants
         self.alive = False
         self.life = 0
-        self.epoch = -1
+        self.epochs: dict[int, int] = {}
         self.plan: dict[str, int] = {}
         self.died: Callable[[Node], None] = lambda node: None
         self.parked: dict[int, tuple[float, Request]] = {}
@@ -219,14 +139,14 @@ class Node:
         self._requests = count(1)
 
     def start(self) -> None:
-        """Begin a new life; nothing is left of the last one but the log."""
+        """Begin a new life; nothing is left of the last one but what is in the log."""
         self.alive = True
-        self.epoch = -1
+        self.epochs = {}
         self.parked = {}
         life = self.life
         self.groups = GroupCoordinator(
             _CONFIG,
-            Port(self, self.log),
+            Port(self),
             now=lambda: self.world.now,
             wall_ms=lambda: int(self.world.now * 1000),
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",
@@ -235,32 +155,35 @@ class Node:
         )
         self.world.note("node %d starts", self.node_id)
 
-    def kill(self) -> None:
-        """Die at once, in the middle of whatever it is."""
+    def kill(self, *, power: bool) -> None:
+        """Die at once, in the middle of whatever it is; with the whole machine if it is the `power`."""
         if self.alive:
-            self.world.note("node %d dies", self.node_id)
+            self.world.note("node %d dies%s", self.node_id, " with its machine" if power else "")
             self.alive = False
             self.life += 1
-            self.log.broker_died(self)
+            for partition in self.partitions:
+                partition.broker_died(self, power)
             self.died(self)
 
-    def lead(self, epoch: int) -> None:
-        """Learn that it leads."""
-        if self.alive and epoch > self.epoch:
-            self.epoch = epoch
-            self.world.note("node %d loads, epoch %d", self.node_id, epoch)
-            self._drive(self.groups.load(0, epoch), self.life)
+    def lead(self, partition: OffsetsPartition, epoch: int) -> None:
+        """Learn that it leads a partition, if that is still so."""
+        index = partition.index
+        if self.alive and epoch > self.epochs.get(index, -1):
+            self.epochs[index] = epoch
+            if self.leads(index) and partition.open():
+                self.world.note("node %d loads partition %d, epoch %d", self.node_id, index, epoch)
+                self._drive(self.groups.load(index, epoch), self.life)
 
-    def resign(self, epoch: int) -> None:
-        """Learn that somebody else leads since `epoch`."""
-        if self.alive and self.epoch < epoch:
-            self.world.note("node %d unloads", self.node_id)
-            self.groups.unload(0)
+    def resign(self, index: int, epoch: int) -> None:
+        """Learn that somebody else leads a partition since `epoch`."""
+        if self.alive and self.epochs.get(index, -1) < epoch:
+            self.world.note("node %d unloads partition %d", self.node_id, index)
+            self.groups.unload(index)
 
-    @property
-    def leads(self) -> bool:
-        """Whether it leads in truth, not only in its own belief."""
-        return self.alive and self.log.leader is self and self.epoch == self.log.epoch
+    def leads(self, index: int) -> bool:
+        """Whether it leads a partition in truth, not only in its own belief."""
+        partition = self.partitions[index]
+        return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
 
     def moment(self, name: str) -> None:
         """One of the moments at which a coordinator may die has come; in a turn of its own, as processes do."""
@@ -268,7 +191,7 @@ class Node:
             self.plan[name] -= 1
             if self.plan[name] <= 0:
                 del self.plan[name]
-                self.world.after(0.0, self.kill)
+                self.world.after(0.0, partial(self.kill, power=self.world.chance.random() < 0.4))
 
     def handle(self, client: str, request: Request, respond: Respond) -> None:
         """Handle a request."""
@@ -276,8 +199,11 @@ class Node:
         groups = self.groups
         answer: Any
         if isinstance(request, FindCoordinatorRequest):
-            answer = self._find()
-        elif isinstance(request, JoinGroupRequest):
+            respond(self._find(request.coordinator_keys[0]))
+            return
+        group_id = request.groups[0].group_id if isinstance(request, OffsetFetchRequest) else _group_of(request)
+        index, invariants = groups.partition_for(group_id), self.invariants[group_id]
+        if isinstance(request, JoinGroupRequest):
             self.moment("join received")
             answer = groups.join(request, 9, caller)
         elif isinstance(request, SyncGroupRequest):
@@ -289,22 +215,22 @@ class Node:
         elif isinstance(request, LeaveGroupRequest):
             answer = groups.leave(request, 5, caller)
         elif isinstance(request, OffsetCommitRequest):
-            self.invariants.commit_arrives(self.node_id, request)
+            invariants.commit_arrives(self.node_id, self.epochs.get(index, -1), request)
             answer = groups.commit_offsets(request, 9, caller)
         elif isinstance(request, OffsetFetchRequest):
-            if not self.leads and self.epoch >= 0:
+            if not self.leads(index) and index in self.epochs:
                 return  # A stale coordinator's memory is stale; whoever reads from it waits until it is found out.
             answer = groups.fetch_offsets(request, 9, caller)
         else:
             raise AssertionError(f"{request} in a simulation")
         number = next(self._requests)
         asked = self.world.now
-        known = self.invariants.snapshot() if isinstance(request, OffsetFetchRequest | OffsetCommitRequest) else None
+        known = invariants.snapshot() if isinstance(request, OffsetFetchRequest | OffsetCommitRequest) else None
         self.parked[number] = (asked, request)
 
         def answered(response: Response) -> None:
             del self.parked[number]
-            self.invariants.answered(self.leads, request, response, known)
+            invariants.answered(self.leads(index), request, response, known)
             if isinstance(request, SyncGroupRequest) and getattr(response, "error_code", 1) == 0:
                 self.moment("sync answered")
             respond(response)
@@ -314,16 +240,23 @@ class Node:
         else:
             answered(answer)
 
-    def _find(self) -> FindCoordinatorResponse:
-        leader = self.log.leader
-        found = Coordinator(key=GROUP, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1)
+    def _find(self, group_id: str) -> FindCoordinatorResponse:
+        leader = self.partitions[self.groups.partition_for(group_id)].leader
+        found = Coordinator(key=group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1)
         if leader is not None and leader.alive:
             node_id = self.world.chance.randint(1, 2) if self.world.happens(0.1) else leader.node_id
-            found = Coordinator(key=GROUP, node_id=node_id, host="node", port=node_id)
+            found = Coordinator(key=group_id, node_id=node_id, host="node", port=node_id)
         return FindCoordinatorResponse(coordinators=[found])
 
     def _listen(self, group_id: str, note: Note) -> None:
-        self.world.note("node %d: %s of generation %d: %s", self.node_id, note.kind.value, note.generation, note.data)
+        self.world.note(
+            "node %d: %s of %s, generation %d: %s",
+            self.node_id,
+            note.kind.value,
+            group_id,
+            note.generation,
+            note.data,
+        )
         if note.kind is Kind.REBALANCE_STARTED:
             self.moment("rebalance started")
         elif note.kind is Kind.JOIN_PHASE_OVER:
@@ -340,3 +273,9 @@ class Node:
             return
         delay = self.world.between(0.0, 0.02) if not self.world.happens(0.05) else self.world.between(0.2, 2.0)
         self.world.after(delay, self._drive, load, life)
+
+
+def _group_of(request: Any) -> str:
+    """The group that a request is about."""
+    group_id: str = request.group_id
+    return group_id

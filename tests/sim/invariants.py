@@ -1,6 +1,8 @@
 """What must hold whatever happens."""
 
-from typing import Any
+from bisect import insort
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas_protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -15,30 +17,63 @@ from tests.sim.world import World
 PARKED_SECONDS = 60.0
 
 
+#: Errors after which a commit may be in the log all the same, or get there. Any other says that it is not.
+IN_DOUBT: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+
+
+class Commit(NamedTuple):
+    """A commit of one partition's offset.
+
+    Attributes:
+        rank: its place in the log if it gets there: the epoch of the coordinator that it arrived at, and its number
+            among all arrivals. Appends of an epoch are in the order of arrivals, and an epoch's come before the next's.
+        offset: what it commits.
+        request: what it is a part of.
+    """
+
+    rank: tuple[int, int]
+    offset: int
+    request: OffsetCommitRequest
+
+
+NOTHING: Final = Commit((-1, -1), -1, OffsetCommitRequest(group_id="", topics=[]))
+
+
 class Invariants:
-    """Watches the brokers' answers.
+    """Watches the brokers' answers about one group.
+
+    What holds for a committed offset, in Kafka too, is this: **it is that of the last commit in the log**. So once a
+    commit is acknowledged, only it can be found there or one that is behind it in the log, which was neither refused
+    nor needs to be acknowledged: its answer may be under way or lost. Nothing else is ever found, neither what was
+    replaced, nor what was refused, nor what nobody committed.
+
+    The offset itself goes back in one case only, which nobody can exclude: a client's connection broke, the client sent
+    a newer commit over another one, and the older arrives after it. Both are of the same member and generation, and an
+    OffsetCommit says no more about itself; Kafka takes it too, for a commit has no sequence number.
 
     Attributes:
         generation: the highest that a SyncGroup was answered in.
-        committed: the highest offset of each partition that a commit was acknowledged for.
+        last: the last commit of each partition that was acknowledged.
+        assigned: how many partitions the leader of each generation has made its assignment for.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.generation = -1
-        self.committed: dict[int, int] = {}
-        #: The request that made each committed offset what it is.
-        self._by: dict[int, OffsetCommitRequest] = {}
-        #: The order in which clients sent their commits, and in which they arrived.
+        self.last: dict[int, Commit] = {}
+        self.assigned: dict[int, int] = {}
+        #: What may be in the log, by partition, in the order of ranks; what is before :attr:`last` is gone.
+        self._commits: dict[int, list[Commit]] = {}
+        self._numbers = count()
+        #: The order in which clients sent their commits.
         self._sent: dict[int, int] = {}
         self._kept: list[OffsetCommitRequest] = []
-        self._arrived: dict[int, list[OffsetCommitRequest]] = {}
         #: Who was given what: instance or member id by generation and partition.
         self._owners: dict[tuple[int, int], str] = {}
 
-    def snapshot(self) -> tuple[dict[int, int], int]:
+    def snapshot(self) -> tuple[dict[int, Commit], int]:
         """What is known when a request comes in."""
-        return dict(self.committed), self.generation
+        return dict(self.last), self.generation
 
     def commit_leaves(self, request: OffsetCommitRequest) -> None:
         """A client sends a commit."""
@@ -54,16 +89,14 @@ class Invariants:
             and self._sent[id(late)] < self._sent[id(before)]
         )
 
-    def commit_arrives(self, node: int, request: OffsetCommitRequest) -> None:
-        """A commit arrives at a broker. One that was overtaken may count although nobody hears that it does."""
+    def commit_arrives(self, node: int, epoch: int, request: OffsetCommitRequest) -> None:
+        """A commit arrives at a broker that believes to be coordinator in `epoch`."""
         generation = request.generation_id_or_member_epoch
         offsets = offsets_of(request)
         self.world.note("node %d: commit %s, generation %d, of %s", node, offsets, generation, request.member_id)
+        rank = (epoch, next(self._numbers))
         for partition, offset in offsets.items():
-            self._arrived.setdefault(partition, []).append(request)
-            by = self._by.get(partition)
-            if by is not None and self._overtaken(request, by):
-                self.committed[partition] = min(self.committed[partition], offset)
+            insort(self._commits.setdefault(partition, []), Commit(rank, offset, request), key=lambda each: each.rank)
 
     def answered(self, leads: bool, request: Request, response: Response, known: Any) -> None:
         """A broker answers; `leads` if it is in truth the coordinator."""
@@ -93,19 +126,24 @@ class Invariants:
         _, assigned = known
         generation = request.generation_id_or_member_epoch
         codes = {p.partition_index: p.error_code for t in response.topics for p in t.partitions}
-        for partition, offset in offsets_of(request).items():
+        for partition in offsets_of(request):
+            commits = self._commits[partition]
             if codes[partition] != ErrorCode.NONE:
+                if codes[partition] not in IN_DOUBT:
+                    self._commits[partition] = [each for each in commits if each.request is not request]
                 continue
             if generation < assigned:
                 self.world.fail(f"a commit of generation {generation} succeeds after {assigned} was assigned")
-            before = self.committed.get(partition, 0)
-            if offset < before and not self._overtaken(request, self._by[partition]):
-                self.world.fail(f"the committed offset of partition {partition} goes from {before} to {offset}")
-            arrived = self._arrived[partition]
-            del arrived[: next((at for at, each in enumerate(arrived) if each is request), 0)]
-            late = [offsets_of(each)[partition] for each in arrived[1:] if self._overtaken(each, request)]
-            self.committed[partition] = min([offset, *late])
-            self._by[partition] = request
+            at = next((at for at, each in enumerate(commits) if each.request is request), None)
+            if at is None:
+                continue  # One that is behind it in the log was acknowledged before.
+            made, before = commits[at], self.last.get(partition)
+            if before and made.offset < before.offset and not self._overtaken(request, before.request):
+                self.world.fail(
+                    f"the committed offset of partition {partition} goes back to {made.offset} from {before}"
+                )
+            del commits[:at]
+            self.last[partition] = made
 
     def _fetched(self, leads: bool, response: OffsetFetchResponse, known: Any) -> None:
         if not leads:
@@ -114,12 +152,17 @@ class Invariants:
         for group in response.groups:
             for topic in group.topics:
                 for found in topic.partitions:
-                    least = before.get(found.partition_index, -1)
-                    if found.error_code == ErrorCode.NONE and found.committed_offset < least:
-                        self.world.fail(
-                            f"offset {least} of partition {found.partition_index} was acknowledged,"
-                            f" and {found.committed_offset} is there"
-                        )
+                    if found.error_code == ErrorCode.NONE:
+                        index = found.partition_index
+                        self.found(index, found.committed_offset, before.get(index, NOTHING))
+
+    def found(self, partition: int, offset: int, last: Commit) -> None:
+        """An offset is found, -1 for none, when `last` had been acknowledged."""
+        possible = [each.offset for each in self._commits.get(partition, []) if each.rank > last.rank]
+        if offset != last.offset and offset not in possible:
+            self.world.fail(
+                f"offset {offset} of partition {partition} is found, not that of {last} nor any of {possible}"
+            )
 
 
 def partitions_of(assignment: bytes) -> list[int]:

@@ -15,6 +15,7 @@ from barnabas_client.group_types import (
     Revoke,
     Send,
 )
+from barnabas_protocol.apis.join_group import JoinGroupResponse
 from barnabas_protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -29,7 +30,7 @@ from barnabas_protocol.apis.offset_fetch import (
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Response
-from tests.sim.cluster import GROUP, Node
+from tests.sim.cluster import Node
 from tests.sim.invariants import Invariants
 from tests.sim.network import Connection
 from tests.sim.world import Timer, World
@@ -44,9 +45,11 @@ class Consumer:
 
     Attributes:
         alive: whether the process is there.
+        group: that it is a member of.
         held: partitions that the program works on.
         generation: in which it was given them.
         instance: its instance id, if it is a static member.
+        counted: for how many partitions it found the topic to have when it became leader last.
         retired: whether another process has its instance id now, so that it must not come back.
         gave_up: called when its membership failed for good.
     """
@@ -55,6 +58,7 @@ class Consumer:
         self,
         world: World,
         invariants: Invariants,
+        group: str,
         name: str,
         instance: str | None,
         nodes: Sequence[Node],
@@ -62,19 +66,24 @@ class Consumer:
     ) -> None:
         self.world = world
         self._invariants = invariants
+        self.group = group
         self.name = name
         self.instance = instance
         self.alive = True
         self.held: frozenset[int] = frozenset()
         self.generation = -1
         self.retired = False
+        self.counted = -1
+        #: The last answer to a JoinGroup that succeeded, and the ticket of the last question for partitions.
+        self._joined: JoinGroupResponse | None = None
+        self._counting = -1
         self.gave_up: Callable[[Consumer], None] = lambda consumer: None
         self._nodes = nodes
         self._partitions = partitions
         self._positions: dict[int, int] = {}
         self._machine = GroupMember(
             MemberConfig(
-                group_id=GROUP,
+                group_id=group,
                 instance_id=instance,
                 session_timeout=6.0,
                 heartbeat_interval=2.0,
@@ -102,9 +111,11 @@ class Consumer:
         """Whether it is a static leader that came back and was told to skip the assignment (KIP-814).
 
         It cannot know for how many partitions that was made, so what the topic grew by while it was away is nobody's
-        until the next rebalance; with Kafka's own client too.
+        until the next rebalance. Kafka's own client takes the topics as it finds them then for what was assigned, too;
+        from there on both watch them.
         """
-        return self._machine.leads and self._machine._skip
+        joined = self._joined
+        return self._machine.leads and joined is not None and joined.skip_assignment
 
     def start(self) -> None:
         """Subscribe and begin to poll."""
@@ -184,6 +195,7 @@ class Consumer:
             elif isinstance(effect, Assign):
                 self._assigned(frozenset(partition.partition for partition in effect.partitions), effect.generation)
             elif isinstance(effect, AskCluster):
+                self._counting = effect.ticket
                 self.world.after(self.world.between(0.0, 0.05), self._event, self._count, effect.ticket)
             elif isinstance(effect, Disconnect):
                 connection = self._connections.pop(effect.coordinator.node_id, None)
@@ -207,6 +219,11 @@ class Consumer:
         self._take(self._machine.tick(self.world.now))
 
     def _count(self, ticket: int) -> None:
+        joined = self._joined
+        if ticket == self._counting and joined is not None:
+            self.counted = self._partitions
+            if not joined.skip_assignment:
+                self._invariants.assigned[joined.generation_id] = self._partitions
         self._take(self._machine.counted(ticket, {TOPIC: self._partitions}, self.world.now))
 
     def _release(self, effect: Revoke) -> None:
@@ -241,6 +258,8 @@ class Consumer:
         if own is not None:
             own(response)
         else:
+            if isinstance(response, JoinGroupResponse) and response.error_code == ErrorCode.NONE:
+                self._joined = response
             self._take(self._machine.answered(ticket, response, self.world.now))
 
     def _failed(self, ticket: int) -> None:
@@ -287,7 +306,7 @@ class Consumer:
         if not self.alive or self.generation != generation or not self.held:
             return
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=sorted(self.held))]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)])
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)])
 
         def then(response: Response | None) -> None:
             if self.generation != generation:
@@ -313,7 +332,7 @@ class Consumer:
             for p, o in sorted(positions.items())
         ]
         request = OffsetCommitRequest(
-            group_id=GROUP,
+            group_id=self.group,
             generation_id_or_member_epoch=identity.generation,
             member_id=identity.member_id,
             group_instance_id=identity.instance_id,

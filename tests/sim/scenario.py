@@ -1,12 +1,15 @@
-"""One run: a group on two brokers, a while in which anything may go wrong, and a while in which it must recover."""
+"""One run: groups on two brokers, a while in which anything may go wrong, and a while in which it must recover."""
 
-from tests.sim.cluster import GROUP, Node, SharedLog
-from tests.sim.invariants import PARKED_SECONDS, Invariants
-from tests.sim.members import Consumer
+from typing import Final
+
+from tests.sim.cluster import GROUPS, Node
+from tests.sim.invariants import NOTHING, PARKED_SECONDS, Invariants
+from tests.sim.members import TOPIC, Consumer
+from tests.sim.storage import PARTITIONS, OffsetsPartition, SimulatedLoop
 from tests.sim.world import World
 
 #: The moments of a rebalance at which a coordinator may die (row C9), and more of them.
-MOMENTS = (
+MOMENTS: Final = (
     "rebalance started",
     "heartbeat told of the rebalance",
     "join received",
@@ -14,9 +17,9 @@ MOMENTS = (
     "landed",
     "sync answered",
 )
-_FAULTS = ("kill", "kill", "leave", "stall", "new", "node", "node", "move", "double", "grow")
+_FAULTS: Final = ("kill", "kill", "leave", "stall", "new", "node", "node", "move", "double", "grow", "disk", "disk")
 #: Seconds in which every group must be Stable once nothing goes wrong any more.
-RECOVERY_SECONDS = 150.0
+RECOVERY_SECONDS: Final = 150.0
 
 
 class Scenario:
@@ -29,13 +32,19 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         world = self.world = World(seed)
         chance = world.chance
-        self.invariants = Invariants(world)
-        self.log = SharedLog(world)
-        self.nodes = [Node(world, self.log, number, self.invariants) for number in (1, 2)]
-        self.partitions = self._at_first = chance.randint(1, 6)
+        #: Half of the runs sync every append, and then machines may stop; in the others only processes die.
+        synced = chance.random() < 0.5
+        self.groups = GROUPS[: chance.choice((1, 1, 2, 3, 4))]
+        self.invariants = {group: Invariants(world) for group in self.groups}
+        self.logs = [OffsetsPartition(world, index, synced) for index in range(PARTITIONS)]
+        self.nodes = [Node(world, self.logs, number, self.invariants) for number in (1, 2)]
+        self.partitions = chance.randint(1, 6)
         self.consumers: dict[str, Consumer] = {}
         self._lives = 0
+        self._to_come = 0
         self._check_at = 0.0
+        for log in self.logs:
+            log.failed = self._disk_failed
         for node in self.nodes:
             node.died = self._node_died
             node.start()
@@ -47,11 +56,17 @@ class Scenario:
         Raises:
             Violation: an invariant does not hold.
         """
+        with SimulatedLoop(self.world).running():
+            self._run()
+
+    def _run(self) -> None:
         world, chance = self.world, self.world.chance
-        self._elect()
-        for number in range(chance.randint(1, 5)):
+        for log in self.logs:
+            self._elect(log)
+        for number in range(chance.randint(max(1, len(self.groups) - 1), 5)):
             static = chance.random() < 0.35
-            world.after(world.between(0.0, 3.0), self._start, f"member-{number}", static)
+            group = self.groups[number % len(self.groups)]
+            world.after(world.between(0.0, 3.0), self._start, group, f"member-{number}", static)
         end = world.between(20.0, 45.0)
         for _ in range(chance.randint(1, 9)):
             world.after(world.between(2.0, end), self._disturb)
@@ -63,11 +78,11 @@ class Scenario:
         for node in self.nodes:
             if not node.alive:
                 node.start()
-        leader = self.log.leader
-        if leader is None or leader.epoch != self.log.epoch:
-            self._elect()
-        if not any(consumer.alive for consumer in self.consumers.values()):
-            self._start("last", False)
+        for log in self.logs:
+            if not log.works:
+                self._elect(log)
+        if not self._alive(self.groups[0]):
+            self._start(self.groups[0], "last", False)
         deadline = world.now + RECOVERY_SECONDS
         world.run(deadline, self._recovered)
         if not self._recovered():
@@ -77,7 +92,7 @@ class Scenario:
             world.fail(f"Stable, and not Stable a little later although nothing went wrong: {self._states()}")
         world.run(world.now + PARKED_SECONDS + 8.0, self._nothing_parked)
         self._check_parked()
-        self._check_log()
+        self._check_logs()
 
     # What goes wrong
 
@@ -90,84 +105,96 @@ class Scenario:
             for consumer in self.consumers.values():
                 world.after(world.between(0.0, 3.0), consumer.topic_grew, self.partitions)
         elif kind == "node":
-            chance.choice(self.nodes).kill()
+            chance.choice(self.nodes).kill(power=chance.random() < 0.4)
         elif kind == "move":
-            self._elect()
+            self._elect(self._log_of(chance.choice(self.groups)))
+        elif kind == "disk":
+            log = self._log_of(chance.choice(self.groups))
+            log.doom(chance.choice(("full", "sync", "stop")), chance.randint(1, 40))
         elif kind == "new":
-            self._start(f"late-{len(self.consumers)}", chance.random() < 0.3)
+            group = chance.choice(self.groups)
+            self._start(group, f"late-{len(self.consumers)}", chance.random() < 0.3)
         elif alive:
             victim = chance.choice(alive)
             if kind == "kill":
                 victim.kill()
                 if chance.random() < 0.7:
-                    world.after(world.between(0.1, 9.0), self._restart, victim)
+                    self._restart_after(world.between(0.1, 9.0), victim)
             elif kind == "leave":
                 victim.leave()
                 if chance.random() < 0.5:
-                    world.after(world.between(0.1, 9.0), self._restart, victim)
+                    self._restart_after(world.between(0.1, 9.0), victim)
             elif kind == "stall":
                 victim.stall(world.between(1.0, 15.0))
             elif victim.instance is not None:
                 # A second process with the same instance id: one of the two is fenced.
                 self._lives += 1
-                self._start(f"{victim.name}~{self._lives}", True, victim.instance)
+                self._start(victim.group, f"{victim.name}~{self._lives}", True, victim.instance)
 
-    def _start(self, name: str, static: bool, instance: str | None = None) -> None:
+    def _start(self, group: str, name: str, static: bool, instance: str | None = None) -> None:
         if static and instance is None:
             instance = name
         identity = instance if static else None
-        consumer = Consumer(self.world, self.invariants, name, identity, self.nodes, self.partitions)
+        invariants = self.invariants[group]
+        consumer = Consumer(self.world, invariants, group, name, identity, self.nodes, self.partitions)
         consumer.gave_up = self._gave_up
         self.consumers[name] = consumer
         consumer.start()
 
+    def _restart_after(self, seconds: float, old: Consumer) -> None:
+        self._to_come += 1
+        self.world.after(seconds, self._restart, old)
+
     def _restart(self, old: Consumer) -> None:
+        self._to_come -= 1
         if not old.retired:
             self._lives += 1
-            self._start(f"{old.name.partition('+')[0]}+{self._lives}", old.instance is not None, old.instance)
+            name = f"{old.name.partition('+')[0]}+{self._lives}"
+            self._start(old.group, name, old.instance is not None, old.instance)
 
     def _gave_up(self, consumer: Consumer) -> None:
         if not consumer.retired:
-            self.world.after(1.0, self._restart, consumer)
+            self._restart_after(1.0, consumer)
 
     def _node_died(self, node: Node) -> None:
         world = self.world
         for consumer in self.consumers.values():
             world.after(world.between(0.0, 0.3), consumer.network_lost, node)
-        if self.log.leader is node:
-            world.after(world.between(0.1, 3.0), self._elect)
+        for log in self.logs:
+            if log.leader is node:
+                world.after(world.between(0.1, 3.0), self._elect, log)
         world.after(world.between(0.5, 8.0), self._revive, node)
+
+    def _disk_failed(self, log: OffsetsPartition) -> None:
+        self.world.after(self.world.between(0.1, 3.0), self._elect, log)
 
     def _revive(self, node: Node) -> None:
         if not node.alive:
             node.start()
-            leader = self.log.leader
-            if leader is None or not leader.alive or leader is node:
-                self._elect()
+            for log in self.logs:
+                if log.leader is None or not log.leader.alive or log.leader is node:
+                    self._elect(log)
 
-    def _elect(self) -> None:
+    def _elect(self, log: OffsetsPartition) -> None:
         """Another broker leads the partition, if there is one; the old one learns of it when it does."""
         alive = [node for node in self.nodes if node.alive]
         if not alive:
             return
-        others = [node for node in alive if node is not self.log.leader]
-        leader = self.world.chance.choice(others or alive)
-        before = self.log.leader
-        self.log.leader = leader
-        self.log.epoch += 1
-        epoch = self.log.epoch
-        self.world.note("node %d is elected, epoch %d", leader.node_id, epoch)
-        self.world.after(self.world.between(0.0, 0.5), leader.lead, epoch)
+        before, world = log.leader, self.world
+        leader = world.chance.choice([node for node in alive if node is not before] or alive)
+        log.elect(leader)
+        world.note("node %d is elected for partition %d, epoch %d", leader.node_id, log.index, log.epoch)
+        world.after(world.between(0.0, 0.5), leader.lead, log, log.epoch)
         if before is not None and before is not leader:
-            self.world.after(self.world.between(0.0, 3.0), before.resign, epoch)
+            world.after(world.between(0.0, 3.0), before.resign, log.index, log.epoch)
 
     # What must hold
 
     def _check(self) -> None:
-        owners: dict[tuple[int, int], Consumer] = {}
+        owners: dict[tuple[str, int, int], Consumer] = {}
         for consumer in self.consumers.values():
             for partition in consumer.held:
-                other = owners.setdefault((consumer.generation, partition), consumer)
+                other = owners.setdefault((consumer.group, consumer.generation, partition), consumer)
                 if other is not consumer and other.instance != consumer.instance:
                     self.world.fail(
                         f"{other.name} and {consumer.name} hold partition {partition} in generation"
@@ -187,21 +214,37 @@ class Scenario:
     def _nothing_parked(self) -> bool:
         return not any(node.parked for node in self.nodes if node.alive)
 
+    def _alive(self, group: str) -> list[Consumer]:
+        return [consumer for consumer in self.consumers.values() if consumer.alive and consumer.group == group]
+
     def _recovered(self) -> bool:
-        """Every consumer has its share of the same generation, and every partition has an owner."""
-        alive = [consumer for consumer in self.consumers.values() if consumer.alive]
-        if not alive or not all(consumer.stable for consumer in alive):
+        # Who is yet to come back will make a group rebalance once more.
+        return not self._to_come and all(self._stable(group) for group in self.groups)
+
+    def _stable(self, group: str) -> bool:
+        """Every consumer has its share of the same generation, every partition an owner, and no dead one is left."""
+        alive = self._alive(group)
+        log = self._log_of(group)
+        if not log.works or log.leader is None or not all(consumer.stable for consumer in alive):
             return False
+        hosted = log.leader.groups._groups.get(group)
+        if not alive:
+            return log.index in log.leader.groups.loaded and (hosted is None or not len(hosted.group.members))
         if len({consumer.generation for consumer in alive}) != 1:
             return False
-        held = sorted(partition for consumer in alive for partition in consumer.held)
-        least = self._at_first if any(consumer.leads_by_return for consumer in alive) else self.partitions
-        leader = self.log.leader
-        if held != list(range(len(held))) or len(held) < least or leader is None or not leader.alive:
+        owned = self.partitions
+        for consumer in alive:
+            if consumer.leads_by_return:
+                # What the topic grew by while it was away is nobody's (KIP-814), but nothing that came since.
+                owned = self.invariants[group].assigned.get(consumer.generation, self.partitions)
+                if consumer.counted != self.partitions:
+                    return False
+        if sorted(partition for consumer in alive for partition in consumer.held) != list(range(owned)):
             return False
-        hosted = leader.groups._groups.get(GROUP)
-        # Nobody is left in the group who is dead.
         return hosted is not None and hosted.group.state.value == "Stable" and len(hosted.group.members) == len(alive)
+
+    def _log_of(self, group: str) -> OffsetsPartition:
+        return self.logs[self.nodes[0].groups.partition_for(group)]
 
     def _states(self) -> str:
         return ", ".join(
@@ -211,15 +254,25 @@ class Scenario:
             if consumer.alive
         )
 
-    def _check_log(self) -> None:
-        """What was acknowledged is what a coordinator finds that starts now."""
-        leader = self.log.leader
-        assert leader is not None
-        hosted = leader.groups._groups.get("group")
-        offsets = {} if hosted is None else hosted.offsets.topics.get("topic", {})
-        for partition, offset in self.invariants.committed.items():
-            if partition not in offsets or offsets[partition].offset < offset:
-                self.world.fail(f"offset {offset} of partition {partition} was acknowledged, and is not there any more")
+    def _check_logs(self) -> None:
+        """What was acknowledged is what a coordinator finds that replays the log now."""
+        world = self.world
+        for log in self.logs:
+            self._elect(log)
+        world.run(world.now + 10.0, self._loaded)
+        for group, invariants in self.invariants.items():
+            leader = self._log_of(group).leader
+            assert leader is not None
+            if not self._loaded():
+                world.fail("the partitions of __consumer_offsets are not loaded 10 s after their leaders were elected")
+            hosted = leader.groups._groups.get(group)
+            offsets = {} if hosted is None else hosted.offsets.topics.get(TOPIC, {})
+            for partition in range(self.partitions):
+                offset = offsets[partition].offset if partition in offsets else -1
+                invariants.found(partition, offset, invariants.last.get(partition, NOTHING))
+
+    def _loaded(self) -> bool:
+        return all(log.works and log.leader and log.index in log.leader.groups.loaded for log in self.logs)
 
 
 def run_seed(seed: int) -> Scenario:

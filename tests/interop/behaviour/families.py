@@ -1,0 +1,49 @@
+"""All scenarios, by family; a family is a module of `scenarios` and has a golden file of the same name."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from tests.interop.behaviour.language import Family
+from tests.interop.behaviour.runner import Told
+
+GOLDEN: Final = Path(__file__).with_name("golden")
+NAMES: Final = (
+    "handshake",
+    "metadata",
+    "topics",
+    "configs",
+    "produce",
+    "fetch",
+    "offsets",
+    "groups_joining",
+    "groups_living",
+    "commits",
+    "group_tools",
+    "cluster_tools",
+    "security",
+)
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family by its name."""
+    found = {}
+    for name in NAMES:
+        family = import_module(f"tests.interop.behaviour.scenarios.{name}").FAMILY
+        assert isinstance(family, Family)
+        names = [scenario.name for scenario in family.scenarios]
+        twice = {one for one in names if names.count(one) > 1}
+        assert not twice, f"{name}: {twice} twice"
+        found[name] = family
+    return found
+
+
+@cache
+def golden(name: str) -> dict[str, Told]:
+    """What Apache Kafka answered to the scenarios of a family, as it was written down."""
+    told: Mapping[str, Told] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return dict(told)

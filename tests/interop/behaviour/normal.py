@@ -1,0 +1,160 @@
+"""Answers as plain data, without what may differ from run to run: ids, ports, times, and the wording of messages."""
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_protocol.batches import iter_batches
+from barnabas_protocol.errors import DecodeError, ErrorCode
+from barnabas_protocol.records import decode_records
+from barnabas_protocol.schema import Struct
+from barnabas_protocol.wire import Buffer
+
+#: Never compared.
+IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "total_bytes", "usable_bytes"})
+#: Their wording is each broker's own, and beside an error so is whether there is one; elsewhere that is compared.
+TEXTS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
+#: Numbers that a broker makes up.
+MADE_UP: Final = frozenset({"producer_id", "session_id", "partition_size"})
+#: What tells the elements of a list apart, the first that an element has.
+IDENTITIES: Final = (
+    "api_key",
+    "resource_name",
+    "partition_index",
+    "partition",
+    "index",
+    "node_id",
+    "broker_id",
+    "group_instance_id",
+    "group_id",
+    "topic",
+    "name",
+    "key",
+    "topic_id",
+    "log_dir",
+    "partition_id",
+    "user",
+    "topic_name",
+    "member_id",
+)
+#: Lists whose order means something.
+ORDERED: Final = frozenset({"synonyms"})
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_CLUSTER_ID: Final = "cluster_id"
+#: Milliseconds around now within which a time counts as now.
+_NOW: Final = 3_600_000
+
+
+class Normaliser:
+    """Tells answers as data that two brokers agree on.
+
+    Args:
+        port: where the broker listens.
+        saved: what the scenario has by a name of its own; it is told by that name.
+    """
+
+    def __init__(self, port: int, saved: Mapping[str, Any]) -> None:
+        self._port = port
+        self._saved = saved
+
+    def tell(self, answer: Any, name: str = "") -> Any:
+        """`answer` as JSON has it; lists of structures as objects, because their order means nothing."""
+        if isinstance(answer, Struct):
+            left_out = IGNORED | TEXTS if getattr(answer, "error_code", 0) else IGNORED
+            return {f.name: self.tell(getattr(answer, f.name), f.name) for f in answer.FIELDS if f.name not in left_out}
+        if isinstance(answer, list):
+            if name not in ORDERED and any(isinstance(one, Struct) for one in answer):
+                return self._keyed(answer)
+            return [self.tell(one, name) for one in answer]
+        if isinstance(answer, bool) or answer is None:
+            return answer
+        if isinstance(answer, int):
+            return self._number(answer, name)
+        if isinstance(answer, str):
+            return self._text(answer, name)
+        if isinstance(answer, float):
+            return answer
+        return self._bytes(answer, name)
+
+    def _keyed(self, answer: list[Any]) -> dict[str, Any]:
+        elements = []
+        for one in answer:
+            identity = next((key for key in IDENTITIES if getattr(one, key, None) not in (None, "")), None)
+            text = "" if identity is None else str(self.tell(getattr(one, identity), identity))
+            elements.append((text, self.tell(one)))
+        elements.sort(key=lambda element: (element[0], repr(element[1])))
+        keyed: dict[str, Any] = {}
+        for text, told in elements:
+            count = sum(key == text or key.startswith(f"{text} #") for key in keyed)
+            keyed[text if not count else f"{text} #{count + 1}"] = told
+        return keyed
+
+    def _number(self, value: int, name: str) -> Any:
+        if name in MADE_UP and value > 0:
+            return f"<{name}>"
+        if name == "port" and value == self._port:
+            return "<port>"
+        if name == "error_code" or name.endswith("_error_code"):
+            return ErrorCode.of(value).name
+        if abs(value - time.time() * 1000) < _NOW:
+            return "<now>"
+        return value
+
+    def _text(self, value: str, name: str) -> str:
+        if name in TEXTS:
+            return "<text>" if value else ""
+        if name == _CLUSTER_ID:
+            return "<cluster>" if value else ""
+        if name == "log_dir":
+            return "<directory>"
+        for known in sorted((one for one in self._saved.items() if _names(one[1])), key=lambda one: -len(one[1])):
+            value = value.replace(known[1], f"<{known[0]}>")
+        return _UUID.sub("<uuid>", value)
+
+    def _bytes(self, value: Buffer, name: str) -> Any:
+        data = bytes(value)
+        if name == "records":
+            return self._records(data)
+        known = next((key for key, one in self._saved.items() if one == data and data), None)
+        if known is not None:
+            return f"<{known}>"
+        if len(data) == 16 and name.endswith("topic_id"):
+            return "<none>" if data == bytes(16) else "<uuid>"
+        for key, one in self._saved.items():
+            if _names(one):
+                data = data.replace(one.encode(), f"<{key}>".encode())
+        text = data.decode("latin-1")
+        return text if text.isprintable() else f"0x{data.hex()}"
+
+    def _records(self, data: bytes) -> Any:
+        told = []
+        try:
+            for header, batch in iter_batches(data, partial_ok=True):
+                told.append(
+                    {
+                        "base_offset": header.base_offset,
+                        "leader_epoch": header.leader_epoch,
+                        "attributes": header.attributes,
+                        "producer_id": self._number(header.producer_id, "producer_id"),
+                        "producer_epoch": header.producer_epoch,
+                        "base_sequence": header.base_sequence,
+                        "base_timestamp": self._number(header.base_timestamp, ""),
+                        "max_timestamp": self._number(header.max_timestamp, ""),
+                        "records": [
+                            [one.offset, _plain(one.key), _plain(one.value)]
+                            for one in (() if header.is_control else decode_records(batch))
+                        ],
+                    }
+                )
+        except DecodeError as error:
+            told.append({"broken": str(error)})
+        return told
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > 4
+
+
+def _plain(data: Buffer | None) -> str | None:
+    return None if data is None else bytes(data).decode("latin-1")

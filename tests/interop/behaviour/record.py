@@ -1,0 +1,78 @@
+"""Write down what Apache Kafka answers: the golden files that Barnabas is compared with where there is no Java.
+
+python -m tests.interop.behaviour.record                every family
+python -m tests.interop.behaviour.record fetch topics   some
+python -m tests.interop.behaviour.record --beside       also plays them against Barnabas and prints what differs
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.behaviour.compare import differences, judge
+from tests.interop.behaviour.families import GOLDEN, families, golden
+from tests.interop.behaviour.language import Family, Scenario
+from tests.interop.behaviour.runner import Player, Told, warm_up
+from tests.interop.behaviour.servers import SETTINGS
+from tests.interop.kafka_server import ApacheKafka
+from tests.interop.server import Server
+
+
+async def _play(port: int, scenarios: Sequence[Scenario]) -> dict[str, Told]:
+    await warm_up(port)
+    told = {}
+    for scenario in scenarios:
+        try:
+            told[scenario.name] = await Player(port).play(scenario)
+        except AssertionError as error:
+            print(f"NOT PLAYED: {str(error)[:1500]}", file=sys.stderr)
+    return told
+
+
+def _all(kind: type[ApacheKafka] | type[BarnabasBroker], chosen: Sequence[Family]) -> dict[str, Told]:
+    """Play families, one server after the other for each of the two settings."""
+    told: dict[str, Told] = {}
+    for name, settings in SETTINGS.items():
+        wanted = [scenario for family in chosen for scenario in family.scenarios if scenario.server == name]
+        if not wanted:
+            continue
+        server: AbstractContextManager[Server] = kind(settings)
+        with server as running:
+            begin = time.monotonic()
+            told |= asyncio.run(_play(running.port, wanted))
+            print(f"{kind.NAME}, {name}: {len(wanted)} scenarios in {time.monotonic() - begin:.1f} s", file=sys.stderr)
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write down what Apache Kafka answers.")
+    parser.add_argument("family", nargs="*", help="default: all")
+    parser.add_argument("--beside", action="store_true", help="play them against Barnabas too, print what differs")
+    parser.add_argument("--no-record", action="store_true", help="keep the golden files as they are")
+    options = parser.parse_args(argv)
+    every = families()
+    chosen = {name: every[name] for name in options.family or every}
+    if not options.no_record:
+        told = _all(ApacheKafka, list(chosen.values()))
+        for name, family in chosen.items():
+            answers = {scenario.name: told.get(scenario.name, []) for scenario in family.scenarios}
+            (GOLDEN / f"{name}.json").write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+    if options.beside:
+        ours = _all(BarnabasBroker, list(chosen.values()))
+        for name, family in chosen.items():
+            theirs = golden(name)
+            for scenario in family.scenarios:
+                found = differences(theirs[scenario.name], ours.get(scenario.name, []))
+                undeclared, gone = judge(family, scenario, found)
+                for line in [*map(str, undeclared), *gone]:
+                    print(f"[{name}] {scenario.name}\n      {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

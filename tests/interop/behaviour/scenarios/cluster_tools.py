@@ -1,0 +1,102 @@
+"""What tools ask about partitions, disks and transactions, and how they move leaders and replicas."""
+
+from typing import Any, Final
+
+from barnabas_protocol.registry import ApiKey
+from tests.interop.behaviour.common import make_topic, produce
+from tests.interop.behaviour.language import Difference, Family, Scenario, Step, ask, flat, spread
+
+L, A = ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS
+E, R, G = ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
+P, T = ApiKey.DESCRIBE_PRODUCERS, ApiKey.LIST_TRANSACTIONS
+
+
+def _dirs(version: int, *partitions: int, topic: str = "$topic") -> Step:
+    return ask(L, version, topics=[{"topic": topic, "partitions": list(partitions)}])
+
+
+def _move(version: int, path: str, topic: str = "$topic") -> Step:
+    return ask(A, version, dirs=[{"path": path, "topics": [{"name": topic, "partitions": [0]}]}])
+
+
+def _elect(version: int, *partitions: int, topic: str = "$topic", kind: int = 0) -> Step:
+    content: dict[str, Any] = {"topic_partitions": [{"topic": topic, "partitions": list(partitions)}]}
+    if version >= 1:
+        content["election_type"] = kind
+    return ask(E, version, timeout_ms=10_000, **content)
+
+
+def _reassign(replicas: list[int] | None, partition: int = 0, topic: str = "$topic") -> Step:
+    parts = [{"partition_index": partition, "replicas": replicas}]
+    return ask(R, 0, timeout_ms=10_000, topics=[{"name": topic, "partitions": parts}])
+
+
+def _ongoing(*partitions: int, topic: str = "$topic") -> Step:
+    return ask(G, 0, timeout_ms=10_000, topics=[{"name": topic, "partition_indexes": list(partitions)}])
+
+
+def _with(title: str, *steps: Any) -> Scenario:
+    return Scenario(title, flat(make_topic(partitions=2), *steps))
+
+
+SCENARIOS: Final = (
+    *(_with(f"DescribeLogDirs v{v}", produce("a"), _dirs(v, 0, 1)) for v in (1, 2, 3, 4)),
+    _with("DescribeLogDirs v4: an unknown partition", _dirs(4, 0, 9)),
+    Scenario("DescribeLogDirs v4: an unknown topic", (_dirs(4, 0),)),
+    Scenario("DescribeLogDirs v4: no topics", (ask(L, 4, topics=[]),)),
+    *(_with(f"AlterReplicaLogDirs v{v}: a directory that is not there", _move(v, "/nowhere")) for v in (1, 2)),
+    _with("AlterReplicaLogDirs v2: a relative directory", _move(2, "nowhere")),
+    _with("AlterReplicaLogDirs v2: an unknown topic", _move(2, "/nowhere", "$topic-b")),
+    *(_with(f"ElectLeaders v{v}: the preferred one leads", _elect(v, 0)) for v in spread(E)),
+    _with("ElectLeaders v2: any leader will do", _elect(2, 0, kind=1)),
+    _with("ElectLeaders v2: an unknown partition", _elect(2, 7)),
+    _with("ElectLeaders v2: an unknown topic", _elect(2, 0, topic="$topic-b")),
+    _with("ElectLeaders v2: an election that is none", _elect(2, 0, kind=9)),
+    _with("AlterPartitionReassignments v0: where it is", _reassign([1]), _ongoing(0)),
+    _with("AlterPartitionReassignments v0: a broker that is not there", _reassign([7])),
+    _with("AlterPartitionReassignments v0: nowhere", _reassign([])),
+    _with("AlterPartitionReassignments v0: twice on one broker", _reassign([1, 1])),
+    _with("AlterPartitionReassignments v0: a negative broker", _reassign([-1])),
+    _with("AlterPartitionReassignments v0: cancelled without any", _reassign(None)),
+    _with("AlterPartitionReassignments v0: an unknown partition", _reassign([1], 7)),
+    Scenario("AlterPartitionReassignments v0: an unknown topic", (_reassign([1]),)),
+    _with("ListPartitionReassignments v0: none", _ongoing(0, 1)),
+    _with("ListPartitionReassignments v0: an unknown partition", _ongoing(7)),
+    Scenario("ListPartitionReassignments v0: an unknown topic", (_ongoing(0),)),
+    Scenario("ListPartitionReassignments v0: all", (ask(G, 0, timeout_ms=10_000, topics=None),)),
+    _with(
+        "DescribeProducers v0",
+        ask(
+            ApiKey.INIT_PRODUCER_ID,
+            4,
+            transactional_id=None,
+            transaction_timeout_ms=-1,
+            save={"pid": "producer_id"},
+            quiet=True,
+        ),
+        produce("a", "b", producer_id="$pid", epoch=0, sequence=0),
+        ask(P, 0, topics=[{"name": "$topic", "partition_indexes": [0, 1]}]),
+    ),
+    _with(
+        "DescribeProducers v0: an unknown partition", ask(P, 0, topics=[{"name": "$topic", "partition_indexes": [9]}])
+    ),
+    Scenario(
+        "DescribeProducers v0: an unknown topic", (ask(P, 0, topics=[{"name": "$topic", "partition_indexes": [0]}]),)
+    ),
+    Scenario(
+        "DescribeProducers v0: an illegal topic", (ask(P, 0, topics=[{"name": "a/b", "partition_indexes": [0]}]),)
+    ),
+    *(Scenario(f"ListTransactions v{v}", (ask(T, v),)) for v in (0, 1)),
+    Scenario("ListTransactions v0: states, one of which is none", (ask(T, 0, state_filters=["Ongoing", "Lost"]),)),
+    Scenario("ListTransactions v0: of a producer", (ask(T, 0, producer_id_filters=[12345]),)),
+)
+
+DIFFERENCES: Final = (
+    Difference(
+        "An unknown kind of election is refused as a whole",
+        "Kafka repeats the error for every partition.",
+        (("ElectLeaders v2: an election that is none", "*.replica_election_results*"),),
+    ),
+)
+
+FAMILY: Final = Family("Tools for the cluster", SCENARIOS, DIFFERENCES)

@@ -1,0 +1,139 @@
+"""The first words on a connection, and words that are none."""
+
+import struct
+from typing import Final
+
+from barnabas_protocol.registry import ApiKey
+from tests.interop.behaviour.common import heartbeat, when
+from tests.interop.behaviour.language import Difference, Family, Hear, Raw, Scenario, ask, spread
+
+
+def _head(key: int, version: int, client_id: bytes = b"\x00\x04test") -> bytes:
+    return struct.pack(">hhi", key, version, 7) + client_id
+
+
+def _versions(version: int) -> Scenario:
+    about = when(version >= 3, client_software_name="test", client_software_version="1.0")
+    return Scenario(f"ApiVersions v{version}", (ask(ApiKey.API_VERSIONS, version, **about),))
+
+
+def _software(title: str, name: str, version: str) -> Scenario:
+    asked = ask(ApiKey.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
+    return Scenario(f"ApiVersions v3: {title}", (asked,))
+
+
+#: After what closes a connection and no more, the next one is served.
+_NEXT: Final = ask(ApiKey.HEARTBEAT, 0, on="next", group_id="$group", generation_id=1, member_id="nobody")
+
+
+def _closing(title: str, frame: bytes, size: int | None = None) -> Scenario:
+    return Scenario(title, (Raw(frame, size=size), _NEXT))
+
+
+SCENARIOS: Final = (
+    *(_versions(version) for version in (0, 1, 2, 3, 4)),
+    Scenario("ApiVersions of a version that nobody has", (Raw(_head(18, 99) + b"\x00\x02a\x02b\x00"),)),
+    Scenario("ApiVersions of the version after the newest", (Raw(_head(18, 5) + b"\x00\x02a\x02b\x00"),)),
+    Scenario("ApiVersions of a negative version", (Raw(_head(18, -1)),)),
+    _software("no name", "", "1"),
+    _software("no version", "a", ""),
+    _software("a space in the name", "my client", "1"),
+    _software("a name that begins with a dash", "-a", "1"),
+    _software("a name that ends with a dot", "a.", "1"),
+    _software("a name with dots and dashes inside", "a-b.c", "1.2-rc.3"),
+    Scenario(
+        "ApiVersions again, after other requests",
+        (heartbeat("nobody"), ask(ApiKey.API_VERSIONS, 0, quiet=True), heartbeat("nobody")),
+    ),
+    _closing("an API that does not exist", _head(999, 0)),
+    _closing("an API with a negative key", _head(-5, 0)),
+    _closing("Metadata of a version that nobody has", _head(3, 99)),
+    _closing("Metadata of a negative version", _head(3, -1)),
+    _closing("Fetch v3, which Kafka 4 no longer has", _head(1, 3)),
+    _closing("JoinGroup of the version after the newest", _head(11, 10)),
+    _closing("an empty frame", b""),
+    _closing("a header that is cut off", struct.pack(">hh", 3, 0)),
+    _closing("a body that is cut off", _head(12, 0) + b"\x00\x05gro"),
+    _closing("a client id longer than its frame", struct.pack(">hhih", 3, 0, 7, 500) + b"x"),
+    _closing("an array longer than its frame", _head(3, 0) + struct.pack(">i", 2**30)),
+    _closing("a frame of negative size", b"", size=-1),
+    _closing("a frame over socket.request.max.bytes", b"", size=104_857_601),
+    Scenario(
+        "a body with something after it",
+        (Raw(_head(12, 0) + struct.pack(">h1sih1s", 1, b"g", 1, 1, b"m") + b"more"),),
+    ),
+    Scenario("a null client id", (heartbeat("nobody", client_id=None),)),
+    Scenario("an empty client id", (heartbeat("nobody", client_id=""),)),
+    *(
+        Scenario(
+            f"SaslHandshake v{version} where there is no SASL",
+            (ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN"),),
+        )
+        for version in spread(ApiKey.SASL_HANDSHAKE)
+    ),
+    *(
+        Scenario(
+            f"SaslAuthenticate v{version} where there is no SASL",
+            (ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0user\0password"),),
+        )
+        for version in spread(ApiKey.SASL_AUTHENTICATE)
+    ),
+    Scenario(
+        "pipelined requests are answered in order",
+        (
+            heartbeat("one", version=0, later=True),
+            ask(ApiKey.FIND_COORDINATOR, 0, key="$group", later=True),
+            heartbeat("two", version=4, later=True),
+            Hear(),
+            Hear(),
+            Hear(),
+        ),
+    ),
+)
+
+DIFFERENCES: Final = (
+    Difference(
+        "Consumer groups of KIP-848, share groups, streams groups and transactions are not served",
+        "The classic group protocol and idempotent producers are; clients see in ApiVersions what there is.",
+        tuple(
+            ("ApiVersions v[01234]", f"*.api_keys.{key}")
+            for key in (24, 25, 26, 27, 28, 68, 69, *range(76, 80), *range(83, 93))
+        ),
+    ),
+    Difference(
+        "No telemetry, delegation tokens, SCRAM or quota changes, features or quorum to be told about",
+        "Nothing here could use them; the quorum of a cluster is etcd's, which has its own tools.",
+        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 49, 51, 55, 57, 64, 80, 81)),
+    ),
+    Difference(
+        "Older versions of some APIs than Kafka 4 has",
+        "Clients of before 2017 still get in; the newer versions are answered alike.",
+        tuple(
+            ("ApiVersions v[01234]", f"*.api_keys.{key}.min_version")
+            for key in (2, 8, 9, 19, 20, 23, 29, 30, 31, 32, 34, 35)
+        ),
+    ),
+    Difference(
+        "OffsetCommit and OffsetFetch 10, DescribeLogDirs 5, AlterPartitionReassignments 1, ListTransactions 2 "
+        "are missing",
+        "Clients use the version before: topics by name in commits.",
+        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}.max_version") for key in (8, 9, 35, 45, 66)),
+    ),
+    Difference(
+        "No features are told, and none are finalized",
+        "They switch on what this broker does not have, such as the second version of transactions (KIP-890).",
+        (
+            ("ApiVersions v[34]", "*_features*"),
+            ("ApiVersions v3: a name with dots and dashes inside", "*_features*"),
+            ("ApiVersions v3: a name with dots and dashes inside", "*.api_keys.*"),
+        ),
+    ),
+    Difference(
+        "A request with bytes after its end closes the connection",
+        "Kafka ignores them. Whoever sends them has written something else than was meant; Metadata, where a widely "
+        "used client does, is the exception.",
+        (("a body with something after it", "0 raw bytes"),),
+    ),
+)
+
+FAMILY: Final = Family("Handshake and framing", SCENARIOS, DIFFERENCES)

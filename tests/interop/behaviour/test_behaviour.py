@@ -1,0 +1,101 @@
+"""Barnabas answers as Apache Kafka does, field by field, except where a difference is declared.
+
+Without Java the answers are compared with those that were written down (golden/); the tests marked `kafka` see that
+Apache Kafka still gives them.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.behaviour.compare import declared_for_nothing, differences, judge
+from tests.interop.behaviour.families import families, golden
+from tests.interop.behaviour.language import Family, Scenario
+from tests.interop.behaviour.runner import Player, warm_up
+from tests.interop.behaviour.servers import SETTINGS
+from tests.interop.kafka_server import ApacheKafka
+from tests.interop.server import Server
+
+pytestmark = pytest.mark.interop
+
+FAMILIES = families()
+CASES = [
+    pytest.param(name, family, scenario, id=f"{name}: {scenario.name}")
+    for name, family in FAMILIES.items()
+    # One setting after the other, so that no more servers run at a time than must.
+    for scenario in sorted(family.scenarios, key=lambda scenario: list(SETTINGS).index(scenario.server))
+]
+
+
+def _started(server: Server) -> Server:
+    asyncio.run(warm_up(server.port))
+    return server
+
+
+class Running:
+    """One server of a kind for each setting, started when it is first needed."""
+
+    def __init__(self, kind: type[ApacheKafka] | type[BarnabasBroker]) -> None:
+        self._kind = kind
+        self._servers: dict[str, Server] = {}
+
+    def port(self, scenario: Scenario) -> int:
+        if scenario.server not in self._servers:
+            server = self._kind(SETTINGS[scenario.server])
+            server.__enter__()
+            self._servers[scenario.server] = _started(server)
+        return self._servers[scenario.server].port
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Running]:
+    running = Running(BarnabasBroker)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def kafkas(needs_jars: None) -> Iterator[Running]:
+    running = Running(ApacheKafka)
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize(("name", "family", "scenario"), CASES)
+def test_as_apache_kafka(name: str, family: Family, scenario: Scenario, ours: Running) -> None:
+    told = asyncio.run(Player(ours.port(scenario)).play(scenario))
+    found = differences(golden(name)[scenario.name], told)
+    undeclared, gone = judge(family, scenario, found)
+    assert [str(one) for one in undeclared] == [], "not as Apache Kafka, and not declared"
+    assert gone == [], "declared in the scenario's family, but Apache Kafka's answer is ours: remove the declaration"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("name", "family", "scenario"), CASES)
+def test_apache_kafka_as_written_down(name: str, family: Family, scenario: Scenario, kafkas: Running) -> None:
+    told = asyncio.run(Player(kafkas.port(scenario)).play(scenario))
+    found = [str(one) for one in differences(golden(name)[scenario.name], told)]
+    assert found == [], f"run: python -m tests.interop.behaviour.record {name}"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_golden_is_of_these_scenarios(name: str) -> None:
+    assert list(golden(name)) == [scenario.name for scenario in FAMILIES[name].scenarios]
+    assert [scenario for scenario, told in golden(name).items() if not told] == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_differences_are_of_these_scenarios(name: str) -> None:
+    assert declared_for_nothing(FAMILIES[name]) == []
+
+
+def test_every_rule_of_groups_has_a_scenario() -> None:
+    rules = {scenario.rule for family in FAMILIES.values() for scenario in family.scenarios}
+    # 30 needs a coordinator in the middle of loading: tests/broker/coordinator looks after that one.
+    assert rules - {0} == set(range(1, 32)) - {30}

@@ -1,0 +1,7 @@
+"""docs/compatibility.md says what the declarations say."""
+
+from tests.interop.behaviour.page import PAGE, render
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == render(), "run: python -m tests.interop.behaviour.page"

@@ -1,0 +1,56 @@
+"""kafkajs, which Node's programs use: an application in kafkajs/talk.js, and the package from npm in the cache folder.
+
+Skipped where node or npm is missing, or where npm cannot have the package.
+"""
+
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop import process
+from tests.interop.cache import Unavailable, cached
+from tests.interop.server import Server
+
+pytestmark = pytest.mark.interop
+
+VERSION: Final = "2.2.4"
+TALK: Final = Path(__file__).with_name("kafkajs") / "talk.js"
+
+
+def _install(npm: str, folder: Path, timeout: float) -> None:
+    quiet = ("--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")
+    arguments = ("install", *quiet, "--prefix", str(folder))
+    try:
+        done = process.run([npm, *arguments, f"kafkajs@{VERSION}"], timeout)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"npm has not installed kafkajs within {timeout:.0f} s") from error
+    if done.returncode != 0:
+        raise Unavailable("npm could not install kafkajs")
+
+
+@pytest.fixture(scope="module")
+def kafkajs() -> Path:
+    """The folder of the package."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("node and npm are not both on the PATH")
+    try:
+        return cached(f"kafkajs-{VERSION}", VERSION, functools.partial(_install, npm), 60) / "node_modules" / "kafkajs"
+    except Unavailable as error:
+        pytest.skip(error.reason)
+
+
+def test_an_application(kafkajs: Path, server: Server, fresh: str) -> None:
+    done = process.run(["node", str(TALK), str(kafkajs), server.bootstrap_servers, fresh], 60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sorted(told["got"]) == sorted([f"k{n}", f"v{n}", f"{n}"] for n in range(100))
+    assert (told["written"], told["committed"]) == (100, 100)
+    assert (told["brokers"], told["partitions"]) == (1, [0, 1, 2])
+    assert (told["state"], told["members"]) == ("Stable", 1)
+    assert fresh not in told["topics"]

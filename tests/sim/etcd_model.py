@@ -1,0 +1,270 @@
+"""A model of etcd: keys with revisions, transactions, leases, watches, compaction. Time comes in as an argument.
+
+:class:`EtcdModel` is the server: what it does it does at once, as one step. :class:`ModelKv` is a broker's connection
+to it, with faults on order; how much time passes between a request, the step and the answer is up to whoever makes it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeVar
+
+from barnabas_broker.cluster.kv import (
+    Change,
+    Changes,
+    Created,
+    Delete,
+    Entry,
+    Holds,
+    KvCompacted,
+    KvError,
+    KvUnavailable,
+    Lease,
+    Outcome,
+    Put,
+    Range,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Held:
+    ttl: int
+    expires: float
+    keys: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Watcher:
+    start: str
+    end: str
+    tell: Callable[[Changes], None]
+
+
+class EtcdModel:
+    """What etcd holds. Times are seconds of one clock; leases expire when `advance` is called."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.entries: dict[str, Entry] = {}
+        self.leases: dict[int, _Held] = {}
+        self.compacted = 0
+        self._lease_of: dict[str, int] = {}
+        self._next_lease = 1
+        #: What happened, by revision, and every state there was, for reads in the past.
+        self._history: list[tuple[int, list[Change]]] = []
+        self._past: dict[int, dict[str, Entry]] = {1: {}}
+        self._watchers: list[_Watcher] = []
+
+    # Keys
+
+    def range(self, start: str, end: str | None, revision: int, limit: int) -> Range:
+        if revision and revision < self.compacted:
+            raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
+        if revision > self.revision:
+            raise KvError("required revision is a future revision")
+        entries = self._past[revision] if revision else self.entries
+        found = [entries[key] for key in sorted(entries) if key == start or (end is not None and start <= key < end)]
+        more = bool(limit) and len(found) > limit
+        return Range(found[:limit] if more else found, self.revision, more)
+
+    def txn(
+        self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str]
+    ) -> Outcome:
+        if not all(self._holds(condition) for condition in conditions):
+            found = {key: self.entries[key] for key in otherwise if key in self.entries}
+            return Outcome(False, self.revision, found)
+        for operation in then:
+            if isinstance(operation, Put) and operation.lease and operation.lease not in self.leases:
+                raise KvError("requested lease not found")
+        self._apply(then)
+        return Outcome(True, self.revision)
+
+    def _holds(self, condition: Created | Holds) -> bool:
+        entry = self.entries.get(condition.key)
+        if isinstance(condition, Created):
+            return (0 if entry is None else entry.created) == condition.revision
+        return entry is not None and entry.value == condition.value
+
+    def _apply(self, operations: Sequence[Put | Delete]) -> None:
+        revision = self.revision + 1
+        changes: list[Change] = []
+        for operation in operations:
+            if isinstance(operation, Put):
+                before = self.entries.get(operation.key)
+                created = revision if before is None else before.created
+                self._unlease(operation.key)
+                self.entries[operation.key] = Entry(operation.key, operation.value, created, revision)
+                if operation.lease:
+                    self._lease_of[operation.key] = operation.lease
+                    self.leases[operation.lease].keys.add(operation.key)
+                changes.append(Change(operation.key, operation.value, created))
+            else:
+                last = operation.end
+                doomed = [k for k in self.entries if k == operation.key or (last and operation.key <= k < last)]
+                for key in doomed:
+                    del self.entries[key]
+                    self._unlease(key)
+                    changes.append(Change(key, None, 0))
+        if not changes:
+            return
+        self.revision = revision
+        self._past[revision] = dict(self.entries)
+        self._history.append((revision, changes))
+        for watcher in list(self._watchers):
+            self._tell(watcher, revision, changes)
+
+    def _unlease(self, key: str) -> None:
+        lease = self._lease_of.pop(key, None)
+        if lease in self.leases:
+            self.leases[lease].keys.discard(key)
+
+    # Watches
+
+    @staticmethod
+    def _tell(watcher: _Watcher, revision: int, changes: list[Change]) -> None:
+        concerned = [change for change in changes if watcher.start <= change.key < watcher.end]
+        if concerned:
+            watcher.tell(Changes(revision, concerned))
+
+    def watch(self, start: str, end: str, after: int, tell: Callable[[Changes], None]) -> Callable[[], None]:
+        """Tell of everything after revision `after`; returns what ends it."""
+        if after + 1 < self.compacted:
+            raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
+        watcher = _Watcher(start, end, tell)
+        for revision, changes in self._history:
+            if revision > after:
+                self._tell(watcher, revision, changes)
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def compact(self) -> None:
+        """Forget everything that was before now."""
+        self.compacted = self.revision
+        self._history = [each for each in self._history if each[0] >= self.compacted]
+        self._past = {r: state for r, state in self._past.items() if r >= self.compacted}
+
+    # Leases
+
+    def grant(self, now: float, ttl: int) -> Lease:
+        lease_id, self._next_lease = self._next_lease, self._next_lease + 1
+        self.leases[lease_id] = _Held(ttl, now + ttl)
+        return Lease(lease_id, ttl)
+
+    def keep_alive(self, now: float, lease_id: int) -> int:
+        held = self.leases.get(lease_id)
+        if held is None:
+            return 0
+        held.expires = now + held.ttl
+        return held.ttl
+
+    def revoke(self, lease_id: int) -> None:
+        held = self.leases.pop(lease_id, None)
+        if held is not None and held.keys:
+            self._apply([Delete(key) for key in sorted(held.keys)])
+
+    def advance(self, now: float) -> None:
+        """Let leases expire that are due."""
+        for lease_id in [each for each, held in self.leases.items() if held.expires <= now]:
+            self.revoke(lease_id)
+
+    def next_expiry(self) -> float | None:
+        """When the next lease is due."""
+        return min((held.expires for held in self.leases.values()), default=None)
+
+    def new_leader(self, now: float) -> None:
+        """Another member of etcd leads: leases start their time again."""
+        for held in self.leases.values():
+            held.expires = now + held.ttl
+
+
+class Fault(Enum):
+    """What may go wrong with a request."""
+
+    #: It does not arrive.
+    LOST = auto()
+    #: It is done, but the answer does not arrive.
+    ANSWER_LOST = auto()
+
+
+class ModelKv:
+    """A broker's connection to the model.
+
+    Args:
+        model: the server.
+        now: its clock, in seconds.
+        pass_time: waits for as long as a message is on its way; by default for one turn of the loop.
+    """
+
+    def __init__(
+        self,
+        model: EtcdModel,
+        now: Callable[[], float],
+        pass_time: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+    ) -> None:
+        self.model = model
+        #: What goes wrong with the next requests.
+        self.faults: list[Fault | None] = []
+        #: Nothing arrives at all.
+        self.cut_off = False
+        self._now = now
+        self._pass_time = pass_time
+        self._breaks: set[Callable[[], None]] = set()
+
+    async def _do(self, step: Callable[[], T]) -> T:
+        fault = self.faults.pop(0) if self.faults else None
+        await self._pass_time()
+        if fault is Fault.LOST or self.cut_off:
+            raise KvUnavailable("the request did not arrive")
+        self.model.advance(self._now())
+        result = step()
+        await self._pass_time()
+        if fault is Fault.ANSWER_LOST or self.cut_off:
+            raise KvUnavailable("the answer did not arrive")
+        return result
+
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+        return await self._do(lambda: self.model.range(start, end, revision, limit))
+
+    async def txn(
+        self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
+    ) -> Outcome:
+        return await self._do(lambda: self.model.txn(conditions, then, otherwise))
+
+    async def grant(self, ttl: int) -> Lease:
+        return await self._do(lambda: self.model.grant(self._now(), ttl))
+
+    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+        return await self._do(lambda: self.model.keep_alive(self._now(), lease_id))
+
+    async def revoke(self, lease_id: int) -> None:
+        await self._do(lambda: self.model.revoke(lease_id))
+
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+        queue: asyncio.Queue[Changes | None] = asyncio.Queue()
+        stop = await self._do(lambda: self.model.watch(start, end, after, queue.put_nowait))
+
+        def end_it() -> None:
+            queue.put_nowait(None)
+
+        self._breaks.add(end_it)
+        try:
+            while (changes := await queue.get()) is not None:
+                await self._pass_time()
+                if self.cut_off:
+                    break
+                yield changes
+        finally:
+            self._breaks.discard(end_it)
+            stop()
+        raise KvUnavailable("the watch broke")
+
+    def break_watches(self) -> None:
+        """Every watch that is open breaks."""
+        for end_it in list(self._breaks):
+            end_it()
+
+    async def close(self) -> None:
+        self.break_watches()

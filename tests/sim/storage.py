@@ -1,0 +1,377 @@
+"""The partitions of ``__consumer_offsets``: real logs, on files in memory that break as real ones do.
+
+A partition's files outlive the broker that leads it, and whoever leads it next finds what the last one left: all that
+it wrote where a process was killed or deposed, less than that where the machine stopped. Appends run through the
+broker's own port, replica manager and log directory, whose background work is done in virtual time.
+"""
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, OffsetsTopicLog
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage import LogDirectory
+from barnabas_broker.storage.directory import LogDirectoryError
+from barnabas_broker.storage.memory_files import Crash, MemoryFiles
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records import iter_batches
+from tests.sim.world import Timer, World
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Node
+
+T = TypeVar("T")
+Done = Callable[[ErrorCode], None]
+
+#: Partitions of ``__consumer_offsets``.
+PARTITIONS: Final = 3
+_ROOT: Final = Path("/data")
+_TOPIC_ID: Final = bytes(range(16))
+#: The files are one partition's, whoever has them open.
+_OWNER: Final = 1
+_CONFIG: Final = Config(BROKER_KEYS, {"node.id": "1", "log.cleaner.min.cleanable.ratio": "0.1"})
+#: Seconds between two rounds of maintenance.
+_MAINTENANCE: Final = 12.0
+#: Batches that a replay gets at a time.
+_CHUNK: Final = 20
+
+
+class SimulatedLoop:
+    """As much of an event loop as storage and futures use: what is to be called is called in virtual time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Be the loop that runs."""
+        asyncio._set_running_loop(self._itself())
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self._itself())
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Timer:
+        return self._world.after(0.0, callback, *args)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A future failed that nobody waits for any more, because its broker is dead."""
+
+    def _itself(self) -> asyncio.AbstractEventLoop:
+        return cast(asyncio.AbstractEventLoop, self)
+
+
+class _Background:
+    """Where storage does slow work: in virtual time, until the files are let go."""
+
+    def __init__(self, partition: "OffsetsPartition") -> None:
+        self._partition = partition
+        self._coming: deque[Callable[[], None]] = deque()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        world = self._partition.world
+
+        def do() -> None:
+            self._coming.remove(do)
+            try:
+                result: T | Exception = work()
+            except Exception as error:
+                result = error
+            done(result)
+
+        def due() -> None:
+            if do in self._coming:
+                self._partition.carefully(do)
+
+        self._coming.append(do)
+        delay = world.between(0.0005, 0.02) if not world.happens(0.02) else world.between(0.5, 4.0)
+        world.after(delay, due)
+
+    def close(self) -> None:
+        """Do what was begun."""
+        while self._coming:
+            self._coming[0]()
+
+    def forget(self) -> None:
+        """Whoever began it is dead."""
+        self._coming.clear()
+
+
+class _Append:
+    """An append on its way."""
+
+    __slots__ = ("batch", "done", "epoch", "life", "node", "outcome")
+
+    def __init__(self, node: "Node", epoch: int, batch: bytearray, done: Done) -> None:
+        self.node = node
+        self.life = node.life
+        self.epoch = epoch
+        self.batch = batch
+        self.done = done
+        self.outcome: ErrorCode | None = None
+
+
+class OffsetsPartition:
+    """A partition of ``__consumer_offsets``.
+
+    Nothing is lost that was reported durable. Everything else may happen to an append: it is refused, it is durable but
+    reported late or never, it outlives its broker or does not, it comes from a broker that leads no more.
+
+    Args:
+        world: its time and chance.
+        index: its number.
+        synced: every append is synced before it is reported (``flush.messages``); then machines may stop, otherwise
+            only processes die.
+
+    Attributes:
+        leader: the broker that leads it in truth.
+        epoch: of its leadership; appends of an older one are refused.
+        failed: called when its disk has failed, or what is on it could not be opened.
+    """
+
+    def __init__(self, world: World, index: int, synced: bool) -> None:
+        self.world = world
+        self.index = index
+        self.synced = synced
+        self.leader: Node | None = None
+        self.epoch = 0
+        self.failed: Callable[[OffsetsPartition], None] = lambda partition: None
+        self._files = MemoryFiles()
+        self._directory: LogDirectory | None = None
+        self._background = _Background(self)
+        self._log: OffsetsTopicLog | None = None
+        #: Appends that have not landed, and those that have and are not reported.
+        self._coming: deque[_Append] = deque()
+        self._landed: deque[_Append] = deque()
+        self._lands_at = self._reports_at = 0.0
+        self._failing = False
+        #: What is to go wrong on the disk, and in how many steps.
+        self._doom: tuple[str, int] | None = None
+        configs = {"cleanup.policy": "compact", "segment.bytes": "4096", "file.delete.delay.ms": "1000"}
+        if synced:
+            configs["flush.messages"] = "1"
+        self._configs = configs
+
+    # Leaders come and go
+
+    def elect(self, node: "Node") -> None:
+        """Another broker leads from now on, whether or not the last one knows."""
+        self._let_go(power=False)
+        self.leader = node
+        self.epoch += 1
+        self._failing = False
+
+    def broker_died(self, node: "Node", power: bool) -> None:
+        """The leader's process is dead, or its machine without `power`."""
+        self._coming = deque(entry for entry in self._coming if entry.node is not node)
+        self._landed = deque(entry for entry in self._landed if entry.node is not node)
+        if node is self.leader:
+            self._let_go(power=power)
+
+    def open(self) -> bool:
+        """The leader opens the files; whether that went well."""
+        world = self.world
+        self._files.fault = self._fault
+        try:
+            directory = LogDirectory.open(
+                _ROOT,
+                _CONFIG,
+                node_id=_OWNER,
+                now_ms=self._now_ms(),
+                files=self._files,
+                background=self._background,
+                random_bytes=world.chance.randbytes,
+            )
+            self._log = OffsetsTopicLog(self._replicas(directory), self._now_ms)
+        except Crash:
+            self._machine_stopped()
+            return False
+        except (LogDirectoryError, KafkaError) as error:
+            world.note("partition %d cannot be opened: %s", self.index, error)
+            self._fails()
+            return False
+        self._directory = directory
+        world.after(world.between(1.0, _MAINTENANCE), self.carefully, self._maintain, directory)
+        return True
+
+    def _replicas(self, directory: LogDirectory) -> ReplicaManager:
+        image = Image(cluster_id=directory.cluster_id, controller_id=_OWNER)
+        elsewhere = PartitionInfo(leader=0, leader_epoch=0, replicas=(0,), isr=(0,))
+        here = PartitionInfo(leader=_OWNER, leader_epoch=self.epoch, replicas=(_OWNER,), isr=(_OWNER,))
+        partitions = tuple(here if index == self.index else elsewhere for index in range(PARTITIONS))
+        for event in (
+            BrokerRegistered(_OWNER, {"PLAINTEXT": ("node", 9092)}),
+            TopicCreated(OFFSETS_TOPIC, _TOPIC_ID, partitions, self._configs),
+        ):
+            image = image.apply(event)
+        replicas = ReplicaManager(directory, _CONFIG, _OWNER, self._now_ms, now=lambda: self.world.now)
+        replicas.start(image)
+        return replicas
+
+    def _let_go(self, *, power: bool) -> None:
+        """Nobody has the files open any more; what is in them is what the last one left."""
+        directory, self._directory, self._log = self._directory, None, None
+        chance = self.world.chance
+        if directory is not None and not power and directory.failure is None and chance.random() < 0.3:
+            try:
+                directory.close(self._now_ms())
+            except Crash:
+                power = True
+        self._background.forget()
+        self._background = _Background(self)
+        power = power or (self.synced and chance.random() < 0.3)
+        self._files = self._files.crash(chance) if power and self.synced else self._files.kill()
+        if self._doom is not None and self._doom[1] <= 0:
+            self._doom = None
+        for entry in list(self._landed):
+            self._settle(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # What goes wrong
+
+    def doom(self, kind: str, steps: int) -> None:
+        """Let the disk be full, an fsync fail, or the machine stop in the middle of a step, `steps` from now."""
+        self._doom = (kind, steps)
+
+    def _fault(self, what: str, path: Path) -> None:
+        if self._doom is None or not self.world.faults or what == "read":
+            return
+        kind, steps = self._doom
+        self._doom = (kind, steps - 1)
+        if steps > 1:
+            return
+        if kind == "stop":
+            self._doom = None
+            self._files.crash_at = self._files.steps + 1
+        elif kind == "full" and what.startswith("write"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        elif kind == "sync" and what == "sync":
+            # A machine with such a disk does not last.
+            self._doom = ("stop", self.world.chance.randint(1, 4))
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def carefully(self, step: Callable[..., object], *args: Any) -> None:
+        """Take a step that uses the disk; the machine may stop in the middle of it."""
+        try:
+            step(*args)
+        except Crash:
+            self._machine_stopped()
+            return
+        if self._directory is not None and self._directory.failure is not None:
+            self._fails()
+
+    def _machine_stopped(self) -> None:
+        self.world.note("the machine of partition %d stops in the middle of a step", self.index)
+        leader = self.leader
+        assert leader is not None
+        leader.kill(power=True)
+
+    def _fails(self) -> None:
+        if not self._failing:
+            self._failing = True
+            self.world.note("the disk of partition %d has failed", self.index)
+            self.failed(self)
+
+    @property
+    def works(self) -> bool:
+        """Whether the leader has it open, or will."""
+        leader = self.leader
+        return leader is not None and leader.alive and not self._failing and leader.epochs.get(self.index) == self.epoch
+
+    def _maintain(self, directory: LogDirectory) -> None:
+        if self._directory is directory:
+            directory.maintain(self._now_ms())
+            self.world.after(_MAINTENANCE, self.carefully, self._maintain, directory)
+
+    # What the leader asks
+
+    def append(self, node: "Node", epoch: int, batch: bytearray, done: Done) -> None:
+        """Take an append; appends land in their order, and are reported in their order."""
+        entry = _Append(node, epoch, batch, done)
+        self._coming.append(entry)
+        world = self.world
+        delay = world.between(0.0, 0.02) if not world.happens(0.03) else world.between(0.5, 4.0)
+        self._lands_at = max(self._lands_at, world.now + delay)
+        world.at(self._lands_at, self.carefully, self._land, entry)
+
+    def _land(self, entry: _Append) -> None:
+        if entry not in self._coming:
+            return
+        self._coming.remove(entry)
+        self._landed.append(entry)
+        if entry.epoch != self.epoch or entry.node is not self.leader or self._log is None:
+            self._settle(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self.world.happens(0.02):
+            self._settle(entry, ErrorCode.NOT_ENOUGH_REPLICAS)
+        else:
+            self._log.append(self.index, entry.batch, lambda error: self._settle(entry, error))
+        entry.node.moment("landed")
+
+    def _settle(self, entry: _Append, error: ErrorCode) -> None:
+        """The log says what became of an append."""
+        world, landed = self.world, self._landed
+        if entry.outcome is not None:
+            return
+        entry.outcome = error
+        while landed and landed[0].outcome is not None:
+            first = landed.popleft()
+            late = first.outcome == ErrorCode.NONE and world.happens(0.01)
+            delay = world.between(3.0, 6.0) if late else world.between(0.0, 0.01)
+            self._reports_at = max(self._reports_at, world.now + delay)
+            world.at(self._reports_at, self._report, first)
+
+    def _report(self, entry: _Append) -> None:
+        if entry.node.life == entry.life and entry.outcome is not None:
+            entry.done(entry.outcome)
+
+    def start_offset(self) -> int:
+        return self._opened().start_offset(self.index)
+
+    def end_offset(self) -> int:
+        return self._opened().end_offset(self.index)
+
+    async def read(self, offset: int) -> bytes:
+        """A few batches from `offset` on."""
+        data = await self._opened().read(self.index, offset)
+        return b"".join(batch for _, (_, batch) in zip(range(_CHUNK), iter_batches(data), strict=False))
+
+    def _opened(self) -> OffsetsTopicLog:
+        if self._log is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._log
+
+    def contents(self) -> bytes:
+        """All that is in the log."""
+        data, offset = b"", self.start_offset()
+        while offset < self.end_offset():
+            chunk = _run(self.read(offset))
+            *_, (header, _) = iter_batches(chunk)
+            data, offset = data + chunk, header.next_offset
+        return data
+
+    def _now_ms(self) -> int:
+        return int(self.world.now * 1000)
+
+
+def _run(reading: Any) -> bytes:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        reading.send(None)
+    except StopIteration as stop:
+        result: bytes = stop.value
+        return result
+    raise AssertionError("a read waits")

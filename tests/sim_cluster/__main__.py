@@ -1,0 +1,92 @@
+"""Run seeds: ``python -m tests.sim_cluster --seeds 2000``. A failing one prints itself; ``--seed N`` replays it."""
+
+import argparse
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import Pool
+from typing import Any
+
+import structlog
+
+from tests.sim_cluster.bugs import BUGS
+from tests.sim_cluster.loop import LIFE
+from tests.sim_cluster.scenario import Scenario, run_seed
+from tests.sim_cluster.world import Violation
+
+
+def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
+    seed, bug = task
+    planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
+    with planted:
+        try:
+            run_seed(seed)
+        except Violation as violation:
+            return seed, str(violation)
+        except Exception as error:
+            return seed, f"seed {seed}: {type(error).__name__}: {error}"
+    return seed, None
+
+
+def _replay(seed: int, bug: str | None) -> int:
+    """Run one seed and print all that went on, with what the brokers log."""
+    planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
+    scenario = Scenario(seed)
+    world = scenario.world
+    world.trace = deque()
+
+    def note(_: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        life = LIFE.get()
+        what = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+        world.note("  %s %s: %s %s", life and life.name, level, event.get("event"), what)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[note], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    with planted:
+        try:
+            scenario.run()
+        except Violation as violation:
+            print(violation)
+            return 1
+    print("\n".join(f"{at:9.3f} {text % args if args else text}" for at, text, args in world.trace))
+    return 0
+
+
+def _quiet() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def main() -> int:
+    """Run what the command line says; 1 if a seed fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim_cluster", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this one and print what went on")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and stop when it is found")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return _replay(arguments.seed, arguments.bug)
+    seeds = range(arguments.start, arguments.start + arguments.seeds)
+    started = shown = time.monotonic()
+    ran = failed = 0
+    with Pool(arguments.jobs, initializer=_quiet) as pool:
+        for _, violation in pool.imap(_one, ((seed, arguments.bug) for seed in seeds), chunksize=4):
+            ran += 1
+            if violation is not None:
+                failed += 1
+                print(violation if failed == 1 else violation.partition("\n")[0], flush=True)
+                if arguments.bug is not None:
+                    break
+            if sys.stderr.isatty() and time.monotonic() > shown + 0.5:
+                shown = time.monotonic()
+                print(f"\r{ran} of {len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
+    print(f"{ran} seeds, {failed} failed, {time.monotonic() - started:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

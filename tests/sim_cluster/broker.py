@@ -1,0 +1,327 @@
+"""A broker of the simulation: the real one's parts, wired as :class:`barnabas_broker.broker.Broker` wires them, on
+files in memory, a clock that drifts and the simulated network."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from barnabas_broker.cluster.controller import IsrChange, alter_isr
+from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.member import Member
+from barnabas_broker.cluster.membership import MembershipError
+from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.context import Services
+from barnabas_broker.dispatch import Dispatch, Route
+from barnabas_broker.handlers.table import handlers
+from barnabas_broker.replication.fetcher import Fetchers
+from barnabas_broker.replication.isr import IsrKeeper
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.server import CloseConnection, Later, Peer
+from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_protocol.framing import Framer
+from barnabas_protocol.registry import ApiKey
+from tests.sim_cluster.etcd import Etcd, SimKv
+from tests.sim_cluster.loop import Life
+from tests.sim_cluster.network import Network
+from tests.sim_cluster.world import World
+
+T = TypeVar("T")
+
+PREFIX: Final = "/sim/"
+CLUSTER_ID: Final = "simulation-of-brokers"
+#: The name of the only listener.
+LISTENER: Final = "PLAINTEXT"
+_ROOT: Final = Path("/data")
+_MAINTENANCE: Final = 1.0
+_HANDLERS: Final[dict[ApiKey, Route]] = {
+    key: route for key, route in handlers().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
+}
+_CONFIG: Final = {
+    "log.cleaner.enable": "false",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "replica.fetch.backoff.ms": "200",
+    "replica.socket.timeout.ms": "2000",
+    "fetch.max.bytes": "65536",
+}
+#: Hears of a broker's image: the broker, the sequence number, the image.
+ImageChanged = Callable[["Running", int, Image], None]
+
+
+class _Background:
+    """Where storage does slow work: in virtual time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._coming: deque[Callable[[], None]] = deque()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        def do() -> None:
+            self._coming.remove(do)
+            try:
+                result: T | Exception = work()
+            except Exception as error:
+                result = error
+            done(result)
+
+        def due() -> None:
+            if do in self._coming:
+                do()
+
+        self._coming.append(do)
+        world = self._world
+        world.loop.call_later(world.between(0.5, 2.0) if world.happens(0.02) else world.between(0.001, 0.02), due)
+
+    def close(self) -> None:
+        """Do what was begun."""
+        while self._coming:
+            self._coming[0]()
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """Somebody asks a broker."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+        self._framer = Framer(1 << 24)
+        self._transport: Any = None
+        self._waiting: deque[Any] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._framer.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame in self._framer.received(nbytes):
+            answer = self._dispatch(Peer("client", 1), frame)
+            self._waiting.append(answer)
+            if isinstance(answer, Later):
+                answer.settled = lambda _: self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            if isinstance(first, Later):
+                if first.reason:
+                    raise CloseConnection(first.reason)
+                if first.answer is None:
+                    return
+                first = first.answer
+            self._waiting.popleft()
+            self._transport.writelines(first)
+
+
+class Node:
+    """A machine with a broker's disk.
+
+    Args:
+        world: its time and chance.
+        network: what connects it.
+        etcd: what it coordinates with.
+        node_id: its broker's id.
+        configs: of its broker.
+        image_changed: hears of images.
+
+    Attributes:
+        rate: how fast its clock runs.
+        running: the broker's present life, or its last.
+        ends: where its logs ended when its last life did.
+        lost_epoch: the broker epoch in which its machine lost power last, and perhaps data.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        etcd: Etcd,
+        node_id: int,
+        configs: dict[str, str],
+        image_changed: ImageChanged,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.etcd = etcd
+        self.node_id = node_id
+        self.name = f"broker-{node_id}"
+        self.config = Config(BROKER_KEYS, {**_CONFIG, **configs, "node.id": str(node_id)})
+        self.rate = 1.0
+        self.files = MemoryFiles()
+        self.running: Running | None = None
+        self.ends: dict[TopicPartition, int] = {}
+        self.lost_epoch = -2
+        self.lives = 0
+        self.image_changed = image_changed
+
+    @property
+    def up(self) -> "Running | None":
+        """The broker, if it lives."""
+        running = self.running
+        return running if running is not None and running.life.alive else None
+
+    def now(self) -> float:
+        """Its clock, in seconds."""
+        return 1000.0 * self.node_id + self.world.now * self.rate
+
+    def wall_ms(self) -> int:
+        """Its time of day."""
+        return 1_700_000_000_000 + int(self.now() * 1000)
+
+    def start(self) -> None:
+        """Start the broker, unless it runs."""
+        if self.up is None:
+            self.lives += 1
+            self.world.note("broker %d starts", self.node_id)
+            running = self.running = Running(self)
+            running.life.spawn(running.start(), "start")
+
+    def kill(self, *, power: bool = False) -> None:
+        """Kill the broker, or with `power` its machine: then what was not synced is lost, more or less."""
+        running = self.up
+        if running is None:
+            return
+        self.world.note("broker %d %s", self.node_id, "loses power" if power else "is killed")
+        if running.directory is not None:
+            self.ends = {where: log.log_end_offset for where, log in running.directory.logs.items()}
+        if power and running.member is not None and running.member.membership is not None:
+            self.lost_epoch = running.member.membership.epoch
+        running.life.kill()
+        self.network.died(running.life, silent=power)
+        running.kv.died()
+        self.files = self.files.crash(self.world.chance) if power else self.files.kill()
+
+    def log_end(self, where: TopicPartition) -> int:
+        """Where a log ends, now or when the broker starts again."""
+        running = self.up
+        if running is not None and running.directory is not None:
+            log = running.directory.logs.get(where)
+            return 0 if log is None else log.log_end_offset
+        return self.ends.get(where, 0)
+
+
+class Running:
+    """One life of a broker.
+
+    Attributes:
+        number: which life of its broker this is.
+        cluster: once it has loaded the image.
+        directory: once it has opened it.
+        replicas: once it keeps partitions.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.number = node.lives
+        self.life = Life(node.world.loop, node.name)
+        self.kv = SimKv(node.etcd, self.life)
+        self.member: Member | None = None
+        self.cluster: Cluster | None = None
+        self.directory: LogDirectory | None = None
+        self.replicas: ReplicaManager | None = None
+        self.stopping = False
+        self._fetchers: Fetchers | None = None
+        self._isr: IsrKeeper | None = None
+        self._background = _Background(node.world)
+
+    async def start(self) -> None:
+        """What ``Broker.start`` does."""
+        try:
+            await self._start()
+        except (MembershipError, StoreError) as error:
+            self.node.world.note("broker %d gives up: %s", self.node.node_id, error)
+            self.node.kill()
+            self.node.world.after(1.0, self.node.start)
+
+    async def _start(self) -> None:
+        node = self.node
+        config, node_id, now = node.config, node.node_id, node.now
+        member = self.member = Member(self.kv, PREFIX, "the simulation", config, now)
+        known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
+        cluster_id = await member.cluster_id(known, CLUSTER_ID)
+        directory = self.directory = LogDirectory.open(
+            _ROOT,
+            config,
+            node_id=node_id,
+            now_ms=node.wall_ms(),
+            files=node.files,
+            background=self._background,
+            random_bytes=node.world.chance.randbytes,
+            cluster_id=cluster_id,
+        )
+        cluster = self.cluster = await member.load(
+            cluster_id, node_id, {LISTENER: (node.name, 9092)}, f"directory-{node_id}"
+        )
+        membership = member.membership
+        assert membership is not None
+        cluster.subscribe(self._image_changed)
+        replicas = self.replicas = ReplicaManager(
+            directory, config, node_id, node.wall_ms, now=now, may_serve=cluster.may_serve
+        )
+
+        def address(leader: int) -> tuple[str, int] | None:
+            broker = cluster.image.brokers.get(leader)
+            return None if broker is None else broker.endpoints[LISTENER]
+
+        async def propose(changes: Sequence[IsrChange]) -> None:
+            await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+
+        fetchers = self._fetchers = Fetchers(config, node_id, address, lambda: membership.epoch, node.wall_ms)
+        isr = self._isr = IsrKeeper(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
+        replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+        isr.start()
+        cluster.subscribe(replicas.image_changed)
+        sessions = SessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
+        nothing = cast(Any, None)
+        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms)
+        dispatch = Dispatch(services, _HANDLERS)
+        node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
+        self._maintain()
+        await member.enter()
+
+    def _image_changed(self, image: Image, events: Sequence[Event]) -> None:
+        assert self.cluster is not None
+        self.node.image_changed(self, self.cluster.sequence, image)
+
+    def _maintain(self) -> None:
+        assert self.directory is not None
+        self.directory.maintain(self.node.wall_ms())
+        self.node.world.loop.call_later(_MAINTENANCE, self._maintain)
+
+    @property
+    def epoch(self) -> int:
+        """The broker epoch, -1 for none."""
+        return -1 if self.member is None or self.member.membership is None else self.member.membership.epoch
+
+    def stop(self) -> None:
+        """Shut down in good order, as far as it goes."""
+        if self.cluster is not None and not self.stopping:
+            self.stopping = True
+            self.node.world.note("broker %d is told to stop", self.node.node_id)
+            self.life.spawn(self._stop(), "stop")
+
+    async def _stop(self) -> None:
+        """What ``Broker.stop`` does."""
+        node = self.node
+        assert self.member is not None
+        assert self.directory is not None
+        await self.member.leave()
+        if self._isr is not None:
+            await self._isr.close()
+        if self._fetchers is not None:
+            await self._fetchers.close()
+        if self.replicas is not None:
+            self.replicas.wake_fetches()
+        node.network.listening.pop(node.name, None)
+        node.network.died(self.life, silent=False)
+        await self.member.close()
+        self.directory.close(node.wall_ms())
+        node.world.note("broker %d has stopped", node.node_id)
+        node.kill()

@@ -1,0 +1,275 @@
+"""What must hold, looked at while it happens.
+
+The *ledger* is everything that was ever below some broker's high watermark. Whoever's high watermark moves is compared
+with it, byte for byte, so it is what all committed prefixes have in common; and it may only grow. The *truth* is the
+metadata as etcd has it, which brokers hear of later.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker import dispatch
+from barnabas_broker.cluster import member, shared
+from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
+from barnabas_broker.cluster.kv import Changes
+from barnabas_broker.cluster.store import event_from_json
+from barnabas_broker.replication import isr, partition
+from barnabas_broker.storage import AppendInfo, Log, TopicPartition
+from barnabas_protocol.batches import iter_batches
+from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
+from tests.sim_cluster.etcd import Etcd
+from tests.sim_cluster.loop import LIFE
+from tests.sim_cluster.world import World
+
+_CHUNK: Final = 1 << 20
+
+
+class _InOrder(set[Any]):
+    """A set whose order is that in which things came in, so that a seed replays."""
+
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__()
+        self._order: dict[Any, None] = {}
+        for item in items:
+            self.add(item)
+
+    def add(self, item: Any) -> None:
+        super().add(item)
+        self._order[item] = None
+
+    def discard(self, item: Any) -> None:
+        super().discard(item)
+        self._order.pop(item, None)
+
+    def clear(self) -> None:
+        super().clear()
+        self._order.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._order)
+
+
+class _Loud:
+    """A log in which what a loop or a handler did not expect is a violation."""
+
+    def __init__(self, world: World, log: Any) -> None:
+        self._world = world
+        self._log = log
+
+    def exception(self, text: str, **what: Any) -> None:
+        self._world.fail(f"{text}: {what}: {sys.exc_info()[1]!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+class Ledger:
+    """What is committed of one partition: batches by their base offset."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, tuple[int, bytes]] = {}
+        self.end = 0
+
+
+class Checker:
+    """Sees everything.
+
+    Args:
+        world: where a violation is told.
+        etcd: where the truth is.
+    """
+
+    def __init__(self, world: World, etcd: Etcd) -> None:
+        self.world = world
+        self.nodes: dict[int, Node] = {}
+        self.truth = Image(CLUSTER_ID)
+        self.sequence = 0
+        self.ledgers: dict[TopicPartition, Ledger] = {}
+        self._etcd = etcd
+        self._images: dict[int, Image] = {0: self.truth}
+        #: Who appended in a leader epoch: node and number of its life.
+        self._epochs: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+        #: How far a life's log was compared, and its high watermark.
+        self._verified: dict[tuple[int, int, TopicPartition], int] = {}
+        self._marks: dict[tuple[int, int, TopicPartition], int] = {}
+        etcd.model.watch(f"{PREFIX}log/", f"{PREFIX}log0", 0, self._kept)
+
+    def ledger(self, where: TopicPartition) -> Ledger:
+        """The ledger of a partition."""
+        return self.ledgers.setdefault(where, Ledger())
+
+    # The metadata
+
+    def _kept(self, changes: Changes) -> None:
+        """A batch of events is in etcd."""
+        for change in changes.changes:
+            if change.value is None:
+                continue  # a snapshot holds it now
+            number = int(change.key.rpartition("/")[2])
+            if number != self.sequence + 1:
+                self.world.fail(f"batch {number} of the metadata was written after batch {self.sequence}")
+                return
+            first, *lines = shared._lines(change.key, change.value)
+            self._check_writer(json.loads(first)["writer"])
+            events = [event_from_json(line) for line in lines]
+            self.sequence = number
+            self.world.note("metadata %d: %s", number, _Told(events))
+            for event in events:
+                before, self.truth = self.truth, self.truth.apply(event)
+                if isinstance(event, PartitionChanged):
+                    old, new = (image.topics[event.name].partitions[event.index] for image in (before, self.truth))
+                    self._changed(TopicPartition(event.name, event.index), old, new)
+            self._images[number] = self.truth
+            for name, topic in self.truth.topics.items():
+                for index in range(len(topic.partitions)):
+                    self._check_isr(TopicPartition(name, index))
+
+    def _check_writer(self, writer: str) -> None:
+        """Whoever changes the metadata is registered."""
+        entries = self._etcd.model.entries
+        live = [json.loads(entry.value) for key, entry in entries.items() if key.startswith(f"{PREFIX}live/broker/")]
+        if writer not in [each["incarnation"] for each in live]:
+            self.world.fail("a broker whose registration is over has changed the metadata")
+
+    def _changed(self, where: TopicPartition, before: PartitionInfo, info: PartitionInfo) -> None:
+        fail = self.world.fail
+        if info.partition_epoch != before.partition_epoch + 1:
+            fail(f"{where}: partition epoch {info.partition_epoch} after {before.partition_epoch}")
+        if info.leader_epoch < before.leader_epoch or (info.leader_epoch > before.leader_epoch + 1):
+            fail(f"{where}: leader epoch {info.leader_epoch} after {before.leader_epoch}")
+        if info.leader != before.leader:
+            if info.leader_epoch == before.leader_epoch:
+                fail(f"{where}: leader {info.leader} after {before.leader} in one leader epoch")
+            if info.leader >= 0 and info.leader not in before.isr:
+                fail(f"{where}: {info.leader} was elected, and was not in the ISR {before.isr}")
+        if info.leader >= 0 and info.leader not in info.isr:
+            fail(f"{where}: leader {info.leader} is not in the ISR {info.isr}")
+
+    def _check_isr(self, where: TopicPartition) -> None:
+        """Whoever may be elected has all that is committed."""
+        topic = self.truth.topics.get(where.topic)
+        if topic is None:
+            return
+        info, end = topic.partitions[where.partition], self.ledger(where).end
+        for node_id in info.isr:
+            node = self.nodes[node_id]
+            known = self.truth.brokers.get(node_id)
+            if known is None or known.epoch == node.lost_epoch:
+                continue  # it has lost power and leaves the ISR before it comes back
+            if (has := node.log_end(where)) < end:
+                self.world.fail(f"{where}: {node_id} is in the ISR {info.isr} and has {has} of {end} committed records")
+
+    def image_changed(self, running: Running, sequence: int, image: Image) -> None:
+        """A broker has a new image."""
+        if self._images.get(sequence) != image:
+            self.world.fail(f"broker {running.node.node_id} has another image after batch {sequence} than etcd")
+
+    # The logs
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """See what logs do, whoever has them open."""
+        append, mark, end = Log.append_as_leader, Log.set_high_watermark, Log._set_end
+
+        def seen_append(log: Log, *args: Any, **kwargs: Any) -> AppendInfo:
+            info = append(log, *args, **kwargs)
+            if not info.duplicate:
+                self._appended(log, kwargs["leader_epoch"], info)
+            return info
+
+        def seen_mark(log: Log, offset: int) -> None:
+            mark(log, offset)
+            self._marked(log)
+
+        def seen_end(log: Log, offset: int) -> None:
+            if offset < log.high_watermark:
+                who = LIFE.get()
+                self.world.fail(
+                    f"{log.topic_partition} of {who and who.name} is cut to {offset}, below {log.high_watermark}"
+                )
+            end(log, offset)
+
+        with ExitStack() as stack:
+            for name, seen in (
+                ("append_as_leader", seen_append),
+                ("set_high_watermark", seen_mark),
+                ("_set_end", seen_end),
+            ):
+                stack.enter_context(patch.object(Log, name, seen))
+            for module in (isr, partition):
+                stack.enter_context(patch.object(module, "set", _InOrder, create=True))
+            for module in (member, dispatch):
+                stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))
+            stack.enter_context(patch.object(shared, "SNAPSHOT_BATCHES", 6))
+            yield
+
+    def _running(self) -> Running:
+        life = LIFE.get()
+        running = next(node.running for node in self.nodes.values() if node.running and node.running.life is life)
+        assert running is not None
+        return running
+
+    def _appended(self, log: Log, epoch: int, info: AppendInfo) -> None:
+        running, where = self._running(), log.topic_partition
+        me = running.node.node_id, running.number
+        first = self._epochs.setdefault((where, epoch), me)
+        self.world.note("broker %d appends %s offset %d, leader epoch %d", me[0], where, info.first_offset, epoch)
+        if first != me:
+            self.world.fail(f"{where}: {me} and {first} (broker, life) both append in leader epoch {epoch}")
+        entry = self._etcd.model.entries.get(f"{PREFIX}live/broker/{me[0]}")
+        if entry is None or entry.created != running.epoch:
+            self.world.fail(f"{where}: broker {me[0]} takes a write, and its registration is over")
+
+    def _marked(self, log: Log) -> None:
+        running, where = self._running(), log.topic_partition
+        key = running.node.node_id, running.number, where
+        mark = log.high_watermark
+        if mark < self._marks.get(key, 0):
+            self.world.fail(f"{where}: the high watermark of {key[:2]} goes back to {mark} from {self._marks[key]}")
+        self._marks[key] = mark
+        ledger, at = self.ledger(where), self._verified.get(key, 0)
+        grown = False
+        while at < mark:
+            data = b"".join(bytes(each) for each in log.read(at, _CHUNK, mark, min_one=True))
+            if not data:
+                self.world.fail(f"{where}: {key[:2]} cannot read its log at {at}, below its high watermark {mark}")
+                return
+            for header, batch in iter_batches(data):
+                if header.base_offset != at:
+                    self.world.fail(f"{where}: {key[:2]} has {header.base_offset} where {at} is expected")
+                    return
+                at = header.next_offset
+                if header.base_offset >= ledger.end:
+                    grown = True
+                    ledger.batches[header.base_offset] = at, bytes(batch)
+                    ledger.end = at
+                else:
+                    self.compare(where, header.base_offset, batch, f"the log of {key[:2]} (broker, life)")
+        self._verified[key] = at
+        if grown:
+            self.world.note("committed: %s up to %d, by broker %d", where, ledger.end, key[0])
+            self._check_isr(where)
+
+    def compare(self, where: TopicPartition, offset: int, batch: Any, whose: str) -> None:
+        """See that a batch is what is committed there."""
+        known = self.ledger(where).batches.get(offset)
+        if known is None or known[1] != bytes(batch):
+            self.world.fail(f"{where}: {whose} has another batch at {offset} than what was committed there")
+
+
+class _Told:
+    """Events, as the trace tells them."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    def __str__(self) -> str:
+        told = []
+        for event in self._events:
+            text = str(event)
+            told.append(text if len(text) < 300 else text[:300] + "...")
+        return "; ".join(told)

@@ -1,0 +1,198 @@
+"""Producers and consumers, over the real protocol and as careful as Kafka's own."""
+
+import asyncio
+from typing import Final
+
+from barnabas_broker.cluster.image import Image
+from barnabas_broker.replication.link import Link
+from barnabas_broker.storage import TopicPartition
+from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.batches import iter_batches
+from barnabas_protocol.builder import build_batch
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.schema import Request
+from tests.sim_cluster.broker import LISTENER, Node
+from tests.sim_cluster.checker import Checker
+from tests.sim_cluster.loop import Life
+from tests.sim_cluster.world import World
+
+TOPIC: Final = "t"
+_PRODUCE: Final = 9
+_FETCH: Final = 12
+_REQUEST_SECONDS: Final = 2.0
+_BACKOFF: Final = (0.05, 0.3)
+#: What an idempotent producer that resends until it is answered never hears, as long as nothing is lost.
+_NEVER: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.INVALID_RECORD,
+)
+
+
+class _Client:
+    """Finds the leader of one partition, by metadata that may be old."""
+
+    def __init__(self, checker: Checker, name: str, where: TopicPartition) -> None:
+        self.world: World = checker.world
+        self.checker = checker
+        self.name = name
+        self.where = where
+        self.life = Life(self.world.loop, name)
+        self._leader: tuple[str, int] | None = None
+        self._link: Link | None = None
+
+    async def refresh(self) -> None:
+        """Ask any broker who leads."""
+        await asyncio.sleep(self.world.between(*_BACKOFF))
+        known: list[Node] = list(self.checker.nodes.values())
+        node = self.world.chance.choice(known)
+        running = node.up
+        if running is None or running.life.frozen or running.cluster is None:
+            return
+        image: Image = running.cluster.image
+        topic = image.topics.get(self.where.topic)
+        if topic is None:
+            return
+        info = topic.partitions[self.where.partition]
+        broker = image.brokers.get(info.leader)
+        leader = None if broker is None else (broker.endpoints[LISTENER][0], info.leader_epoch)
+        if leader != self._leader:
+            self.hang_up()
+            self._leader = leader
+
+    def hang_up(self) -> None:
+        """Take another connection for the next request."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    async def ask(self, request: Request, version: int, seconds: float) -> bytes | bytearray | None:
+        """The leader's answer; None where there is none in time."""
+        if self._leader is None:
+            return None
+        try:
+            if self._link is None:
+                self._link = await Link.open(self._leader[0], 9092, self.name, seconds)
+            return await self._link.ask(request, version, seconds)
+        except OSError:
+            self.hang_up()
+            return None
+
+
+class Producer(_Client):
+    """Sends one record after another with acks=all, and sends each again until it is acknowledged."""
+
+    def __init__(self, checker: Checker, number: int, where: TopicPartition, *, idempotent: bool, pause: float) -> None:
+        super().__init__(checker, f"producer-{number}", where)
+        self.number = number
+        self.idempotent = idempotent
+        #: Offset of each record that was acknowledged, in the order of the acknowledgements.
+        self.acknowledged: list[tuple[bytes, int]] = []
+        self.over = False
+        self.stop = False
+        self._pause = pause
+        self._sequence = 0
+        self.life.spawn(self._run(), self.name)
+
+    async def _run(self) -> None:
+        count = 0
+        while not self.stop:
+            value = f"{self.name}:{count};".encode()
+            count += 1
+            await self._send(value)
+            idle = self.world.happens(0.04)
+            await asyncio.sleep(self.world.between(1.0, 4.0) if idle else self.world.between(0.0, 2 * self._pause))
+        self.hang_up()
+        self.over = True
+
+    async def _send(self, value: bytes) -> None:
+        identity = (self.number, 0, self._sequence) if self.idempotent else (-1, -1, -1)
+        batch = build_batch(
+            [(None, value, (), 0)], producer_id=identity[0], producer_epoch=identity[1], base_sequence=identity[2]
+        )
+        self._sequence += 1
+        data = PartitionProduceData(index=self.where.partition, records=bytes(batch))
+        topics = [TopicProduceData(name=self.where.topic, partition_data=[data])]
+        while True:
+            request = ProduceRequest(acks=-1, timeout_ms=1500, topic_data=topics)
+            frame = await self.ask(request, _PRODUCE, _REQUEST_SECONDS)
+            if frame is not None:
+                answer = decode_response(ProduceResponse, _PRODUCE, frame).responses[0].partition_responses[0]
+                code = ErrorCode.of(answer.error_code)
+                if code is ErrorCode.NONE:
+                    self._acknowledged(value, answer.base_offset)
+                    return
+                if code in _NEVER:
+                    self.world.fail(f"{self.where}: {self.name} hears {code.name} for {value!r}: something was lost")
+                    return
+            elif not self.idempotent and self.stop:
+                return  # nobody knows, and nobody asks any more
+            await self.refresh()
+
+    def _acknowledged(self, value: bytes, offset: int) -> None:
+        world = self.world
+        world.note("%s: %s at offset %d is acknowledged to %s", self.where, value, offset, self.name)
+        known = self.checker.ledger(self.where).batches.get(offset)
+        if known is None or value not in known[1]:
+            world.fail(f"{self.where}: {value!r} was acknowledged at {offset}, and is not what is committed there")
+        if self.acknowledged and self.acknowledged[-1][1] >= offset:
+            world.fail(f"{self.where}: {value!r} at {offset} came after {self.acknowledged[-1]}")
+        self.acknowledged.append((value, offset))
+
+
+class Consumer(_Client):
+    """Reads one partition from its beginning, up to the high watermark of whoever leads."""
+
+    def __init__(self, checker: Checker, where: TopicPartition) -> None:
+        super().__init__(checker, f"consumer-{where.partition}", where)
+        self.position = 0
+        self.stop = False
+        self.life.spawn(self._run(), self.name)
+
+    async def _run(self) -> None:
+        while not self.stop:
+            if not await self._fetch():
+                await self.refresh()
+        self.hang_up()
+
+    async def _fetch(self) -> bool:
+        assert self.checker is not None
+        wanted = FetchPartition(
+            partition=self.where.partition,
+            current_leader_epoch=-1 if self._leader is None else self._leader[1],
+            fetch_offset=self.position,
+            partition_max_bytes=65536,
+        )
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=800,
+            min_bytes=1,
+            max_bytes=65536,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=self.where.topic, partitions=[wanted])],
+        )
+        frame = await self.ask(request, _FETCH, _REQUEST_SECONDS)
+        if frame is None:
+            return False
+        response = decode_fetch_response(_FETCH, frame)
+        if response.error_code or not response.responses:
+            return False
+        answer = response.responses[0].partitions[0]
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.world.fail(f"{self.where}: the consumer stands at {self.position}, which the leader says is not there")
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        if answer.records:
+            for header, batch in iter_batches(answer.records, partial_ok=True):
+                if header.next_offset <= self.position:
+                    continue
+                if header.base_offset != self.position:
+                    self.world.fail(f"{self.where}: the consumer reads {header.base_offset} after {self.position}")
+                self.checker.compare(self.where, header.base_offset, batch, "the consumer")
+                self.position = header.next_offset
+        return True

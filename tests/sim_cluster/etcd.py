@@ -1,0 +1,201 @@
+"""etcd behind the network: the model of :mod:`tests.sim.etcd_model`, with requests and answers that come late or never,
+members that lag, and leaders that change."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from barnabas_broker.cluster.kv import (
+    Changes,
+    Created,
+    Delete,
+    Holds,
+    KvError,
+    KvUnavailable,
+    Lease,
+    Outcome,
+    Put,
+    Range,
+)
+from tests.sim.etcd_model import EtcdModel
+from tests.sim_cluster.loop import Life
+from tests.sim_cluster.network import Channel, Network
+from tests.sim_cluster.world import World
+
+T = TypeVar("T")
+
+#: What the network calls it.
+ETCD: Final = "etcd"
+#: Seconds that a call waits for its answer, and that a watch stays silent before it is known to be broken.
+_CALL_SECONDS: Final = 1.0
+_WATCH_SECONDS: Final = 4.0
+#: Seconds between two looks for expired leases.
+_LOOK_SECONDS: Final = 0.25
+
+
+class Etcd:
+    """The servers.
+
+    Attributes:
+        model: what they hold.
+        down: whether they have no leader at present, so that nothing is done and no lease expires.
+        loss: how often a request or an answer is lost.
+        lateness: how often a request arrives only after its caller has given up.
+        kvs: the connections of living processes.
+    """
+
+    def __init__(self, world: World, network: Network) -> None:
+        self.world = world
+        self.network = network
+        self.model = EtcdModel()
+        self.down = False
+        self.loss = 0.0
+        self.lateness = 0.0
+        self.kvs: list[SimKv] = []
+        world.after(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if not self.down:
+            self.model.advance(self.world.now)
+        self.world.after(_LOOK_SECONDS, self._look)
+
+    def elect(self, seconds: float) -> None:
+        """Have no leader for a while, then a new one: leases start their time again."""
+        if self.down:
+            return
+        self.down = True
+
+        def elected() -> None:
+            self.down = False
+            self.model.new_leader(self.world.now)
+
+        self.world.after(seconds, elected)
+
+
+class SimKv:
+    """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.Kv`."""
+
+    def __init__(self, etcd: Etcd, life: Life) -> None:
+        self._etcd = etcd
+        self._world = etcd.world
+        self._life = life
+        self._watches: dict[_Watch, None] = {}
+        etcd.kvs.append(self)
+
+    def _passes(self, source: str, target: str) -> bool:
+        return (source, target) not in self._etcd.network.cuts and not self._world.happens(self._etcd.loss)
+
+    async def _do(self, step: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
+        etcd, world, name = self._etcd, self._world, self._life.name
+        answer: asyncio.Future[T] = world.loop.create_future()
+
+        def settle(result: Any) -> None:
+            if answer.done():
+                return
+            if isinstance(result, KvError):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        def arrive() -> None:
+            if not self._passes(name, ETCD):
+                return
+            if etcd.down:
+                world.after(0.1, arrive)
+                return
+            etcd.model.advance(world.now)
+            try:
+                result: Any = step()
+            except KvError as error:
+                result = error
+            if self._passes(ETCD, name):
+                world.after(etcd.network.delay(ETCD, name), self._life.call, settle, result)
+
+        late = world.between(seconds, 6.0) if world.happens(etcd.lateness) else 0.0
+        world.after(etcd.network.delay(name, ETCD) + late, arrive)
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise KvUnavailable("etcd does not answer") from None
+
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+        return await self._do(lambda: self._etcd.model.range(start, end, revision, limit))
+
+    async def txn(
+        self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
+    ) -> Outcome:
+        return await self._do(lambda: self._etcd.model.txn(conditions, then, otherwise))
+
+    async def grant(self, ttl: int) -> Lease:
+        return await self._do(lambda: self._etcd.model.grant(self._world.now, ttl))
+
+    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+        return await self._do(lambda: self._etcd.model.keep_alive(self._world.now, lease_id), seconds)
+
+    async def revoke(self, lease_id: int) -> None:
+        await self._do(lambda: self._etcd.model.revoke(lease_id))
+
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+        watch = _Watch(self._etcd, self._life)
+        self._watches[watch] = None
+        try:
+            await self._do(lambda: watch.begin(start, end, after))
+            while (changes := await watch.queue.get()) is not None:
+                yield changes
+        finally:
+            self._watches.pop(watch, None)
+            watch.end()
+        raise KvUnavailable("the watch broke")
+
+    def break_watches(self) -> None:
+        """Every watch that is open breaks."""
+        for watch in list(self._watches):
+            watch.break_off()
+
+    def died(self) -> None:
+        """Its process is dead."""
+        self._etcd.kvs.remove(self)
+        for watch in list(self._watches):
+            watch.end()
+
+    async def close(self) -> None:
+        self.break_watches()
+
+
+class _Watch:
+    """What etcd tells one watcher."""
+
+    def __init__(self, etcd: Etcd, life: Life) -> None:
+        self.queue: asyncio.Queue[Changes | None] = asyncio.Queue()
+        self._etcd = etcd
+        self._life = life
+        self._channel = Channel(etcd.network, ETCD, life.name)
+        self._stop: Callable[[], None] | None = None
+        self._over = False
+
+    def begin(self, start: str, end: str, after: int) -> None:
+        """The request has arrived."""
+        if not self._over:
+            self._stop = self._etcd.model.watch(start, end, after, self._tell)
+
+    def _tell(self, changes: Changes) -> None:
+        pair = ETCD, self._life.name
+        if pair in self._etcd.network.cuts:
+            # Nobody hears it; sooner or later both sides find out.
+            self._etcd.world.after(_WATCH_SECONDS, self._life.call, self.break_off)
+            self.end()
+            return
+        self._channel.send(lambda: self._life.call(self.queue.put_nowait, changes))
+
+    def break_off(self) -> None:
+        """The connection is gone; what was on its way is not delivered."""
+        self.end()
+        self.queue.put_nowait(None)
+
+    def end(self) -> None:
+        """Tell nothing any more."""
+        self._over = True
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()

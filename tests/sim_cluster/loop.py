@@ -1,0 +1,188 @@
+"""An event loop whose time is virtual: when nothing is ready it is at once the time of the next timer.
+
+Everything that runs belongs to a :class:`Life` (or to nobody): a process, found by the context that a callback runs in.
+A process that is frozen takes no step until it is thawed; one that was killed takes none any more.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, TypeVarTuple, Unpack
+
+_Ts = TypeVarTuple("_Ts")
+
+#: Whose step is running.
+LIFE: Final[ContextVar["Life | None"]] = ContextVar("LIFE", default=None)
+
+
+class Life:
+    """A process.
+
+    Args:
+        loop: it runs in.
+        name: what others call it.
+
+    Attributes:
+        alive: whether it has not been killed.
+        frozen: whether it has been stopped (SIGSTOP).
+    """
+
+    def __init__(self, loop: "VirtualLoop", name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.context = copy_context()
+        self.context.run(LIFE.set, self)
+        self.parked: list[asyncio.Handle] = []
+        self._loop = loop
+
+    def call(self, step: Callable[..., object], *args: Any) -> None:
+        """Let it take a step, soon."""
+        if self.alive:
+            self._loop.call_soon(step, *args, context=self.context)
+
+    def spawn(self, coroutine: Any, name: str) -> None:
+        """Let it run a coroutine."""
+        self._loop.keep(asyncio.Task(coroutine, loop=self._loop, name=name, context=self.context))
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.frozen = False
+        parked, self.parked = self.parked, []
+        self._loop.ready.extend(parked)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.alive = False
+        self.parked.clear()
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ("life",)
+    life: Life | None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    __slots__ = ("life",)
+    life: Life | None
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: deque[asyncio.Handle] = deque()
+        self.steps = 0
+        #: Called with what no task or callback has caught.
+        self.uncaught: Callable[[dict[str, Any]], None] = lambda context: None
+        #: How to open a connection.
+        self.connector: Callable[[Any, str], Any] | None = None
+        self._now = 0.0
+        self._timers: list[tuple[float, int, _TimerHandle]] = []
+        self._order = count()
+        self._kept: list[asyncio.Task[Any]] = []
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        handle.life = LIFE.get() if context is None else context.get(LIFE)
+        self.ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = _TimerHandle(when, callback, args, self, context)
+        handle.life = LIFE.get() if context is None else context.get(LIFE)
+        heappush(self._timers, (when, next(self._order), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are passed over when their time comes."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.uncaught(context)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> Any:
+        task = asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
+        self.keep(task)
+        return task
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        assert self.connector is not None
+        return await self.connector(protocol_factory, host)
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Hold a task, so that one whose process was killed is not collected in the middle of the run."""
+        self._kept.append(task)
+        if len(self._kept) > 1000:
+            self._kept = [each for each in self._kept if not each.done()]
+
+    def run(self, until: float, after_each: Callable[[], bool]) -> None:
+        """Let time pass, at most to `until`, or until `after_each`, asked after every step, says so."""
+        ready, timers = self.ready, self._timers
+        asyncio._set_running_loop(self)
+        try:
+            while True:
+                if not ready:
+                    while timers and timers[0][2].cancelled():
+                        heappop(timers)
+                    if not timers or timers[0][0] > until:
+                        self._now = max(self._now, until)
+                        return
+                    self._now = max(self._now, timers[0][0])
+                    while timers and timers[0][0] <= self._now:
+                        ready.append(heappop(timers)[2])
+                handle: Any = ready.popleft()
+                if handle._cancelled:
+                    continue
+                life = handle.life
+                if life is not None:
+                    if not life.alive:
+                        continue
+                    if life.frozen:
+                        life.parked.append(handle)
+                        continue
+                self.steps += 1
+                handle._run()
+                if after_each():
+                    return
+        finally:
+            asyncio._set_running_loop(None)
+
+    def end(self) -> None:
+        """Throw away all that is under way, without a warning."""
+        self.uncaught = lambda context: None
+        task: Any
+        for task in self._kept:
+            if not task.done():
+                task._log_destroy_pending = False
+                try:
+                    task.get_coro().close()
+                except RuntimeError:
+                    pass  # it waits in a finally
+        self._kept.clear()
+        self.ready.clear()
+        self._timers.clear()
+        self.close()

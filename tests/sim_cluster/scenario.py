@@ -1,0 +1,335 @@
+"""One run: three brokers and their clients, a while in which anything may go wrong, and a while in which all must
+recover."""
+
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_broker.cluster.controller import create_topic
+from barnabas_broker.cluster.image import Event, Image, TopicCreated
+from barnabas_broker.storage import TopicPartition
+from tests.sim_cluster.broker import Node
+from tests.sim_cluster.checker import Checker
+from tests.sim_cluster.clients import TOPIC, Consumer, Producer
+from tests.sim_cluster.etcd import ETCD, Etcd
+from tests.sim_cluster.network import Network
+from tests.sim_cluster.world import World
+
+BROKERS: Final = 3
+#: Seconds in which everything must be well once nothing goes wrong any more.
+RECOVERY_SECONDS: Final = 60.0
+#: How much a clock may be wrong: what the fence keeps as a margin is a little more.
+DRIFT: Final = 0.15
+_TOPIC_ID: Final = bytes(range(16))
+_FAULTS: Final = (
+    "kill",
+    "kill",
+    "kill",
+    "power",
+    "power",
+    "freeze",
+    "freeze",
+    "restart",
+    "cut brokers",
+    "cut brokers",
+    "isolate",
+    "cut etcd",
+    "cut etcd",
+    "cut clients",
+    "etcd leader",
+    "etcd loss",
+    "watches",
+    "compact",
+    "slow",
+    "slow",
+    "slow etcd",
+    "slow etcd",
+)
+
+
+class Scenario:
+    """A run with a seed.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        world = self.world = World(seed)
+        chance = world.chance
+        self.network = Network(world)
+        self.network.jitter = chance.choice((0.0, 0.01, 0.05))
+        self.etcd = Etcd(world, self.network)
+        self.etcd.loss = chance.choice((0.0, 0.0, 0.01, 0.05))
+        self.etcd.lateness = chance.choice((0.0, 0.01, 0.03))
+        self.checker = Checker(world, self.etcd)
+        self.session = chance.choice((2.0, 3.0, 3.0, 8.0))
+        self.min_isr = chance.choice((1, 2, 2, 2))
+        self.partitions = [TopicPartition(TOPIC, index) for index in range(chance.choice((1, 1, 2)))]
+        configs = {
+            "broker.session.timeout.ms": str(int(self.session * 1000)),
+            "replica.lag.time.max.ms": chance.choice(("1000", "2000", "4000")),
+            "leader.imbalance.check.interval.seconds": chance.choice(("2", "5", "1000")),
+            "log.flush.interval.messages": chance.choice(("1", "9223372036854775807", "9223372036854775807")),
+            "min.insync.replicas": str(self.min_isr),
+            "log.segment.bytes": chance.choice(("1048576", "2048")),
+        }
+        for node_id in range(1, BROKERS + 1):
+            node = Node(world, self.network, self.etcd, node_id, configs, self.checker.image_changed)
+            node.rate = world.between(1 - DRIFT, 1 + DRIFT)
+            self.checker.nodes[node_id] = node
+        self.nodes = list(self.checker.nodes.values())
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._powerless: Node | None = None
+        self._mean = chance.choice((0.4, 1.0, 2.0))
+
+    def run(self) -> None:
+        """Run it.
+
+        Raises:
+            Violation: an invariant does not hold.
+        """
+        try:
+            with self.checker.installed():
+                self._run()
+        finally:
+            self.world.loop.end()
+
+    def _run(self) -> None:
+        world, chance = self.world, self.world.chance
+        for node in self.nodes:
+            world.after(world.between(0.0, 0.5), node.start)
+        world.faults = False
+        self._until(self._all_there, 20.0, "not all brokers are there")
+        self._create_topic()
+        self._until(lambda: TOPIC in self.checker.truth.topics, 20.0, "the topic is not created")
+        world.faults = True
+        for number in range(chance.choice((1, 2, 3))):
+            where = self.partitions[number % len(self.partitions)]
+            idempotent, pause = chance.random() < 0.6, world.between(0.05, chance.choice((0.2, 0.2, 1.5)))
+            self.producers.append(Producer(self.checker, number, where, idempotent=idempotent, pause=pause))
+        self.consumers = [Consumer(self.checker, where) for where in self.partitions]
+        end = world.now + world.between(6.0, 14.0)
+        world.after(world.between(0.1, 1.5), self._disturb, end)
+        world.run(end)
+        self._heal()
+        self._until(self._well, RECOVERY_SECONDS, "all is not well again")
+        for producer in self.producers:
+            producer.stop = True
+        self._until(self._done, RECOVERY_SECONDS, "the end is not reached")
+        for consumer in self.consumers:
+            consumer.stop = True
+        self._check_end()
+
+    def _until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        """Let time pass until `done`; looked at ten times a second."""
+        world = self.world
+        deadline = world.now + seconds
+        while not done():
+            if world.now >= deadline:
+                world.fail(f"{what} after {seconds:.0f} s: {self._state()}")
+            world.run(world.now + 0.1)
+
+    def _all_there(self) -> bool:
+        """Whether all brokers are registered and know of one another."""
+        sequence = self.checker.sequence
+        clusters = [node.up.cluster for node in self.nodes if node.up is not None]
+        return len(self.checker.truth.brokers) == BROKERS and all(
+            cluster is not None and cluster.sequence == sequence for cluster in clusters
+        )
+
+    def _create_topic(self) -> None:
+        configs = {"min.insync.replicas": str(self.min_isr)}
+
+        def decide(image: Image) -> tuple[list[Event], TopicCreated]:
+            event = create_topic(
+                image,
+                TOPIC,
+                topic_id=_TOPIC_ID,
+                partitions=len(self.partitions),
+                replication_factor=BROKERS,
+                configs=configs,
+            )
+            return [event], event
+
+        running = self.nodes[0].up
+        assert running is not None
+        assert running.cluster is not None
+        running.life.spawn(running.cluster.change(decide), "create")
+
+    # What goes wrong
+
+    def _disturb(self, end: float) -> None:
+        world = self.world
+        if world.now < end:
+            if not self._power_lost():
+                self._fault(world.chance.choice(_FAULTS))
+            world.after(world.between(0.0, 2 * self._mean), self._disturb, end)
+
+    def _fault(self, kind: str) -> None:
+        world, chance, session = self.world, self.world.chance, self.session
+        node, other = chance.sample(self.nodes, 2)
+        running = node.up
+        if kind == "power":
+            if self._calm():
+                self._powerless = node
+                node.kill(power=True)
+                world.after(chance.choice((0.05, world.between(0.1, 2 * session))), node.start)
+                if chance.random() < 0.7:
+                    for each in self.nodes:
+                        self._slow(node.name, each.name)
+            return
+        world.note("fault: %s, broker %d, broker %d", kind, node.node_id, other.node_id)
+        match kind:
+            case "kill":
+                node.kill()
+                world.after(chance.choice((0.05, world.between(0.1, 3 * session))), node.start)
+            case "freeze" if running is not None and not running.life.frozen:
+                running.life.freeze()
+                world.after(world.between(0.3, 2.5 * session), running.life.thaw)
+            case "restart" if running is not None:
+                running.stop()
+                world.after(world.between(2.0, 5.0), self._killed_and_started, node)
+            case "cut brokers":
+                self.network.cut(node.name, other.name, world.between(0.3, 2.5 * session))
+            case "isolate":
+                seconds = world.between(0.3, 2.5 * session)
+                for each in self.nodes:
+                    if each is not node:
+                        self.network.cut(node.name, each.name, seconds)
+                if chance.random() < 0.5:
+                    self.network.cut(node.name, ETCD, seconds)
+            case "cut etcd":
+                self.network.cut(node.name, ETCD, world.between(0.3, 2.5 * session))
+            case "cut clients":
+                for client in (*self.producers, *self.consumers):
+                    self.network.cut(client.name, node.name, world.between(0.3, 4.0))
+            case "etcd leader":
+                self.etcd.elect(world.between(0.1, session))
+            case "etcd loss":
+                before, self.etcd.loss = self.etcd.loss, 0.4
+                world.after(world.between(0.3, session), setattr, self.etcd, "loss", min(before, 0.05))
+            case "watches" if running is not None:
+                running.life.call(running.kv.break_watches)
+            case "compact":
+                self.etcd.model.compact()
+            case "slow":
+                self._slow(node.name, other.name)
+            case "slow etcd":
+                self._slow(*((node.name, ETCD) if chance.random() < 0.5 else (ETCD, node.name)))
+
+    def _slow(self, source: str, target: str) -> None:
+        world = self.world
+        self.network.slow[source, target] = world.between(0.05, 0.9 if ETCD in (source, target) else 1.5)
+        world.after(world.between(0.5, 6.0), self.network.slow.pop, (source, target), None)
+
+    def _killed_and_started(self, node: Node) -> None:
+        """A supervisor has no more patience."""
+        node.kill()
+        node.start()
+
+    def _power_lost(self) -> bool:
+        """Whether a broker that lost what was not synced may still be thought to have it. Whoever else has it must
+        live meanwhile: more than one loss at a time no setting covers."""
+        node = self._powerless
+        if node is None:
+            return False
+        known = self.checker.truth.brokers.get(node.node_id)
+        if known is not None and known.epoch == node.lost_epoch:
+            return True
+        self._powerless = None
+        return False
+
+    def _calm(self) -> bool:
+        """Whether all live, reach one another, and every ISR has a second member."""
+        truth = self.checker.truth
+        return (
+            not self.network.cuts
+            and not self.etcd.down
+            and self.etcd.loss < 0.1
+            and len(truth.brokers) == BROKERS
+            and all(node.up is not None and not node.up.life.frozen and not node.up.stopping for node in self.nodes)
+            and all(node.up is not None and node.up.epoch == truth.brokers[node.node_id].epoch for node in self.nodes)
+            and all(len(info.isr) > 1 for info in truth.topics[TOPIC].partitions)
+        )
+
+    def _heal(self) -> None:
+        world = self.world
+        world.note("nothing goes wrong any more")
+        world.faults = False
+        self.network.cuts.clear()
+        self.network.slow.clear()
+        for node in self.nodes:
+            if node.up is not None and node.up.life.frozen:
+                node.up.life.thaw()
+            node.start()
+
+    # How it must end
+
+    def _well(self) -> bool:
+        truth, sequence = self.checker.truth, self.checker.sequence
+        live = {node.node_id for node in self.nodes if node.up is not None}
+        for node in self.nodes:
+            running = node.up
+            if running is None or running.cluster is None or running.stopping or running.cluster.sequence != sequence:
+                return False
+        return len(truth.brokers) == BROKERS and all(
+            info.leader in live and len(info.isr) == BROKERS for info in truth.topics[TOPIC].partitions
+        )
+
+    def _done(self) -> bool:
+        if not self._well() or not all(producer.over for producer in self.producers):
+            return False
+        for consumer in self.consumers:
+            end = self.checker.ledger(consumer.where).end
+            if consumer.position != end:
+                return False
+            for node in self.nodes:
+                assert node.up is not None
+                assert node.up.directory is not None
+                log = node.up.directory.logs[consumer.where]
+                if not log.log_end_offset == log.high_watermark == end:
+                    return False
+        return True
+
+    def _check_end(self) -> None:
+        """Whatever was acknowledged is there, once if its producer is idempotent."""
+        world = self.world
+        for producer in self.producers:
+            ledger = self.checker.ledger(producer.where)
+            everything = b"".join(batch for _, batch in ledger.batches.values())
+            for value, offset in producer.acknowledged:
+                times = everything.count(value)
+                if value not in ledger.batches[offset][1] or times < 1 or (producer.idempotent and times > 1):
+                    world.fail(f"{producer.where}: {value!r}, acknowledged at {offset}, is there {times} times")
+        world.run(world.now)
+
+    def _state(self) -> str:
+        truth = self.checker.truth
+        parts = [f"metadata {self.checker.sequence}"]
+        if TOPIC in truth.topics:
+            parts += [str(info) for info in truth.topics[TOPIC].partitions]
+        parts.append(f"brokers {[(b.node_id, b.epoch) for b in truth.brokers.values()]}")
+        for node in self.nodes:
+            up = node.up
+            if up is None:
+                parts.append(f"broker {node.node_id} is down")
+                continue
+            logs = up.directory.logs if up.directory is not None else {}
+            told = {str(where): (log.log_end_offset, log.high_watermark) for where, log in logs.items()}
+            sequence = None if up.cluster is None else up.cluster.sequence
+            parts.append(f"broker {node.node_id}: epoch {up.epoch}, metadata {sequence}, (end, high watermark) {told}")
+        parts += [f"{c.name} at {c.position} of {self.checker.ledger(c.where).end}" for c in self.consumers]
+        parts += [f"{p.name} is at work" for p in self.producers if not p.over]
+        return "\n    ".join(parts)
+
+
+def run_seed(seed: int) -> Scenario:
+    """Run one seed.
+
+    Raises:
+        Violation: an invariant does not hold.
+    """
+    scenario = Scenario(seed)
+    scenario.run()
+    return scenario

@@ -1,0 +1,56 @@
+"""The simulation finds nothing, but everything that is planted."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from tests.sim_cluster.bugs import BUGS
+from tests.sim_cluster.scenario import run_seed
+from tests.sim_cluster.world import Violation
+
+SEEDS = 150
+STEP = 15
+#: These take hundreds of seeds to show: `python -m tests.sim_cluster --seeds 1000 --bug NAME`.
+RARE = {"appends-are-not-fenced", "leader-epochs-are-not-compared", "who-is-being-admitted-does-not-count"}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """No log lines of thousands of elections."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
+
+
+def run_seeds(first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, STEP))
+def test_no_seed_violates_an_invariant(start: int) -> None:
+    run_seeds(start, STEP)
+
+
+@pytest.mark.parametrize("bug", sorted(BUGS.keys() - RARE))
+def test_every_planted_bug_is_found(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
+        run_seeds(0, 100)
+
+
+def test_a_seed_replays() -> None:
+    first, again = run_seed(7), run_seed(7)
+    assert (first.world.loop.steps, first.world.now) == (again.world.loop.steps, again.world.now)
+    assert [p.acknowledged for p in first.producers] == [p.acknowledged for p in again.producers]
+    assert any(p.acknowledged for p in first.producers)
+
+
+def test_a_violation_says_what_led_to_it() -> None:
+    with BUGS["high-watermark-is-the-leaders-end"](), pytest.raises(Violation) as found:
+        run_seed(0)
+    text = str(found.value)
+    assert "committed records" in text.partition("\n")[0]
+    assert "BrokerRegistered" in text
