@@ -13,7 +13,8 @@ from construct import ConstructError
 
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Message, Request, Response, compiled_for, parse_tags
+from barnabas_protocol.schema import Message, Request, Response
+from barnabas_protocol.structures import compiled_for, parse_tags
 from barnabas_protocol.wire import Buffer, Reader, WireError
 
 M = TypeVar("M", bound=Message)

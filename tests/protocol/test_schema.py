@@ -17,7 +17,8 @@ from barnabas_protocol.apis.produce import (
     TopicProduceResponse,
 )
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.schema import Message, Versions, construct_for
+from barnabas_protocol.schema import Message, Versions
+from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
 from tests.protocol.support import MESSAGES, name_of, slow_decode, slow_encode, some, structs
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas_protocol.registry import ApiKey, api
-from barnabas_protocol.schema import Message, compiled_for
+from barnabas_protocol.schema import Message
+from barnabas_protocol.structures import compiled_for
 
 #: On the way to a first message, in order: the APIs, and the versions that librdkafka speaks if it is not the newest.
 #: A version that is missing here costs its first request 3 ms.

@@ -1,0 +1,270 @@
+"""A declared message becomes a construct for each of its versions, compiled on first use.
+
+The interpreted construct is the slow twin that tests compare the compiled one with. Source of tags: KIP-482.
+"""
+
+import io
+from functools import cache
+from threading import Lock
+from typing import Any, cast
+
+from construct import CodeGen, Construct, FormatField
+
+from barnabas_protocol import wire
+from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
+from barnabas_protocol.wire import Reader, WireError, least_size
+
+
+class _Structure(Construct):
+    """The construct of one :class:`Struct` in one version. Parses to an instance; runs of integers are one unpack."""
+
+    def __init__(self, cls: type[Struct], version: int, flexible: bool, message_flexible: Versions) -> None:
+        super().__init__()
+        self.cls, self.flexible = cls, flexible
+        self.present: list[tuple[Field, Construct]] = []
+        self.tagged: dict[int, tuple[Field, Construct]] = {}
+        self.absent: list[Field] = []
+        for f in cls.FIELDS:
+            if version in f.tagged and f.tag is not None and flexible:
+                self.tagged[f.tag] = (f, _type_construct(f, version, flexible, message_flexible))
+            elif version in f.versions:
+                self.present.append((f, _type_construct(f, version, flexible, message_flexible)))
+            else:
+                self.absent.append(f)
+        self.least = max(1, sum(least_size(con) for _, con in self.present) + flexible)
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        raise NotImplementedError
+
+    def _parse(self, stream: Reader, context: Any, path: str) -> Struct:
+        made = self.cls.__new__(self.cls)
+        for f, con in self.present:
+            setattr(made, f.name, con._parse(stream, context, path))
+        for f in (*self.absent, *(f for f, _ in self.tagged.values())):
+            setattr(made, f.name, f.absent())
+        if self.flexible:
+            parse_tags(stream, context, made, self.tagged)
+        return made
+
+    def _build(self, obj: Struct, stream: io.BytesIO, context: Any, path: str) -> Struct:
+        refuse_absent(obj, self.absent)
+        for f, con in self.present:
+            con._build(getattr(obj, f.name), stream, context, path)
+        if self.flexible:
+            build_tags(stream, context, obj, self.tagged)
+        return obj
+
+    def _emitparse(self, code: CodeGen) -> str:
+        number = code.allocateId()
+        name, made = f"parse_{self.cls.__name__}_{number}", f"{self.cls.__name__}_{number}"
+        self._link(code, number)
+        lines = [f"def {name}(io, this):", f"    made = new({made})"]
+        for run in self._runs():
+            targets = ", ".join(f"made.{f.name}" for f, _ in run)
+            if isinstance(run[0][1], FormatField):
+                packed = self._emit_packed(code, run)
+                lines.append(f"    {targets}{',' if len(run) == 1 else ''} = {packed[0]}.unpack(io.read({packed[1]}))")
+            else:
+                lines.append(f"    {targets} = {run[0][1]._compileparse(code)}")
+        for f in (*self.absent, *(f for f, _ in self.tagged.values())):
+            default = "[]" if isinstance(f.default, list) else repr(f.default)
+            lines.append(f"    made.{f.name} = {default}")
+        if self.flexible:
+            # Nearly always there are no tags, which is a single zero.
+            lines.append(r"    tags = io.read(1)")
+            lines.append(r"    if tags != b'\0':")
+            lines.append(f"        io.seek(-len(tags), 1); parse_tags(io, this, made, tagged_{number})")
+        lines.append("    return made")
+        code.append("\n".join(lines))
+        return f"{name}(io, this)"
+
+    def _emitbuild(self, code: CodeGen) -> str:
+        number = code.allocateId()
+        name = f"build_{self.cls.__name__}_{number}"
+        self._link(code, number)
+        lines = [f"def {name}(that, io, this):"]
+        for f in self.absent:
+            if not f.ignorable:
+                lines.append(f"    if that.{f.name} != {f.default!r}: refuse_absent(that, absent_{number})")
+        for run in self._runs():
+            if isinstance(run[0][1], FormatField):
+                packed = self._emit_packed(code, run)
+                lines.append(f"    io.write({packed[0]}.pack({', '.join(f'that.{f.name}' for f, _ in run)}))")
+            else:
+                lines.append(f"    obj = that.{run[0][0].name}; {run[0][1]._compilebuild(code)}")
+        if self.flexible:
+            held = " or ".join(f"that.{f.name} != {f.default!r}" for f, _ in self.tagged.values())
+            if held:
+                lines.append(f"    if {held}: build_tags(io, this, that, tagged_{number})")
+                lines.append("    else:")
+            lines.append(r"        io.write(b'\0')" if held else r"    io.write(b'\0')")
+        lines.append("    return that")
+        code.append("\n".join(lines))
+        return f"{name}(obj, io, this)"
+
+    def _link(self, code: CodeGen, number: int) -> None:
+        """Make what generated code needs of this structure known to it by name."""
+        code.append("from barnabas_protocol.structures import parse_tags, build_tags, refuse_absent, linked")
+        code.append("new = object.__new__")
+        _LINKED[id(self)] = self
+        code.append(
+            f"{self.cls.__name__}_{number}, tagged_{number}, absent_{number} = linked({id(self)})",
+        )
+
+    def _runs(self) -> list[list[tuple[Field, Construct]]]:
+        """The present fields, neighbouring integers together."""
+        runs: list[list[tuple[Field, Construct]]] = []
+        for f, con in self.present:
+            if runs and isinstance(con, FormatField) and isinstance(runs[-1][-1][1], FormatField):
+                runs[-1].append((f, con))
+            else:
+                runs.append([(f, con)])
+        return runs
+
+    @staticmethod
+    def _emit_packed(code: CodeGen, run: list[tuple[Field, Construct]]) -> tuple[str, int]:
+        formats = "".join(con.fmtstr[1:] for _, con in run)
+        name = f"packed_{formats.replace('?', '_')}"
+        code.append(f"{name} = struct.Struct('>{formats}')")
+        return name, sum(con.length for _, con in run)
+
+
+#: Structures that generated code refers to, until its module has picked them up. The client compiles on two threads.
+_LINKED: dict[int, _Structure] = {}
+_COMPILING = Lock()
+
+
+def linked(key: int) -> tuple[type[Struct], dict[int, tuple[Field, Construct]], list[Field]]:
+    """Hand a structure's class, tagged fields and absent fields to generated code."""
+    structure = _LINKED[key]
+    return structure.cls, structure.tagged, structure.absent
+
+
+def refuse_absent(obj: Struct, absent: list[Field]) -> None:
+    """Refuse to build a version that would lose what `obj` holds.
+
+    Raises:
+        WireError: a field that the version lacks holds something, and Kafka does not call it ignorable.
+    """
+    for f in absent:
+        if not f.ignorable and getattr(obj, f.name) != f.default:
+            raise WireError(f"{type(obj).__name__}.{f.name} cannot be expressed in this version")
+
+
+def parse_tags(io: Reader, this: Any, made: Struct | None, tagged: dict[int, tuple[Field, Construct]]) -> None:
+    """Read a tag section (KIP-482): known tags into `made`, unknown ones skipped, tags strictly ascending."""
+    count = wire.read_uvarint(io)
+    previous = -1
+    for _ in range(count):
+        tag = wire.read_uvarint(io)
+        if tag <= previous:
+            raise WireError(f"tag {tag} after tag {previous}")
+        previous = tag
+        size = wire.read_uvarint(io)
+        if size > io.size - io.tell():
+            raise WireError(f"tag {tag} of {size} bytes, {io.size - io.tell()} left")
+        known = tagged.get(tag)
+        if known is None:
+            io.seek(size, 1)
+            continue
+        end = io.tell() + size
+        setattr(made, known[0].name, known[1]._parse(io, this, known[0].name))
+        if io.tell() != end:
+            raise WireError(f"tag {tag} announced {size} bytes, took {io.tell() - end + size}")
+
+
+def build_tags(io: io.BytesIO, this: Any, obj: Struct, tagged: dict[int, tuple[Field, Construct]]) -> None:
+    """Write a tag section: the tagged fields that do not hold their default, ascending."""
+    sections = []
+    for tag in sorted(tagged):
+        f, con = tagged[tag]
+        value = getattr(obj, f.name)
+        if value != f.default:
+            section = type(io)()
+            con._build(value, section, this, f.name)
+            sections.append((tag, section.getvalue()))
+    wire.write_uvarint(io, len(sections))
+    for tag, data in sections:
+        wire.write_uvarint(io, tag)
+        wire.write_uvarint(io, len(data))
+        io.write(data)
+
+
+class _NullableStructure(Construct):
+    """A structure that may be null: int8 -1 or 1 before it; in a tagged field an unsigned varint 0 or 1."""
+
+    def __init__(self, subcon: _Structure, *, tagged: bool) -> None:
+        super().__init__()
+        self.subcon, self.tagged, self.least = subcon, tagged, 1
+
+    def _parse(self, stream: Reader, context: Any, path: str) -> Struct | None:
+        mark = wire.read_uvarint(stream) if self.tagged else wire.INT8._parse(stream, context, path)
+        if mark == (0 if self.tagged else -1):
+            return None
+        if mark != 1:
+            raise WireError(f"structure mark {mark}")
+        return self.subcon._parse(stream, context, path)
+
+    def _build(self, obj: Struct | None, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if obj is None:
+            stream.write(b"\x00" if self.tagged else b"\xff")
+        else:
+            stream.write(b"\x01")
+            self.subcon._build(obj, stream, context, path)
+        return obj
+
+
+def _type_construct(f: Field, version: int, flexible: bool, message_flexible: Versions) -> Construct:
+    compact = flexible if f.flexible is None else version in f.flexible
+    tagged = version in f.tagged
+    return _construct(f.type, version, flexible, message_flexible, compact, version in f.nullable, tagged)
+
+
+def _construct(
+    of: WireType[Any],
+    version: int,
+    flexible: bool,
+    message_flexible: Versions,
+    compact: bool,
+    nullable: bool,
+    tagged: bool,
+) -> Construct:
+    if of.element is not None:
+        element = _construct(of.element, version, flexible, message_flexible, compact, False, False)
+        return wire.Array(element, compact=compact, nullable=nullable)
+    if of.struct is not None:
+        structure = _Structure(of.struct, version, flexible, message_flexible)
+        return _NullableStructure(structure, tagged=tagged) if nullable else structure
+    if nullable:
+        return of.compact_nullable if compact else of.nullable
+    return of.compact if compact else of.plain
+
+
+def construct_for(cls: type[Message], version: int) -> Construct:
+    """The interpreted construct of `cls` in `version`: the slow twin, kept for tests.
+
+    Raises:
+        WireError: there is no such version.
+    """
+    if version not in cls.VERSIONS:
+        raise WireError(f"{cls.__name__} has no version {version}, only {cls.VERSIONS}")
+    return _Structure(cls, version, version in cls.FLEXIBLE, cls.FLEXIBLE)
+
+
+@cache
+def compiled_for(cls: type[Message], version: int) -> Construct:
+    """The compiled construct of `cls` in `version`, about 3 ms when first asked for.
+
+    Raises:
+        WireError: there is no such version.
+    """
+    with _COMPILING:
+        compiled = construct_for(cls, version).compile()
+        _LINKED.clear()
+    return cast(Construct, compiled)
+
+
+@cache
+def tagged_fields(cls: type[Struct], version: int, message: type[Message]) -> dict[int, tuple[Field, Construct]]:
+    """The tagged fields of `cls` as a part of `message` in a flexible version, as :func:`parse_tags` wants them."""
+    return _Structure(cls, version, True, message.FLEXIBLE).tagged
