@@ -20,7 +20,7 @@ from examples.cluster.machines import NODES, SESSION_MS, Machines
 from examples.cluster.view import Demo, View
 
 #: Seconds after which something must be wrong.
-DEADLINE: Final = 100.0
+DEADLINE: Final = 300.0
 
 
 class Stage:

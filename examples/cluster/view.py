@@ -5,16 +5,14 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from rich.console import Console, Group
-from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
 from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict
 from examples.cluster.machines import NODES
+from examples.story import Story
 
 #: Seconds over which the rate is taken.
 _SPAN: Final = 1.0
@@ -29,10 +27,9 @@ class Demo:
     leaders: Mapping[int, int] = field(default_factory=dict)
     in_sync: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     coordinator: int = -1
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=12))
 
 
-class View:
+class View(Story):
     """Shows a :class:`Demo` while it goes on.
 
     Args:
@@ -40,31 +37,10 @@ class View:
     """
 
     def __init__(self, demo: Demo) -> None:
+        super().__init__(lines=12)
         self.demo = demo
-        self.console = Console()
-        self._began = time.monotonic()
         self._told = 0.0
-        self._seen: deque[tuple[float, int]] = deque([(self._began, 0)])
-        self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.refresh()
-        if self._live is not None:
-            self._live.stop()
-
-    def tell(self, text: str) -> None:
-        """Add a line to the story."""
-        line = f"{time.monotonic() - self._began:5.1f} s  {text}"
-        self.demo.events.append(line)
-        if self._live is None:
-            print(line, flush=True)
+        self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def _counts(self) -> str:
         ledger, now = self.demo.ledger, time.monotonic()
@@ -81,7 +57,7 @@ class View:
     def refresh(self) -> None:
         """Show how things stand; in a pipe a line every two seconds."""
         demo, counts = self.demo, self._counts()
-        if self._live is None:
+        if not self.live:
             if time.monotonic() - self._told > 2 and demo.ledger.sent:
                 self._told = time.monotonic()
                 self.tell(counts)
@@ -101,14 +77,7 @@ class View:
             leader = demo.leaders.get(number, -1)
             in_sync = " ".join(map(str, demo.in_sync.get(number, ())))
             partitions.add_row(str(number), str(leader) if leader >= 0 else "[red]none[/]", in_sync)
-        self._live.update(
-            Group(
-                Panel(brokers, title=counts, title_align="left"),
-                Panel(partitions),
-                Panel("\n".join(demo.events), title="what happened", title_align="left"),
-            ),
-            refresh=True,
-        )
+        self.draw(Panel(brokers, title=counts, title_align="left"), Panel(partitions))
 
     def totals(self, verdict: Verdict) -> None:
         """Print the pauses, and what was promised beside what is there."""

@@ -21,8 +21,8 @@ from examples.flights.member import TOPIC
 from examples.flights.view import Demo, Member, View
 
 PARTITIONS = 6
-#: Seconds after which something must be wrong.
-DEADLINE = 85.0
+#: Seconds without any progress after which something must be wrong.
+PATIENCE = 60.0
 #: A flight as it is produced: tail number (none for cancelled flights that had no plane), carrier, JSON.
 Flight = tuple[bytes | None, str, bytes]
 #: The broker's own words that belong into the story.
@@ -150,26 +150,23 @@ async def run(flights: Sequence[Flight], rate: float) -> bool:
         group = Group(view, bootstrap_servers, ledger_path)
         refreshing = asyncio.create_task(_refresh(view))
         try:
-            async with asyncio.timeout(DEADLINE):
-                async with Admin(bootstrap_servers=bootstrap_servers) as admin:
-                    await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
-                await group.start("counter-1")
-                await group.start("counter-2")
-                producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
-                await _until(producing, lambda: demo.counted >= demo.total // 4)
-                view.tell("counter-3 joins")
-                await group.start("counter-3")
-                await _until(
-                    producing, lambda: demo.counted >= demo.total // 2 and bool(demo.members["counter-3"].partitions)
-                )
-                view.tell("counter-2 is killed without goodbye")
-                await group.kill("counter-2")
-                await producing
-                # What the killed one counted last it may not have told: the ledger knows.
-                await _until(producing, lambda: sum(ledger.progress().values()) >= demo.total)
-                demo.counted = sum(ledger.counts().values())
+            async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
+            await group.start("counter-1")
+            await group.start("counter-2")
+            producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
+            # What a killed one counted last it may not have told: the ledger knows.
+            progress = Progress(producing, demo, lambda: sum(ledger.progress().values()))
+            await progress.until(lambda: demo.counted >= demo.total // 4)
+            view.tell("counter-3 joins")
+            await group.start("counter-3")
+            await progress.until(lambda: demo.counted >= demo.total // 2 and bool(demo.members["counter-3"].partitions))
+            view.tell("counter-2 is killed without goodbye")
+            await group.kill("counter-2")
+            await progress.until(lambda: producing.done() and progress.covered() >= demo.total)
+            demo.counted = sum(ledger.counts().values())
         except TimeoutError:
-            view.tell(f"not done after {DEADLINE:.0f} s")
+            view.tell(f"nothing has moved for {PATIENCE:.0f} s")
         finally:
             refreshing.cancel()
             await group.stop()
@@ -187,9 +184,32 @@ async def _refresh(view: View) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _until(producing: "asyncio.Task[None]", reached: Callable[[], bool]) -> None:
-    """Look until something is so; an error of the producer ends the wait."""
-    while not reached():
-        if producing.done():
-            producing.result()
-        await asyncio.sleep(0.05)
+class Progress:
+    """Waits for as long as something moves.
+
+    Args:
+        producing: its error ends every wait.
+        demo: what is counted.
+        covered: tells how many flights the ledger covers.
+    """
+
+    def __init__(self, producing: "asyncio.Task[None]", demo: Demo, covered: Callable[[], int]) -> None:
+        self.covered = covered
+        self._producing = producing
+        self._demo = demo
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Look until something is so.
+
+        Raises:
+            TimeoutError: nothing has moved for :data:`PATIENCE`.
+        """
+        seen, moved = (-1, -1), time.monotonic()
+        while not reached():
+            if self._producing.done():
+                self._producing.result()
+            if (now := (self._demo.produced, self.covered())) != seen:
+                seen, moved = now, time.monotonic()
+            elif time.monotonic() - moved > PATIENCE:
+                raise TimeoutError
+            await asyncio.sleep(0.05)

@@ -1,17 +1,13 @@
 """What the flights demo shows: a live picture on a terminal, plain lines in a pipe."""
 
 import sys
-import time
-from collections import deque
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
-from rich.console import Console, Group
-from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from examples.story import Story
 
 
 @dataclass
@@ -32,7 +28,6 @@ class Demo:
     produced: int = 0
     counted: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=8))
 
     @property
     def lag(self) -> int:
@@ -40,7 +35,7 @@ class Demo:
         return max(0, self.produced - self.counted)
 
 
-class View:
+class View(Story):
     """Shows a :class:`Demo` while it goes on.
 
     Args:
@@ -48,40 +43,19 @@ class View:
     """
 
     def __init__(self, demo: Demo) -> None:
+        super().__init__(lines=8)
         self.demo = demo
-        self.console = Console()
-        self._began = time.monotonic()
         self._told = -1
         self._progress = Progress(
             TextColumn("{task.description:9}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn()
         )
         self._produced = self._progress.add_task("produced", total=demo.total)
         self._counted = self._progress.add_task("counted", total=demo.total)
-        self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.refresh()
-        if self._live is not None:
-            self._live.stop()
-
-    def tell(self, text: str) -> None:
-        """Add a line to the story."""
-        line = f"{time.monotonic() - self._began:5.1f} s  {text}"
-        self.demo.events.append(line)
-        if self._live is None:
-            print(line, flush=True)
 
     def refresh(self) -> None:
         """Show how things stand; in a pipe a line for every tenth of the flights."""
         demo = self.demo
-        if self._live is None:
+        if not self.live:
             tenth = 10 * demo.counted // demo.total
             if tenth > self._told:
                 self._told = tenth
@@ -96,11 +70,7 @@ class View:
             table.add_row(
                 member.name, member.state, " ".join(map(str, member.partitions)) or "-", f"{member.flights:,}"
             )
-        story = Panel("\n".join(demo.events), title="what happened", title_align="left")
-        self._live.update(
-            Group(self._progress, Panel(table, title=f"group · lag {demo.lag:,}", title_align="left"), story)
-        )
-        self._live.refresh()
+        self.draw(self._progress, Panel(table, title=f"group · lag {demo.lag:,}", title_align="left"))
 
     def totals(self, counted: dict[str, int], expected: dict[str, int]) -> bool:
         """Print flights by carrier beside what the data set says; whether they are the same."""
@@ -113,7 +83,7 @@ class View:
         have, want = sum(counted.values()), sum(expected.values())
         table.add_section()
         table.add_row("all", f"{have:,}", f"{want:,}", "ok" if have == want else "DIFFERS")
-        if self._live is None:
+        if not self.live:
             for carrier in sorted({*counted, *expected}):
                 print(f"{carrier}  counted {counted.get(carrier, 0):7,}  in the data set {expected.get(carrier, 0):7,}")
             print(f"all counted {have:,}, in the data set {want:,}")
