@@ -64,7 +64,8 @@ class Asking:
     partition_max_bytes: int
     _session_id: int = field(init=False, default=0)
     _epoch: int = field(init=False, default=0)
-    _sent: dict[Key, Position] = field(init=False, default_factory=dict)
+    #: What the leader's session holds; None where it is to be named again.
+    _sent: dict[Key, Position | None] = field(init=False, default_factory=dict)
 
     def request(self, positions: Mapping[Key, Position], broker_epoch: int) -> FetchRequest:
         """The next Fetch, for these partitions and no others."""
@@ -124,8 +125,9 @@ class Asking:
         self._sent = {}
 
     def repeat(self, key: Key) -> None:
-        """Name a partition in the next request even if nothing changed."""
-        self._sent.pop(key, None)
+        """Name a partition in the next request even if nothing changed, also if that request is to forget it."""
+        if key in self._sent:
+            self._sent[key] = None
 
 
 def truncation_offset(

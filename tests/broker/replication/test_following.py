@@ -1,6 +1,8 @@
 """What a follower asks, and where it cuts its log."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas_broker.replication.following import Asking, Key, Position, truncation_offset
 from barnabas_broker.replication.sessions import SessionCache
@@ -77,6 +79,34 @@ def test_the_leader_understands_the_session() -> None:
         assert fetch.error is ErrorCode.NONE
         assert {w.partition: w.fetch_offset for w in fetch.wanted.values()} == {0: 0, 1: offset, 2: 2}
         assert session.answered(ErrorCode.NONE, 41)
+
+
+def test_what_failed_and_rests_is_forgotten() -> None:
+    session = asking()
+    session.request({Key(TOPIC, 0): position(5), Key(TOPIC, 1): position(6)}, 77)
+    session.answered(ErrorCode.NONE, 9)
+    session.repeat(Key(TOPIC, 1))
+    request = session.request({Key(TOPIC, 0): position(5)}, 77)
+    assert [(t.topic_id, t.partitions) for t in request.forgotten_topics_data] == [(TOPIC, [1])]
+
+
+#: What is followed, at which offset; and which of it failed.
+ROUND = st.tuples(st.dictionaries(st.integers(0, 3), st.integers(0, 2), min_size=1), st.sets(st.integers(0, 3)))
+
+
+@given(st.lists(ROUND, max_size=12), st.sampled_from([0, 10]))
+def test_the_leader_reads_what_is_followed_and_nothing_else(
+    rounds: list[tuple[dict[int, int], set[int]]], slots: int
+) -> None:
+    leader, session = SessionCache(slots, lambda: 41), asking()
+    for followed, failed in rounds:
+        request = session.request({Key(TOPIC, n): position(offset) for n, offset in followed.items()}, 77)
+        fetch = leader.resolve(request, 17, 0.0)
+        assert fetch.error is ErrorCode.NONE
+        assert {w.partition: w.fetch_offset for w in fetch.wanted.values()} == followed
+        assert session.answered(ErrorCode.NONE, 0 if fetch.session is None else 41)
+        for n in failed:
+            session.repeat(Key(TOPIC, n))
 
 
 EPOCHS = [(1, 0), (3, 10), (5, 20)]
