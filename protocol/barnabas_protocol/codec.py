@@ -14,7 +14,7 @@ from construct import ConstructError
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Message, Request, Response
-from barnabas_protocol.structures import compiled_for, parse_tags
+from barnabas_protocol.structures import codec_for, parse_tags
 from barnabas_protocol.wire import Buffer, Reader, WireError
 
 M = TypeVar("M", bound=Message)
@@ -105,7 +105,7 @@ def decode(cls: type[M], version: int, data: Buffer, *, trailing: bool = False) 
     reader = Reader(data)
     reader.size = len(data)
     try:
-        message = compiled_for(cls, version).parsefunc(reader, None)
+        message = codec_for(cls, version).parsefunc(reader, None)
         if reader.tell() != reader.size and not trailing:
             raise WireError(f"{reader.size - reader.tell()} bytes follow")
     except _BROKEN as error:
@@ -185,7 +185,7 @@ def _encode(message: Message, version: int, head: bytes) -> BytesIO:
     out = BytesIO()
     out.write(head)
     try:
-        compiled_for(type(message), version).buildfunc(message, out, None)
+        codec_for(type(message), version).buildfunc(message, out, None)
     except _UNBUILDABLE as error:
         raise EncodeError(f"{type(message).__name__} v{version}: {error}") from error
     return out

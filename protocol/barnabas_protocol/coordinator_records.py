@@ -4,7 +4,7 @@ A key is an int16 record type (the key schema's version) and the fields, a value
 record without a value is a tombstone.
 """
 
-from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, Data, Struct, array, field
+from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, UUID, Data, Struct, array, field
 from barnabas_protocol.wire import Buffer
 
 
@@ -17,13 +17,14 @@ class OffsetCommitKey(Data, versions="0-1"):
 
 
 class OffsetCommitValue(Data, versions="0-4", flexible="4+"):
-    """Kafka's OffsetCommitValue."""
+    """Kafka's OffsetCommitValue. The topic's id came to version 4 later; only some versions of Kafka write it."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
     metadata: str = field(STRING)
     commit_timestamp: int = field(INT64)
     expire_timestamp: int = field(INT64, "1", default=-1, ignorable=True)
+    topic_id: bytes = field(UUID, "4+", default=bytes(16), tag=0, tagged="4+", ignorable=True)
 
 
 class GroupMetadataKey(Data, versions="2"):

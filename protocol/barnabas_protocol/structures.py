@@ -1,17 +1,19 @@
-"""A declared message becomes a construct for each of its versions, compiled on first use.
+"""A declared message becomes a construct for each of its versions, interpreted at first and compiled when it is used
+often.
 
-The interpreted construct is the slow twin that tests compare the compiled one with. Source of tags: KIP-482.
+Compiling takes 1 to 3 ms, and most of what a process says it says once or twice. Source of tags: KIP-482.
 """
 
 import io
+from collections.abc import Callable
 from functools import cache
 from threading import Lock
-from typing import Any, cast
+from typing import Any, Final
 
 from construct import CodeGen, Construct, FormatField
 
 from barnabas_protocol import wire
-from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
+from barnabas_protocol.schema import Field, Message, Request, Struct, Versions, WireType
 from barnabas_protocol.wire import Reader, WireError, least_size
 
 
@@ -241,7 +243,7 @@ def _construct(
 
 
 def construct_for(cls: type[Message], version: int) -> Construct:
-    """The interpreted construct of `cls` in `version`: the slow twin, kept for tests.
+    """The interpreted construct of `cls` in `version`.
 
     Raises:
         WireError: there is no such version.
@@ -251,17 +253,70 @@ def construct_for(cls: type[Message], version: int) -> Construct:
     return _Structure(cls, version, version in cls.FLEXIBLE, cls.FLEXIBLE)
 
 
-@cache
-def compiled_for(cls: type[Message], version: int) -> Construct:
-    """The compiled construct of `cls` in `version`, about 3 ms when first asked for.
+#: A message is interpreted this many times before it is compiled, and only while it is small: up to so many bytes.
+_USES: Final = 4
+_SMALL: Final = 2048
+
+
+class Both:
+    """Reads and writes a message in one version.
+
+    Args:
+        cls: the message.
+        version: which.
+
+    Attributes:
+        parsefunc: reads it from a :class:`~barnabas_protocol.wire.Reader`; the second argument is None.
+        buildfunc: writes it to a buffer; the third argument is None.
 
     Raises:
         WireError: there is no such version.
     """
-    with _COMPILING:
-        compiled = construct_for(cls, version).compile()
-        _LINKED.clear()
-    return cast(Construct, compiled)
+
+    __slots__ = ("_interpreted", "_uses", "buildfunc", "parsefunc")
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self._interpreted = construct_for(cls, version)
+        self._uses = 0
+        self.parsefunc: Callable[[Reader, None], Any] = self._parse
+        # How large a message will be is not known before; requests are small.
+        self.buildfunc: Callable[[Any, io.BytesIO, None], Any] = (
+            self._build if issubclass(cls, Request) else self._build_compiled
+        )
+
+    def compile(self) -> None:
+        """From now on at full speed."""
+        with _COMPILING:
+            compiled = self._interpreted.compile()
+            _LINKED.clear()
+        self.parsefunc, self.buildfunc = compiled.parsefunc, compiled.buildfunc
+
+    def _parse(self, reader: Reader, context: None) -> Any:
+        self._uses += 1
+        if self._uses > _USES or reader.size > _SMALL:
+            self.compile()
+            return self.parsefunc(reader, context)
+        return self._interpreted._parse(reader, context, "")
+
+    def _build(self, message: Message, out: io.BytesIO, context: None) -> Any:
+        self._uses += 1
+        if self._uses > _USES:
+            return self._build_compiled(message, out, context)
+        return self._interpreted._build(message, out, context, "")
+
+    def _build_compiled(self, message: Message, out: io.BytesIO, context: None) -> Any:
+        self.compile()
+        return self.buildfunc(message, out, context)
+
+
+@cache
+def codec_for(cls: type[Message], version: int) -> Both:
+    """What reads and writes `cls` in `version`.
+
+    Raises:
+        WireError: there is no such version.
+    """
+    return Both(cls, version)
 
 
 @cache

@@ -1,9 +1,10 @@
-"""AlterPartitionReassignments (key 45), version 0, flexible (KIP-455).
+"""AlterPartitionReassignments (key 45), versions 0-1, flexible (KIP-455).
 
-Moves partitions to other brokers, or stops moving them.
+Moves partitions to other brokers, or stops moving them. From version 1 the client may ask that no partition gets more
+or fewer replicas by it (KIP-860).
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, Request, Response, Struct, array, field
 
 
 class ReassignablePartition(Struct):
@@ -16,10 +17,11 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = field(array(ReassignablePartition))
 
 
-class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0", flexible="0+"):
+class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", flexible="0+"):
     """What a client sends; no replicas stop what is going on."""
 
     timeout_ms: int = field(INT32, default=60_000)
+    allow_replication_factor_change: bool = field(BOOLEAN, "1+", default=True)
     topics: list[ReassignableTopic] = field(array(ReassignableTopic))
 
 
@@ -34,10 +36,11 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = field(array(ReassignablePartitionResponse))
 
 
-class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0", flexible="0+"):
+class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
     """What the broker answers."""
 
     throttle_time_ms: int = field(INT32, default=0)
+    allow_replication_factor_change: bool = field(BOOLEAN, "1+", default=True, ignorable=True)
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+", default="")
     responses: list[ReassignableTopicResponse] = field(array(ReassignableTopicResponse))
