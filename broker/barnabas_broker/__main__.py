@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import uvloop
 
-from barnabas_broker import logs
+from barnabas_broker import heap, logs
 from barnabas_broker.broker import Broker, BrokerError, product_version
 from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
 from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
@@ -136,6 +136,7 @@ async def _serve(broker: Broker) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    heap.keep(broker.traffic)
     ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:

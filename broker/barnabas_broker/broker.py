@@ -137,6 +137,10 @@ class Broker:
         self._maintenance: asyncio.TimerHandle | None = None
         self._group_partitions: GroupPartitions | None = None
 
+    def traffic(self) -> int:
+        """Bytes that have come and gone over all connections."""
+        return 0 if self._server is None else self._server.traffic.bytes_in + self._server.traffic.bytes_out
+
     async def start(self) -> None:
         """Start to serve; `listeners`, `port` and `http_port` then have the ports in use.
 
@@ -312,6 +316,7 @@ class Broker:
             requests=dispatch.metrics,
             history=services.groups.journal,
             now=time.monotonic,
+            membership=None if self._member is None else self._member.membership,
         )
         self._endpoint = Endpoint(self._view)
         await self._endpoint.start(listener)

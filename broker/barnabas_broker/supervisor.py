@@ -50,10 +50,16 @@ def find_etcd() -> str:
     return found
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """A port of 127.0.0.1 that whoever asks for any port is not given for the next minute or so: a connection that was
+    made over it waits in TIME_WAIT, which nobody looks past but a server that names the port (with SO_REUSEADDR)."""
+    with socket.socket() as server, socket.socket() as client:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        client.connect(server.getsockname())
+        server.accept()[0].close()  # who closes first is the one who waits
+        return int(server.getsockname()[1])
 
 
 def _die_with_parent() -> None:
@@ -92,7 +98,7 @@ class Supervisor:
             self._data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SupervisorError(f"{self._data_dir} cannot be made: {error.strerror}") from error
-        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         etcd = [
             *(program, "--name", "local", "--data-dir", str(self._data_dir / "etcd"), "--log-level", "error"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),

@@ -128,7 +128,7 @@ async def create_ledger(bootstrap: str) -> None:
                     break
                 await asyncio.sleep(0.1)
         await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
-    # The first question makes the coordinator's topic, with as many replicas as there are brokers: now, while all are.
+    # The first question makes the coordinator's topic, which needs all brokers: now, while they are there.
     async with Consumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         await consumer.committed(TopicPartition(TOPIC, 0))

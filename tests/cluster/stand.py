@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.harness import PATIENCE, etcd_binary, free_port
+from barnabas_broker.supervisor import free_port
+from tests.cluster.harness import PATIENCE, etcd_binary
 from tests.cluster.hosts import Hosts
 from tests.interop.process import end, spawn
 

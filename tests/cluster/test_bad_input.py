@@ -20,18 +20,29 @@ from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsReq
 from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.builder import build_batch
 from barnabas_protocol.errors import ErrorCode
-from tests.cluster.harness import Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
+from tests.cluster.harness import (
+    SHORT_LEASE,
+    Brokers,
+    Etcd,
+    Node,
+    create,
+    create_once,
+    etcd_binary,
+    eventually,
+    leaders,
+    new_prefix,
+)
 from tests.wire import Wire
 
 pytestmark = pytest.mark.cluster
 
 
-async def produce(node: Node, topic: str, value: bytes, acks: int = -1) -> int:
-    """Produce a record into partition 0; the error code."""
+async def produce(node: Node, topic: str, value: bytes) -> int:
+    """Produce a record into partition 0, with acks=all; the error code."""
     batch = build_batch([(None, value, (), 0)])
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
     async with await Wire.connect(node.port) as wire:
-        answer = await wire.ask(ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
+        answer = await wire.ask(ProduceRequest(acks=-1, timeout_ms=15_000, topic_data=[data]), 7, ProduceResponse)
     return answer.responses[0].partition_responses[0].error_code
 
 
@@ -45,6 +56,7 @@ def said(node: Node, what: str) -> int:
     return sum(what in line for line in node.output.read_text().splitlines())
 
 
+@pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
 async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: Brokers) -> None:
     """Both have a broker 1; whoever registers first is it."""
     twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
@@ -60,7 +72,7 @@ async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: 
     assert said(refused, f"node id 1 is in use by the broker at 127.0.0.1:{other.port}") == 1
     assert [broker.port for broker in (await other.metadata()).brokers] == [other.port]
     other.kill()
-    await asyncio.wait(pending)
+    await asyncio.gather(*pending, return_exceptions=True)
 
 
 async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Brokers) -> None:
@@ -78,7 +90,7 @@ async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Br
         assert line.startswith("broker: ")
         assert str(mine) in line
         assert str(their_id) in line
-        assert len((await theirs[1].metadata()).brokers) == 1
+        assert [broker.node_id for broker in (await theirs[1].metadata()).brokers] == [1]
     finally:
         theirs.close()
     await cluster[1].start()
@@ -109,8 +121,8 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etcd: Etcd, tmp_path: Path) -> None:
-    cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path)
-    cluster.settings = ["broker.session.timeout.ms=15000"]
+    lease = ["broker.session.timeout.ms=15000"]
+    cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, lease)
     try:
         await cluster.start(2)
         assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
@@ -123,20 +135,21 @@ async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etc
             await producer.send_and_wait("led", b"before")
             assert (await consumer.getone()).value == b"before"
             leading = cluster[await leader(cluster[1], "led")]
+            told = said(leading, "the lease is not renewed")
             own_etcd.kill()
             gone = time.monotonic()
-            # The lease was renewed within the last third of its time: 5 s are left of it at least, less the margin.
+            # The lease was renewed within the last third of its time: 7 s are left of it, the margin apart.
             assert await produce(leading, "led", b"while it lasts") == ErrorCode.NONE
             assert (await consumer.getone()).value == b"while it lasts"
             assert time.monotonic() - gone < 60
             # What changes the metadata needs etcd now.
-            assert await create(leading, "never", 1, 1) == ErrorCode.REQUEST_TIMED_OUT
+            assert await create_once(leading, "never", 1, 1) == ErrorCode.REQUEST_TIMED_OUT
 
             async def refused() -> bool:
                 return await produce(leading, "led", b"too late") == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
             await eventually("the lease is over, and writes are refused", refused)
-            assert said(leading, "the lease is not renewed") == 1
+            assert said(leading, "the lease is not renewed") == told + 1
             held = asyncio.create_task(producer.send_and_wait("led", b"after"))
             own_etcd.start()
             # Nobody does anything: the producer's record is acknowledged, the consumer gets it.
@@ -175,6 +188,7 @@ async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, sm
     servers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
     async with Admin(bootstrap_servers=servers) as admin:
         await admin.create_topics([NewTopic("filled", replica_assignments={0: [1, 2, 3]})])
+    await cluster.agree("broker 1 leads it", lambda told: leaders(told, "filled") == [1], "filled")
     value, acknowledged, code = os.urandom(500_000), 0, ErrorCode.NONE
     while code == ErrorCode.NONE:
         code = ErrorCode.of(await produce(cluster[1], "filled", value))
@@ -189,7 +203,7 @@ async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, sm
 
     async def written() -> bool:
         now = await leader(cluster[2], "filled")
-        return now > 1 and await produce(cluster[now], "filled", b"more") == ErrorCode.NONE
+        return now in (2, 3) and await produce(cluster[now], "filled", b"more") == ErrorCode.NONE
 
     await eventually("another leads", written)
     async with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:

@@ -4,19 +4,23 @@ import asyncio
 import contextlib
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trustme
 from aetcd import rpc
 
 from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
-from barnabas_broker.cluster.kv import Changes, Created, Kv, KvError, KvUnavailable, Put, follow
-from tests.cluster.harness import PATIENCE, Etcd, etcd_binary, free_port
+from barnabas_broker.cluster.kv import Changes, Kv, KvError, KvUnavailable, Put, follow
+from barnabas_broker.supervisor import free_port
+from tests.cluster.harness import PATIENCE, Etcd, etcd_binary
 from tests.interop.process import end, spawn
 
 pytestmark = pytest.mark.cluster
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -28,15 +32,25 @@ async def connected(config: EtcdConfig) -> AsyncIterator[EtcdKv]:
         await kv.close()
 
 
-async def patiently(kv: Kv, key: str, value: bytes) -> None:
-    """Set a key as soon as etcd does it."""
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """What a call answers as soon as etcd answers it: it may have no leader at present, or be slow."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                await kv.txn([], [Put(key, value)])
-                return
+                return await call()
             except KvUnavailable:
                 await asyncio.sleep(0.05)
+
+
+async def put(kv: Kv, key: str, value: bytes) -> None:
+    """Set a key."""
+    await patiently(lambda: kv.txn([], [Put(key, value)]))
+
+
+async def lease_is_renewed(kv: Kv) -> bool:
+    """Whether a lease can be had, and be renewed."""
+    lease = await patiently(lambda: kv.grant(60))
+    return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
 
 
 class Members:
@@ -76,7 +90,7 @@ def members(tmp_path: Path) -> Iterator[Members]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_another_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
-        await patiently(kv, "/a/0", b"0")
+        await put(kv, "/a/0", b"0")
         seen: list[str] = []
         everything = asyncio.Event()
 
@@ -87,21 +101,20 @@ async def test_another_member_is_used_when_one_dies_or_freezes(members: Members,
                     everything.set()
 
         watching = asyncio.create_task(watch())
-        await patiently(kv, "/a/1", b"1")
+        await put(kv, "/a/1", b"1")
         # The one that is used is the first, as long as nothing failed.
         members.processes[0].send_signal(number)
-        await patiently(kv, "/a/2", b"2")
+        await put(kv, "/a/2", b"2")
         async with asyncio.timeout(PATIENCE):
             await everything.wait()
         watching.cancel()
         assert list(dict.fromkeys(seen)) == ["/a/0", "/a/1", "/a/2"]
-        lease = await kv.grant(5)
-        assert await kv.keep_alive(lease.lease_id, 1.0) > 0
+        assert await lease_is_renewed(kv)
 
 
 async def test_without_a_majority_there_is_no_answer(members: Members) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
-        await patiently(kv, "/a/0", b"0")
+        await put(kv, "/a/0", b"0")
         for process in members.processes[1:]:
             end(process, 0)
         with pytest.raises(KvUnavailable):
@@ -132,7 +145,7 @@ async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
     try:
         where = [f"127.0.0.1:{port}"]
         async with connected(EtcdConfig(where, str(ca), str(client), str(client))) as kv:
-            await patiently(kv, "/a", b"1")
+            await put(kv, "/a", b"1")
         for stranger in (EtcdConfig(where), EtcdConfig(where, str(ca))):
             async with connected(stranger) as kv:
                 with pytest.raises(KvUnavailable):
@@ -148,25 +161,27 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
     where = [f"127.0.0.1:{etcd.port}"]
     try:
         async with connected(EtcdConfig(where)) as kv:
-            await patiently(kv, "/a", b"1")
-            await kv._call(rpc.AuthStub, "UserAdd", rpc.AuthUserAddRequest(name="root", password="right"))
-            await kv._call(rpc.AuthStub, "RoleAdd", rpc.AuthRoleAddRequest(name="root"))
-            await kv._call(rpc.AuthStub, "UserGrantRole", rpc.AuthUserGrantRoleRequest(user="root", role="root"))
-            await kv._call(rpc.AuthStub, "AuthEnable", rpc.AuthEnableRequest())
+            await put(kv, "/a", b"1")
+            for method, request in (
+                ("UserAdd", rpc.AuthUserAddRequest(name="root", password="right")),
+                ("RoleAdd", rpc.AuthRoleAddRequest(name="root")),
+                ("UserGrantRole", rpc.AuthUserGrantRoleRequest(user="root", role="root")),
+                ("AuthEnable", rpc.AuthEnableRequest()),
+            ):
+                await kv._call(rpc.AuthStub, method, request, PATIENCE)
             with pytest.raises(KvError, match="user name is empty"):
-                await kv.range("/a")
+                await patiently(lambda: kv.range("/a"))
         async with connected(EtcdConfig(where, user="root", password="wrong")) as kv:
             with pytest.raises(KvError, match="authentication failed"):
-                await kv.range("/a")
+                await patiently(lambda: kv.range("/a"))
         async with connected(EtcdConfig(where, user="root", password="right")) as kv:
-            assert (await kv.range("/a")).entries[0].value == b"1"
-            assert (await kv.txn([Created("/b", 0)], [Put("/b", b"2")])).done
+            assert (await patiently(lambda: kv.range("/a"))).entries[0].value == b"1"
+            await put(kv, "/b", b"2")
             # etcd forgets tokens when it is started again; then the client logs in anew.
             etcd.kill()
             etcd.start()
-            await patiently(kv, "/c", b"3")
-            lease = await kv.grant(5)
-            assert await kv.keep_alive(lease.lease_id, 1.0) > 0
+            await put(kv, "/c", b"3")
+            assert await lease_is_renewed(kv)
             watching = follow(kv, "/", "0", 0)
             async with asyncio.timeout(PATIENCE):
                 first = await anext(watching)

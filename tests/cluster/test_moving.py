@@ -26,7 +26,7 @@ from barnabas_protocol.apis.list_partition_reassignments import (
 from barnabas_protocol.apis.metadata import MetadataResponse
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
-from tests.cluster.harness import Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
+from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
 from tests.wire import Wire
 
 pytestmark = pytest.mark.cluster
@@ -42,11 +42,16 @@ def in_sync(told: MetadataResponse, topic: str) -> list[set[int]]:
     return [set(p.isr_nodes) for p in sorted(partitions, key=lambda p: p.partition_index)]
 
 
-async def reassign(node: Node, topic: str, targets: dict[int, list[int] | None]) -> list[int]:
+async def reassign(
+    node: Node, topic: str, targets: dict[int, list[int] | None], *, allow_factor_change: bool = True
+) -> list[int]:
     async with await Wire.connect(node.port) as wire:
         partitions = [ReassignablePartition(partition_index=n, replicas=target) for n, target in targets.items()]
-        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=partitions)])
-        answer = await wire.ask(request, 0, AlterPartitionReassignmentsResponse)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic, partitions=partitions)],
+            allow_replication_factor_change=allow_factor_change,
+        )
+        answer = await wire.ask(request, 1, AlterPartitionReassignmentsResponse)
         return [p.error_code for p in answer.responses[0].partitions]
 
 
@@ -61,6 +66,8 @@ async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "moving", 2, 1) == ErrorCode.NONE
     await cluster.agree("it is everywhere", lambda told: len(leaders(told, "moving")) == 2, "moving")
+    more = await reassign(cluster[2], "moving", {0: [1, 2]}, allow_factor_change=False)
+    assert more == [ErrorCode.INVALID_REPLICATION_FACTOR]
     targets: dict[int, list[int] | None] = {0: [3], 1: [2, 3]}
     assert await reassign(cluster[2], "moving", targets) == [ErrorCode.NONE] * 2
     assert await reassign(cluster[2], "moving", {0: [9], 7: [1]}) == [
@@ -121,7 +128,7 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
     own_etcd: Etcd, tmp_path: Path, freeze: bool
 ) -> None:
-    cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path)
+    cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, [SHORT_LEASE])
     try:
         await cluster.start(2)
         assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
@@ -158,6 +165,7 @@ async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
         print(cluster.logs())
 
 
+@pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
 async def test_a_frozen_broker_does_not_lead_when_it_wakes_up(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE

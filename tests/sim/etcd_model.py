@@ -148,6 +148,11 @@ class EtcdModel:
 
     # Leases
 
+    def expires(self, lease_id: int) -> float | None:
+        """When a lease ends unless it is renewed."""
+        held = self.leases.get(lease_id)
+        return None if held is None else held.expires
+
     def grant(self, now: float, ttl: int) -> Lease:
         lease_id, self._next_lease = self._next_lease, self._next_lease + 1
         self.leases[lease_id] = _Held(ttl, now + ttl)

@@ -45,6 +45,7 @@ class _Client:
         self.life = Life(self.world.loop, name)
         self._leader: tuple[str, int] | None = None
         self._link: Link | None = None
+        self._newest = 0
 
     async def refresh(self) -> None:
         """Ask any broker who leads."""
@@ -59,6 +60,9 @@ class _Client:
         if topic is None:
             return
         info = topic.partitions[self.where.partition]
+        if info.leader_epoch < self._newest:
+            return  # a client takes no older metadata than it has (KIP-320)
+        self._newest = info.leader_epoch
         broker = image.brokers.get(info.leader)
         leader = None if broker is None else (broker.endpoints[LISTENER][0], info.leader_epoch)
         if leader != self._leader:

@@ -41,6 +41,7 @@ class Etcd:
         down: whether they have no leader at present, so that nothing is done and no lease expires.
         loss: how often a request or an answer is lost.
         lateness: how often a request arrives only after its caller has given up.
+        lag: seconds that the member which a broker watches is behind, by the broker's name.
         kvs: the connections of living processes.
     """
 
@@ -51,6 +52,7 @@ class Etcd:
         self.down = False
         self.loss = 0.0
         self.lateness = 0.0
+        self.lag: dict[str, float] = {}
         self.kvs: list[SimKv] = []
         world.after(_LOOK_SECONDS, self._look)
 
@@ -73,13 +75,18 @@ class Etcd:
 
 
 class SimKv:
-    """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.Kv`."""
+    """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.Kv`.
+
+    Attributes:
+        held: seconds that the next request is on its way.
+    """
 
     def __init__(self, etcd: Etcd, life: Life) -> None:
         self._etcd = etcd
         self._world = etcd.world
         self._life = life
         self._watches: dict[_Watch, None] = {}
+        self.held = 0.0
         etcd.kvs.append(self)
 
     def _passes(self, source: str, target: str) -> bool:
@@ -111,7 +118,9 @@ class SimKv:
             if self._passes(ETCD, name):
                 world.after(etcd.network.delay(ETCD, name), self._life.call, settle, result)
 
-        late = world.between(seconds, 6.0) if world.happens(etcd.lateness) else 0.0
+        late, self.held = self.held, 0.0
+        if world.happens(etcd.lateness):
+            late = world.between(seconds, 6.0)
         world.after(etcd.network.delay(name, ETCD) + late, arrive)
         try:
             async with asyncio.timeout(seconds):
@@ -186,7 +195,8 @@ class _Watch:
             self._etcd.world.after(_WATCH_SECONDS, self._life.call, self.break_off)
             self.end()
             return
-        self._channel.send(lambda: self._life.call(self.queue.put_nowait, changes))
+        lag = self._etcd.lag.get(self._life.name, 0.0)
+        self._channel.send(lambda: self._life.call(self.queue.put_nowait, changes), lag)
 
     def break_off(self) -> None:
         """The connection is gone; what was on its way is not delivered."""

@@ -102,10 +102,10 @@ class Channel:
         self._pair = source, target
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
 
-    def send(self, arrive: Callable[[], None]) -> None:
-        """Let `arrive` be called at the other end."""
+    def send(self, arrive: Callable[[], None], later: float = 0.0) -> None:
+        """Let `arrive` be called at the other end, `later` seconds later than the network takes."""
         world = self._network.world
-        due = world.now + self._network.delay(*self._pair)
+        due = world.now + self._network.delay(*self._pair) + later
         self._queue.append((due, arrive))
         if len(self._queue) == 1:
             world.after(due - world.now, self._deliver)

@@ -7,6 +7,7 @@ from typing import Final
 from barnabas_broker.cluster.controller import create_topic
 from barnabas_broker.cluster.image import Event, Image, TopicCreated
 from barnabas_broker.storage import TopicPartition
+from tests.sim_cluster.adversary import Adversary
 from tests.sim_cluster.broker import Node
 from tests.sim_cluster.checker import Checker
 from tests.sim_cluster.clients import TOPIC, Consumer, Producer
@@ -43,6 +44,8 @@ _FAULTS: Final = (
     "slow",
     "slow etcd",
     "slow etcd",
+    "flap",
+    "flap",
 )
 
 
@@ -78,6 +81,14 @@ class Scenario:
             node.rate = world.between(1 - DRIFT, 1 + DRIFT)
             self.checker.nodes[node_id] = node
         self.nodes = list(self.checker.nodes.values())
+        self.adversary = Adversary(
+            world,
+            self.network,
+            self.etcd,
+            self.checker.nodes,
+            lambda: self.checker.truth.topics[TOPIC].partitions[0],
+            lambda: world.faults and TOPIC in self.checker.truth.topics and not self._power_lost(),
+        )
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self._powerless: Node | None = None
@@ -90,7 +101,7 @@ class Scenario:
             Violation: an invariant does not hold.
         """
         try:
-            with self.checker.installed():
+            with self.checker.installed(), self.adversary.installed():
                 self._run()
         finally:
             self.world.loop.end()
@@ -213,6 +224,8 @@ class Scenario:
                 running.life.call(running.kv.break_watches)
             case "compact":
                 self.etcd.model.compact()
+            case "flap":
+                self.adversary.flap()
             case "slow":
                 self._slow(node.name, other.name)
             case "slow etcd":
@@ -259,6 +272,7 @@ class Scenario:
         world.faults = False
         self.network.cuts.clear()
         self.network.slow.clear()
+        self.etcd.lag.clear()
         for node in self.nodes:
             if node.up is not None and node.up.life.frozen:
                 node.up.life.thaw()

@@ -18,14 +18,15 @@ class Fence:
         session: seconds that the lease lives at least after a renewal.
     """
 
-    __slots__ = ("_open_until", "_seconds")
+    __slots__ = ("_open_until", "_renewed", "_seconds")
 
     def __init__(self, session: float) -> None:
         self._seconds = session * (1 - MARGIN)
-        self._open_until = float("-inf")
+        self._open_until = self._renewed = float("-inf")
 
     def renewed(self, sent: float) -> None:
         """The lease was renewed by a request that was sent at `sent`."""
+        self._renewed = max(self._renewed, sent)
         self._open_until = max(self._open_until, sent + self._seconds)
 
     def close(self) -> None:
@@ -35,6 +36,14 @@ class Fence:
     def is_open(self, now: float) -> bool:
         """Whether the lease surely lives at `now`."""
         return now < self._open_until
+
+    def age(self, now: float) -> float:
+        """Seconds since the last renewal that was answered had been sent; infinite before the first."""
+        return now - self._renewed
+
+    def remaining(self, now: float) -> float:
+        """Seconds until this fence closes unless the lease is renewed; 0 when it is closed."""
+        return max(0.0, self._open_until - now)
 
 
 def clock() -> float:

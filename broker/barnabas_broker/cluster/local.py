@@ -97,9 +97,13 @@ class LocalStore:
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._append, self._file, _lines(events))
         except OSError as error:
-            self._failed = True
+            self._failed, self._sequence = True, expected
             raise StoreError(f"{self.path}: {error.strerror}") from error
         return True
+
+    async def newest(self) -> int:
+        """The number of the last batch: nobody else writes here."""
+        return self._sequence
 
     async def watch(self) -> AsyncIterator[Batch | Loaded]:
         """Nothing, for ever: nobody else writes here."""

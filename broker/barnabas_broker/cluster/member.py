@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from barnabas_broker.cluster.control import Controller
+from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.fence import clock
 from barnabas_broker.cluster.image import (
     BrokerFenced,
@@ -19,6 +20,7 @@ from barnabas_broker.cluster.image import (
     Event,
     Image,
     PartitionChanged,
+    TopicCreated,
     TopicInfo,
 )
 from barnabas_broker.cluster.kv import Kv, KvError, KvUnavailable
@@ -40,6 +42,7 @@ from barnabas_broker.config_keys import (
     ETCD_SSL_KEYFILE,
     ETCD_USER,
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+    OFFSETS_TOPIC_REPLICATION_FACTOR,
     TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
     UNCLEAN_LEADER_ELECTION_ENABLE,
 )
@@ -52,6 +55,7 @@ START_SECONDS: Final = 30.0
 #: Seconds that a stop takes to hand partitions over.
 LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Member:
@@ -154,6 +158,7 @@ class Member:
         self.cluster = Cluster(image, self._store, loaded.sequence, self.membership.may_serve)
         self.cluster.subscribe(self.membership.image_changed)
         self.cluster.subscribe(_tell)
+        self.cluster.subscribe(self._look_at_factor)
         return self.cluster
 
     async def enter(self) -> None:
@@ -189,6 +194,28 @@ class Member:
         except StoreError as error:
             self.membership.image_changed(Image(""), ())
             log.error("the cluster cannot be followed, so this broker leads nothing", reason=str(error))
+
+    def _look_at_factor(self, image: Image, events: Sequence[Event]) -> None:
+        """Tell people when the topics of groups wait for brokers, or did not."""
+        wanted = self._config[OFFSETS_TOPIC_REPLICATION_FACTOR]
+        for event in events:
+            match event:
+                case BrokerRegistered() | BrokerFenced() if len(image.brokers) < wanted:
+                    asked = OFFSETS_TOPIC_REPLICATION_FACTOR.name in self._config.given
+                    if asked and _OFFSETS_TOPIC not in image.topics:
+                        log.warning(
+                            "groups have to wait: start more brokers, or set a lower offsets.topic.replication.factor",
+                            brokers=len(image.brokers),
+                            replication_factor=wanted,
+                        )
+                case TopicCreated() if event.name in INTERNAL_TOPICS and len(event.partitions[0].replicas) < wanted:
+                    log.warning(
+                        "internal topic has fewer replicas than it should: move it with kafka-reassign-partitions "
+                        "when there are more brokers, or set offsets.topic.replication.factor so that groups wait",
+                        topic=event.name,
+                        replicas=len(event.partitions[0].replicas),
+                        replication_factor=wanted,
+                    )
 
     def unclean(self, topic: TopicInfo) -> bool:
         """Whether a topic rather has a leader that lacks records than none."""

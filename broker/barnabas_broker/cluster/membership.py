@@ -90,6 +90,16 @@ class Membership:
         not on its disk.)"""
         return self._known == self.epoch and self._fence.is_open(self._now()) and not self.me.leaving
 
+    @property
+    def lease_age(self) -> float:
+        """Seconds since the last renewal that etcd answered had been sent; infinite before the first."""
+        return self._fence.age(self._now())
+
+    @property
+    def lease_remaining(self) -> float:
+        """Seconds for which this broker may act if its lease is not renewed; 0 when it may not."""
+        return self._fence.remaining(self._now())
+
     def image_changed(self, image: Image, events: Sequence[Event]) -> None:
         """Take note of a new image."""
         broker = image.brokers.get(self.me.node_id)
@@ -129,6 +139,9 @@ class Membership:
         lease = await self._kv.grant(math.ceil(self.session))
         if lease.ttl > math.ceil(self.session):
             log.warning("etcd grants only longer sessions", asked=self.session, granted=lease.ttl)
+        elif lease.ttl < self.session:
+            # This broker would go on after others have taken its place.
+            raise MembershipError(f"etcd grants a session of {lease.ttl} s only, not {self.session:g} s")
         outcome = await self._kv.txn(
             [Created(self._key, 0)], [Put(self._key, self.me.to_json(), lease.lease_id)], [self._key]
         )

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from barnabas_broker.cluster.image import BrokerInfo, Endpoints
 from barnabas_broker.cluster.kv import Change, Entry
-from barnabas_broker.cluster.store import endpoints_from_json
+from barnabas_broker.cluster.store import UNREADABLE, endpoints_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def read_registration(entry: Entry | Change) -> Registration | None:
             str(fields["directory"]),
             bool(fields["leaving"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except UNREADABLE:
         return None
     return replace(found, epoch=entry.created)
 

@@ -75,8 +75,9 @@ class Cluster:
         """Decide on the current image, keep the events, apply them. If somebody else was first, decide again.
 
         Args:
-            decide: makes events and a result of an image; raises KafkaError to refuse. It must not wait, and may be
-                called several times.
+            decide: makes events and a result of an image; raises KafkaError to refuse, which it is asked for again if
+                other brokers have changed something that was not heard of yet. It must not wait, and may be called
+                several times.
             as_controller: only while this broker is the controller.
 
         Raises:
@@ -101,17 +102,37 @@ class Cluster:
     async def _change(self, decide: Callable[[Image], tuple[Sequence[Event], T]], as_controller: bool) -> T:
         while True:
             sequence = self.sequence
-            events, result = decide(self.image)
+            try:
+                events, result = decide(self.image)
+            except KafkaError:
+                # Another broker may have made what is missed here, or taken away what is in the way.
+                if not await self._catch_up():
+                    raise
+                continue
             if not events:
                 return result
             if await self._store.append(events, sequence, as_controller=as_controller):
                 self._take(Batch(sequence + 1, events))
                 return result
-            try:
-                async with asyncio.timeout(CHANGE_SECONDS):
-                    await self.reached(sequence + 1)
-            except TimeoutError:
-                raise StoreUnavailable("what other brokers changed is not heard of") from None
+            await self._hear(sequence + 1)
+
+    async def _catch_up(self) -> bool:
+        """Wait for what other brokers have changed by now; whether there was something."""
+        try:
+            newest = await self._store.newest()
+        except StoreError:
+            return False
+        if newest <= self.sequence:
+            return False
+        await self._hear(newest)
+        return True
+
+    async def _hear(self, sequence: int) -> None:
+        try:
+            async with asyncio.timeout(CHANGE_SECONDS):
+                await self.reached(sequence)
+        except TimeoutError:
+            raise StoreUnavailable("what other brokers changed is not heard of") from None
 
     async def reached(self, sequence: int) -> None:
         """Wait until the image holds batch `sequence`."""
@@ -139,8 +160,8 @@ class Cluster:
             raise StoreError(f"batch {update.sequence} came after {self.sequence}: restart this broker")
         else:
             events = update.events
-        self.sequence = update.sequence
-        self.image = self.image.apply_all(events)
+        # Both or none: a broker that has passed over a batch would decide on what is not so.
+        self.image, self.sequence = self.image.apply_all(events), update.sequence
         self._advanced.set()
         failed: Exception | None = None
         for listener in self._listeners:

@@ -65,6 +65,8 @@ _PART_BYTES: Final = 1_000_000
 #: Batches, or parts of a snapshot, that are read at once.
 _PAGE: Final = 32
 _PAUSE_SECONDS: Final = 0.1
+#: Of the number of a batch.
+_DIGITS: Final = 20
 
 
 class SharedStore:
@@ -157,10 +159,17 @@ class SharedStore:
     def _batch(self, key: str, value: bytes) -> Batch:
         self._since_snapshot += 1
         self._bytes_since_snapshot += len(value)
-        number = key.rpartition("/")[2]
-        if not number.isdigit():
+        number = key.rpartition("/")[2].encode()
+        if not number.isdigit() or len(number) > _DIGITS:
             raise StoreError(f"etcd: {key} is no batch of events: another program writes below this prefix")
         return Batch(int(number), _events(key, _lines(key, value)[1:]))
+
+    async def newest(self) -> int:
+        try:
+            head = (await self._kv.range(f"{self._prefix}head")).entries
+        except KvError as error:
+            raise _store_error(error) from error
+        return _number(head[0]) if head else 0
 
     async def watch(self) -> AsyncIterator[Batch | Loaded]:
         start = f"{self._prefix}log/"
@@ -273,7 +282,7 @@ def _store_error(error: KvError) -> StoreError:
 
 
 def _number(entry: Entry) -> int:
-    if not entry.value.isdigit():
+    if not entry.value.isdigit() or len(entry.value) > _DIGITS:
         raise StoreError(f"etcd: {entry.key} is no number: another program writes below this prefix")
     return int(entry.value)
 

@@ -1,7 +1,7 @@
 """Where the cluster's events are kept: the port, and how an event is written."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -70,6 +70,13 @@ class MetadataStore(Protocol):
             StoreError: they are not kept.
         """
 
+    async def newest(self) -> int:
+        """The number of the last batch that is kept, whoever wrote it.
+
+        Raises:
+            StoreError: nobody knows at present.
+        """
+
     def watch(self) -> AsyncIterator[Batch | Loaded]:
         """Batches after the last load, as they come, for ever, whatever happens to connections. This broker's own
         may be among them. What was missed for too long comes as everything (`Loaded`).
@@ -99,6 +106,20 @@ _EVENTS: Final[dict[str, type[Any]]] = {
 }
 
 
+_TYPES: Final[dict[str, Any]] = {
+    "node_id": int,
+    "epoch": int,
+    "index": int,
+    "next_id": int,
+    "name": str,
+    "rack": str | None,
+    "configs": dict,
+}
+_SOME_ID: Final = bytes(16)
+#: What reading JSON that somebody else wrote may raise. Numbers may be infinite, brackets nested without end.
+UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+
+
 def event_to_json(event: Event) -> str:
     """One line of JSON: the event's name under "event", its fields beside it."""
     fields: dict[str, Any] = {"event": type(event).__name__}
@@ -123,14 +144,30 @@ def _partition_to_json(p: PartitionInfo) -> list[Any]:
 def _partition_from_json(p: list[Any]) -> PartitionInfo:
     # A journal that a single broker wrote before there were several knows the first four only.
     partition_epoch, adding, removing = p[4:] or (0, (), ())
-    return PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3]), partition_epoch, tuple(adding), tuple(removing))
+    info = PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3]), partition_epoch, tuple(adding), tuple(removing))
+    numbers = (info.leader, info.leader_epoch, partition_epoch, *info.replicas, *info.isr, *info.adding, *info.removing)
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"a partition {p}")
+    return info
+
+
+def _check(fields: Mapping[str, Any]) -> None:
+    """See that nobody stumbles over the fields of an event later on."""
+    for name, value in fields.items():
+        if not isinstance(value, _TYPES.get(name, object)):
+            raise TypeError(f"{name} is {value!r}")
+    configs = fields.get("configs", {})
+    if not all(isinstance(value, str) for value in configs.values()):
+        raise TypeError(f"configs are {configs}")
+    if len(fields.get("topic_id", _SOME_ID)) != len(_SOME_ID):
+        raise ValueError(f"topic id {fields['topic_id']!r}")
 
 
 def endpoints_from_json(fields: dict[str, Any]) -> Endpoints:
     """A broker's addresses, out of the fields that tell of it.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: there are none.
+        ValueError, KeyError, TypeError, AttributeError, OverflowError: there are none.
     """
     told = fields["endpoints"]
     endpoints = {str(name): (str(host), int(port)) for name, (host, port) in told.items()}
@@ -159,7 +196,8 @@ def event_from_json(line: str) -> Event:
             if "host" in fields:
                 fields["endpoints"] = {PLAINTEXT: [fields.pop("host"), fields.pop("port")]}
             fields["endpoints"] = endpoints_from_json(fields)
+        _check(fields)
         event: Event = cls(**fields)
         return event
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except UNREADABLE as error:
         raise StoreError(f"no event: {line[:80]!r} ({error})") from error

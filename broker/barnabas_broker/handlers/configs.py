@@ -117,7 +117,10 @@ def _describe(
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message or None
         return result
-    result.configs = [row for row in rows if not wanted or row.name in wanted]
+    if wanted:  # in the order in which they were asked for, which some tools take for granted
+        by_name = {row.name: row for row in rows}
+        rows = [by_name[name] for name in dict.fromkeys(wanted) if name in by_name]
+    result.configs = rows
     return result
 
 

@@ -156,7 +156,8 @@ class _Reading:
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             return  # the read answers that
         node_id, broker_epoch = self._follower
-        self._context.services.replicas.follower_fetched(hosted, node_id, broker_epoch, wanted.fetch_offset)
+        replicas = self._context.services.replicas
+        replicas.follower_fetched(hosted, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start)
 
     def wait(self) -> "asyncio.Future[FetchResponse]":
         """The answer, when there is enough of it or the time is over."""

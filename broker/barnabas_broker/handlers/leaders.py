@@ -63,21 +63,28 @@ async def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Answer AlterPartitionReassignments, each partition for itself."""
+    allowed = request.allow_replication_factor_change
     return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=allowed,
         error_message=None,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[await _reassign(context.services, topic.name, each) for each in topic.partitions],
+                partitions=[await _reassign(context.services, topic.name, each, allowed) for each in topic.partitions],
             )
             for topic in request.topics
         ],
     )
 
 
-async def _reassign(services: Services, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+async def _reassign(
+    services: Services, name: str, asked: ReassignablePartition, allow_factor_change: bool
+) -> ReassignablePartitionResponse:
     def decide(image: Image) -> tuple[Sequence[Event], None]:
-        return [controller.reassign(image, name, asked.partition_index, asked.replicas)], None
+        event = controller.reassign(
+            image, name, asked.partition_index, asked.replicas, allow_factor_change=allow_factor_change
+        )
+        return [event], None
 
     code, message = ErrorCode.NONE, None
     try:

@@ -186,7 +186,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     one: Sequence[Coordinator] = found
     return FindCoordinatorResponse(
         error_code=one[0].error_code,
-        error_message=one[0].error_message,
+        error_message=one[0].error_message or ErrorCode(one[0].error_code).name,  # Kafka says NONE, too
         node_id=one[0].node_id,
         host=one[0].host,
         port=one[0].port,

@@ -1,6 +1,7 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
@@ -138,19 +139,49 @@ def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartit
     return answer
 
 
-def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Answer DeleteRecords, each partition for itself."""
-    return DeleteRecordsResponse(
+def handle_delete_records(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+    """Answer DeleteRecords when every replica that lives has deleted them, as Kafka's DelayedDeleteRecords does."""
+    pending: list[_Deletion] = []
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete_records(context, topic.name, p) for p in topic.partitions]
+                name=topic.name,
+                partitions=[_delete_records(context, topic.name, p, pending) for p in topic.partitions],
             )
             for topic in request.topics
         ]
     )
+    return _when_deleted(response, pending, request.timeout_ms) if pending else response
 
 
-def _delete_records(context: RequestContext, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+#: What is answered for a partition, and when its low watermark will be where it shall be.
+_Deletion = tuple[DeleteRecordsPartitionResult, "asyncio.Future[int]"]
+
+
+async def _when_deleted(
+    response: DeleteRecordsResponse, pending: Sequence[_Deletion], timeout_ms: int
+) -> DeleteRecordsResponse:
+    """The response when followers have deleted, too, or the client waits no longer."""
+    try:
+        await asyncio.wait([waiter for _, waiter in pending], timeout=max(timeout_ms, 0) / 1000)
+        for answer, waiter in pending:
+            try:
+                answer.low_watermark = waiter.result()
+            except asyncio.InvalidStateError:
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            except KafkaError as error:
+                answer.error_code, answer.low_watermark = error.code, -1
+    finally:
+        for _, waiter in pending:
+            waiter.cancel()
+    return response
+
+
+def _delete_records(
+    context: RequestContext, topic: str, asked: DeleteRecordsPartition, pending: list[_Deletion]
+) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
     )
@@ -163,8 +194,9 @@ def _delete_records(context: RequestContext, topic: str, asked: DeleteRecordsPar
         before = hosted.high_watermark if asked.offset == -1 else asked.offset
         if not 0 <= before <= hosted.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        hosted.log.delete_records(before)
-        answer.low_watermark = hosted.log.log_start_offset
+        answer.low_watermark, waiter = context.services.replicas.delete_records(hosted, before)
+        if waiter is not None:
+            pending.append((answer, waiter))
     except KafkaError as error:
         answer.error_code = error.code
     return answer

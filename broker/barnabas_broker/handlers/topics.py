@@ -9,6 +9,7 @@ from barnabas_broker.cluster.service import new_topic_id
 from barnabas_broker.config import Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config_keys import (
     AUTO_CREATE_TOPICS_ENABLE,
+    CLUSTER_URL,
     DEFAULT_REPLICATION_FACTOR,
     DELETE_TOPIC_ENABLE,
     NUM_PARTITIONS,
@@ -89,17 +90,19 @@ _EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
 def _automatic_topic(config: Config, image: Image, name: str) -> Event:
-    partitions, factor = config[NUM_PARTITIONS], config[DEFAULT_REPLICATION_FACTOR]
+    partitions, key = config[NUM_PARTITIONS], DEFAULT_REPLICATION_FACTOR
     configs = {}
     if name in (OFFSETS_TOPIC, EVENTS_TOPIC):
-        partitions, factor = config[OFFSETS_TOPIC_NUM_PARTITIONS], config[OFFSETS_TOPIC_REPLICATION_FACTOR]
+        partitions, key = config[OFFSETS_TOPIC_NUM_PARTITIONS], OFFSETS_TOPIC_REPLICATION_FACTOR
         configs = {"compression.type": "producer", "segment.bytes": str(config[OFFSETS_TOPIC_SEGMENT_BYTES])}
         if name == OFFSETS_TOPIC:
             configs["cleanup.policy"] = "compact"
         else:
             configs["retention.ms"] = str(_EVENTS_RETENTION_MS)
-    # Kafka waits until there are enough brokers; here a smaller cluster gets on with those it has.
-    factor = min(factor, max(len(image.brokers), 1))
+    factor, source = config.explain(key)
+    if source is ConfigSource.DEFAULT_CONFIG or not config[CLUSTER_URL]:
+        # Nobody asked for so many. Who did waits until there are enough brokers, as in Kafka.
+        factor = min(factor, max(len(image.brokers), 1))
     return controller.create_topic(
         image, name, topic_id=new_topic_id(), partitions=partitions, replication_factor=factor, configs=configs
     )

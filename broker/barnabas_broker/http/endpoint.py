@@ -100,7 +100,9 @@ class Endpoint:
         return _json({"error": f"this broker has no group {group_id}"}, 404)
 
     async def _health(self, request: web.Request) -> web.Response:
-        return _json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version})
+        member = self._view.member()
+        cluster = {} if member is None else {"cluster": member}
+        return _json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version, **cluster})
 
     async def _readiness(self, request: web.Request) -> web.Response:
         obstacles = self._view.obstacles()

@@ -14,14 +14,12 @@ from barnabas_broker.coordinator.hosting import Hosted
 from barnabas_broker.coordinator.journal import BUCKETS, GroupMetrics
 from barnabas_broker.coordinator.states import GroupState
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
-from barnabas_broker.http.text import PIECE, Sample, escape, family, histograms, labels
+from barnabas_broker.http.replication import replication
+from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram
 from barnabas_broker.storage import Log
 from barnabas_protocol.errors import ErrorCode
-
-GAUGE: Final = "gauge"
-COUNTER: Final = "counter"
 
 
 def exposition(view: View, lag: LoopLag) -> Iterator[str]:
@@ -29,26 +27,23 @@ def exposition(view: View, lag: LoopLag) -> Iterator[str]:
     image = view.cluster.image
     yield from _broker(view, image)
     yield from _partitions(view, image)
+    yield from replication(view, image)
     yield from _groups(view, image)
     yield from _rebalances(view.groups.journal.metrics)
     yield from _requests(view)
     yield from _process(lag)
 
 
-def _one(name: str, kind: str, description: str, value: float, mark: str = "") -> Iterator[str]:
-    return family(name, kind, description, [(mark, value)])
-
-
 def _broker(view: View, image: Image) -> Iterator[str]:
-    yield from _one("kafka_brokers", GAUGE, "Number of brokers in the cluster.", len(image.brokers))
+    yield from one("kafka_brokers", GAUGE, "Number of brokers in the cluster.", len(image.brokers))
     info = [(labels(id=each.node_id, address=each.address), 1) for each in image.brokers.values()]
     yield from family("kafka_broker_info", GAUGE, "A broker and its address; always 1.", info)
     mark = labels(version=view.version, node_id=view.node_id, cluster_id=image.cluster_id)
-    yield from _one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)
+    yield from one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)
     online = int(view.directory.failure is None)
-    yield from _one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
+    yield from one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
     description = "Partitions of __consumer_offsets that this broker still has to load."
-    yield from _one("barnabas_offsets_partitions_unloaded", GAUGE, description, len(view.unloaded()))
+    yield from one("barnabas_offsets_partitions_unloaded", GAUGE, description, len(view.unloaded()))
 
 
 # Partitions
@@ -200,7 +195,7 @@ def _rebalances(metrics: GroupMetrics) -> Iterator[str]:
     events = [(labels(type=each), count) for each, count in metrics.events.items()]
     yield from family("barnabas_group_events_total", COUNTER, "What happened to groups, by type.", events)
     description = "Events that were not written to __group_events because there were too many."
-    yield from _one("barnabas_group_events_dropped_total", COUNTER, description, metrics.dropped)
+    yield from one("barnabas_group_events_dropped_total", COUNTER, description, metrics.dropped)
 
 
 # Requests
@@ -218,7 +213,7 @@ def _requests(view: View) -> Iterator[str]:
     ]
     yield from family("barnabas_request_errors_total", COUNTER, "Error codes that were answered.", errors)
     traffic = view.server.traffic
-    yield from _one("barnabas_connections", GAUGE, "Connections that are open.", view.server.connections)
+    yield from one("barnabas_connections", GAUGE, "Connections that are open.", view.server.connections)
     for name, description, value in (
         ("barnabas_connections_accepted_total", "Connections that came.", traffic.accepted),
         ("barnabas_connections_refused_total", "Connections that were too many (max.connections).", traffic.refused),
@@ -230,13 +225,13 @@ def _requests(view: View) -> Iterator[str]:
         ("barnabas_received_bytes_total", "Bytes of requests.", traffic.bytes_in),
         ("barnabas_sent_bytes_total", "Bytes of answers.", traffic.bytes_out),
     ):
-        yield from _one(name, COUNTER, description, value)
+        yield from one(name, COUNTER, description, value)
 
 
 def _process(lag: LoopLag) -> Iterator[str]:
     resident = resident_bytes()
     if resident is not None:
-        yield from _one("process_resident_memory_bytes", GAUGE, "Bytes of memory in use.", resident)
-    yield from _one("process_cpu_seconds_total", COUNTER, "Seconds of CPU, user and system.", cpu_seconds())
+        yield from one("process_resident_memory_bytes", GAUGE, "Bytes of memory in use.", resident)
+    yield from one("process_cpu_seconds_total", COUNTER, "Seconds of CPU, user and system.", cpu_seconds())
     description = "By how much a timer of the event loop came late."
     yield from histograms("barnabas_event_loop_lag_seconds", description, [({}, lag.lag)])

@@ -21,6 +21,9 @@ TURN: Final = 0.005
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+
 #: A sample: its labels with braces, "" for none, and its value.
 Sample = tuple[str, float]
 
@@ -76,6 +79,11 @@ def family(name: str, kind: str, description: str, samples: Iterable[Sample]) ->
     while piece := list(islice(left, PIECE)):
         yield head + "".join([f"{name}{mark} {value}\n" for mark, value in piece])
         head = ""
+
+
+def one(name: str, kind: str, description: str, value: float, mark: str = "") -> Iterator[str]:
+    """A metric of one sample, whose labels are `mark`."""
+    return family(name, kind, description, [(mark, value)])
 
 
 def histograms(name: str, description: str, series: Iterable[tuple[Mapping[str, object], Histogram]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.cluster.image import Image
+from barnabas_broker.cluster.membership import Membership
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.coordinator.hosting import Hosted
 from barnabas_broker.coordinator.records import Committed
@@ -65,6 +66,7 @@ class View:
         requests: what was asked.
         history: what has happened to groups.
         now: the coordinator's clock: seconds, never going back.
+        membership: the broker's registration in a cluster of several; None for a single broker.
         stopping: whether the broker is going down.
     """
 
@@ -78,6 +80,7 @@ class View:
     requests: RequestMetrics
     history: History
     now: Callable[[], float]
+    membership: Membership | None = None
     stopping: bool = False
 
     def log(self, topic: str, partition: int) -> Log | None:
@@ -103,10 +106,31 @@ class View:
         reasons = []
         if self.directory.failure is not None:
             reasons.append(f"log directory {self.directory.path} is offline: {self.directory.failure}")
+        if not self.cluster.may_serve():
+            reasons.append(
+                "the broker is not registered in the cluster"
+                if self.membership is not None and self.membership.lease == 0
+                else "the broker's lease is not renewed, or the cluster has not taken note of it yet"
+            )
         unloaded = self.unloaded()
         if unloaded:
             reasons.append(f"partitions of {OFFSETS_TOPIC} are not loaded: {', '.join(map(str, unloaded))}")
         return reasons
+
+    def member(self) -> dict[str, Any] | None:
+        """What this broker is in a cluster of several; None for a single broker."""
+        membership = self.membership
+        if membership is None:
+            return None
+        age = membership.lease_age
+        return {
+            "registered": membership.lease != 0,
+            "serving": self.cluster.may_serve(),
+            "broker_epoch": membership.epoch,
+            "controller_id": self.cluster.image.controller_id,
+            "lease_age_ms": None if age == float("inf") else round(age * 1000),
+            "lease_remaining_ms": round(membership.lease_remaining * 1000),
+        }
 
     def known_groups(self) -> list[Hosted]:
         """The groups of this broker, without those that were only asked about and hold nothing."""

@@ -24,6 +24,7 @@ from barnabas_broker.replication.following import VERSION, Asking, Key, Position
 from barnabas_broker.replication.link import Link
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage.epochs import UNDEFINED
 from barnabas_protocol.apis.fetch import FetchResponse, PartitionData
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -222,6 +223,8 @@ class _Fetcher:
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         if answer.diverging_epoch is not None:
+            if answer.diverging_epoch.end_offset < UNDEFINED:
+                raise DecodeError(f"epoch {answer.diverging_epoch.epoch} ends at {answer.diverging_epoch.end_offset}")
             self._truncate(hosted, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
             return
         if answer.records:

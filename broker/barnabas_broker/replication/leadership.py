@@ -22,6 +22,7 @@ class Follower:
     Attributes:
         caught_up_at: when it last had everything that the leader had at that time, in seconds.
         log_end_offset: where its log ends, -1 if it has not fetched in this leadership.
+        log_start_offset: where its log begins, -1 if it has not fetched in this leadership.
         broker_epoch: which life of the broker it is.
         asked_at: when it last fetched.
         end_when_asked: where the leader's log ended then.
@@ -29,17 +30,19 @@ class Follower:
 
     caught_up_at: float
     log_end_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
     broker_epoch: int = -1
     asked_at: float = 0.0
     end_when_asked: int = UNKNOWN
 
-    def fetched(self, broker_epoch: int, offset: int, log_end: int, now: float) -> None:
+    def fetched(self, broker_epoch: int, offset: int, log_start: int, log_end: int, now: float) -> None:
         """It asks for `offset` on, so it has all before (Kafka's ``Replica.updateFetchStateOrThrow``)."""
         if offset >= log_end:
             self.caught_up_at = max(self.caught_up_at, now)
         elif offset >= self.end_when_asked and self.end_when_asked != UNKNOWN:
             self.caught_up_at = max(self.caught_up_at, self.asked_at)
         self.broker_epoch, self.log_end_offset = broker_epoch, offset
+        self.log_start_offset = max(log_start, UNKNOWN)
         self.asked_at, self.end_when_asked = now, log_end
 
 
@@ -96,8 +99,8 @@ class Leadership:
         self.proposed = None
         self._count()
 
-    def fetched(self, node_id: int, broker_epoch: int, offset: int, now: float) -> bool:
-        """A follower fetches from `offset` on.
+    def fetched(self, node_id: int, broker_epoch: int, offset: int, now: float, log_start: int = UNKNOWN) -> bool:
+        """A follower fetches from `offset` on; its log begins at `log_start`.
 
         Returns:
             False: it is no replica of this partition.
@@ -105,7 +108,7 @@ class Leadership:
         follower = self.followers.get(node_id)
         if follower is None:
             return False
-        follower.fetched(broker_epoch, offset, self.log_end, now)
+        follower.fetched(broker_epoch, offset, log_start, self.log_end, now)
         return True
 
     def high_watermark(self, known: int) -> int:
@@ -117,6 +120,18 @@ class Leadership:
                 return known
             lowest = min(lowest, follower.log_end_offset)
         return max(known, lowest)
+
+    def low_watermark(self, log_start: int, live: Iterable[int]) -> int:
+        """Before which offset no replica that lives has anything: the least log start offset (KIP-107); -1 while one of
+        them has not fetched.
+
+        Args:
+            log_start: of this broker's log.
+            live: the brokers that are there.
+        """
+        there = set(live)
+        starts = [follower.log_start_offset for node_id, follower in self.followers.items() if node_id in there]
+        return min([log_start, *starts])
 
     def may_join(self, node_id: int, high_watermark: int) -> bool:
         """Whether a follower outside the ISR has what it takes: all that is committed, and this leader's beginning."""

@@ -12,6 +12,7 @@ import structlog
 
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
+    BrokerFenced,
     Event,
     Image,
     PartitionChanged,
@@ -24,6 +25,7 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.config import Config, ConfigError, TopicConfig
 from barnabas_broker.config_keys import TOPIC_KEYS
+from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -48,6 +50,10 @@ class ReplicaManager:
         wall_ms: the time of day, in ms.
         now: a clock that only goes forward, in seconds.
         may_serve: whether no other broker can have taken this one's place.
+
+    Attributes:
+        isr_shrinks: how often the ISR of a partition that this broker led became smaller.
+        isr_expands: how often it grew.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class ReplicaManager:
     ) -> None:
         self.directory = directory
         self.node_id = node_id
+        self.isr_shrinks = self.isr_expands = 0
         self._config = config
         self._wall_ms = wall_ms
         self._now = now
@@ -111,6 +118,9 @@ class ReplicaManager:
                     self._drop(event.name)
                 case TopicConfigured() if event.name in image.topics:
                     self._configure(image.topics[event.name])
+                case BrokerFenced():
+                    for _, hosted in self.hosted():
+                        hosted.settle_deletions(image.brokers)
                 case BrokerConfigured():
                     for topic in image.topics.values():
                         self._configure(topic)
@@ -173,6 +183,9 @@ class ReplicaManager:
 
     def _assume(self, hosted: Hosted, info: PartitionInfo) -> None:
         if info.leader == self.node_id:
+            if hosted.leading is not None:
+                self.isr_shrinks += len(info.isr) < len(hosted.info.isr)
+                self.isr_expands += len(info.isr) > len(hosted.info.isr)
             hosted.lead(self.node_id, info, self._now())
         else:
             hosted.follow(info)
@@ -225,14 +238,45 @@ class ReplicaManager:
         hosted = self._hosted.get(topic, {})
         return {index: each.leader_epoch for index, each in hosted.items() if each.leading is not None}
 
-    def follower_fetched(self, hosted: Hosted, node_id: int, broker_epoch: int, offset: int) -> None:
+    def follower_fetched(
+        self, hosted: Hosted, node_id: int, broker_epoch: int, offset: int, log_start: int = UNKNOWN
+    ) -> None:
         """A follower asks a partition that this broker leads for `offset` on, so it has all before.
 
+        Args:
+            hosted: the partition.
+            node_id: the follower.
+            broker_epoch: in which life of it it asks; -1 if it does not say so.
+            offset: where its log ends.
+            log_start: where its log begins.
+
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, it is no replica.
+            KafkaError: NOT_LEADER_OR_FOLLOWER, it is no replica, or has begun another life since: what it had in this
+                one may be lost (KIP-903).
         """
-        if hosted.fetched_by(node_id, broker_epoch, offset, self._now()) and self._caught_up is not None:
+        broker = self._image.brokers.get(node_id) if self._image is not None else None
+        if broker is not None and broker_epoch != -1 and broker_epoch < broker.epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if hosted.fetched_by(node_id, broker_epoch, offset, self._now(), log_start) and self._caught_up is not None:
             self._caught_up(hosted)
+        hosted.settle_deletions(self._live())
+
+    def delete_records(self, hosted: Hosted, before: int) -> "tuple[int, asyncio.Future[int] | None]":
+        """Delete what a partition that this broker leads has before an offset, here and on its followers.
+
+        Returns:
+            The low watermark: before which offset no replica that lives has anything. And when it will have reached
+            `before`; None if it has. See :meth:`Hosted.deleted_everywhere`.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, it is beyond the high watermark; KAFKA_STORAGE_ERROR.
+        """
+        hosted.log.delete_records(before)
+        mark = hosted.low_watermark(self._live())
+        return mark, None if mark >= before else hosted.deleted_everywhere(before)
+
+    def _live(self) -> Iterable[int]:
+        return () if self._image is None else self._image.brokers
 
     def hosted(self) -> Iterable[tuple[TopicPartition, Hosted]]:
         """Every partition that this broker keeps."""

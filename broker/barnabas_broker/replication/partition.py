@@ -8,11 +8,12 @@ what it sets free.
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config_keys import TOPIC_MIN_INSYNC_REPLICAS
-from barnabas_broker.replication.leadership import Leadership
+from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
@@ -56,7 +57,7 @@ class Hosted:
         following: followers' fetches, which wait for the log's end.
     """
 
-    __slots__ = ("_acks", "_unread", "following", "info", "leading", "log", "waiting")
+    __slots__ = ("_acks", "_deletions", "_unread", "following", "info", "leading", "log", "waiting")
 
     def __init__(self, partition_log: Log, info: PartitionInfo) -> None:
         self.log = partition_log
@@ -67,6 +68,8 @@ class Hosted:
         #: What was appended and is not committed: offset after it, bytes.
         self._unread: deque[tuple[int, int]] = deque()
         self._acks: deque[tuple[int, asyncio.Future[None]]] = deque()
+        #: Who waits until no replica has anything before an offset.
+        self._deletions: list[tuple[int, asyncio.Future[int]]] = []
 
     @property
     def leader_epoch(self) -> int:
@@ -119,7 +122,10 @@ class Hosted:
         self.leading = None
         self._unread.clear()
         acks, self._acks = self._acks, deque()
-        for _, waiter in acks:
+        deletions, self._deletions = self._deletions, []
+        waiters: list[asyncio.Future[Any]] = [waiter for _, waiter in acks]
+        waiters += [waiter for _, waiter in deletions]
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, _MOVED))
         self.wake()
@@ -157,8 +163,9 @@ class Hosted:
         return info
 
     @property
-    def _least_isr(self) -> int:
-        """``min.insync.replicas``; a partition with fewer replicas needs all of them, as in Kafka."""
+    def least_isr(self) -> int:
+        """How many must be in sync for acks=all: ``min.insync.replicas``; a partition with fewer replicas needs all of
+        them, as in Kafka."""
         return min(self.log.config[TOPIC_MIN_INSYNC_REPLICAS], len(self.info.replicas))
 
     def check_isr(self) -> None:
@@ -167,7 +174,7 @@ class Hosted:
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
         """
-        needed = self._least_isr
+        needed = self.least_isr
         if len(self.info.isr) < needed:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -194,10 +201,41 @@ class Hosted:
             return None
         return self.replicated(self.leading.epoch_start - 1)
 
+    # Delete records
+
+    def low_watermark(self, live: Iterable[int]) -> int:
+        """Before which offset neither this broker nor a follower that lives has anything; -1: that is not known yet.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.leading.low_watermark(self.log.log_start_offset, live)
+
+    def deleted_everywhere(self, offset: int) -> "asyncio.Future[int]":
+        """When the low watermark has reached `offset`: what it is then. KafkaError with NOT_LEADER_OR_FOLLOWER when the
+        leadership is lost before."""
+        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._deletions.append((offset, waiter))
+        # Followers hear of the new start at once, not only when their fetch has waited for long enough.
+        for delayed in list(self.following):
+            delayed.wake()
+        return waiter
+
+    def settle_deletions(self, live: Iterable[int]) -> None:
+        """Answer those who wait for what followers have deleted by now."""
+        if self._deletions:
+            mark = self.low_watermark(live)
+            for offset, waiter in self._deletions:
+                if offset <= mark and not waiter.done():
+                    waiter.set_result(mark)
+            self._deletions = [each for each in self._deletions if not each[1].done()]
+
     # What followers tell
 
-    def fetched_by(self, node_id: int, broker_epoch: int, offset: int, now: float) -> bool:
-        """A follower fetches from `offset` on.
+    def fetched_by(self, node_id: int, broker_epoch: int, offset: int, now: float, log_start: int = UNKNOWN) -> bool:
+        """A follower fetches from `offset` on; its log begins at `log_start`.
 
         Returns:
             Whether it may now join the ISR.
@@ -206,7 +244,7 @@ class Hosted:
             KafkaError: NOT_LEADER_OR_FOLLOWER, it is no replica.
         """
         leading = self.leading
-        if leading is None or not leading.fetched(node_id, broker_epoch, offset, now):
+        if leading is None or not leading.fetched(node_id, broker_epoch, offset, now, log_start):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.advance()
         return leading.may_join(node_id, self.log.high_watermark)
@@ -228,7 +266,7 @@ class Hosted:
             self._acknowledge(mark)
 
     def _acknowledge(self, mark: int) -> None:
-        enough = len(self.info.isr) >= self._least_isr
+        enough = len(self.info.isr) >= self.least_isr
         while self._acks and self._acks[0][0] < mark:
             waiter = self._acks.popleft()[1]
             if waiter.done():

@@ -34,6 +34,8 @@ class Wanted:
     max_bytes: int
     leader_epoch: int
     last_fetched_epoch: int
+    #: Where the log of a follower that asks begins.
+    follower_log_start: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -140,7 +142,8 @@ class SessionCache:
             return Fetch({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         for key, wanted_now in _wanted(request).items():
             known = session.partitions.get(key)
-            if known is not None:
+            # A follower may not have looked at what it was told by the leader of another epoch.
+            if known is not None and known.leader_epoch == wanted_now.leader_epoch:
                 wanted_now.high_watermark, wanted_now.log_start_offset = known.high_watermark, known.log_start_offset
             session.partitions[key] = wanted_now
         for topic in request.forgotten_topics_data:
@@ -175,7 +178,12 @@ class SessionCache:
 def _wanted(request: FetchRequest) -> dict[tuple[Target, int], Wanted]:
     return {
         (Target(topic.topic, topic.topic_id), p.partition): Wanted(
-            p.partition, p.fetch_offset, p.partition_max_bytes, p.current_leader_epoch, p.last_fetched_epoch
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+            p.log_start_offset,
         )
         for topic in request.topics
         for p in topic.partitions

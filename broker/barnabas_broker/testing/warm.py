@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Message
-from barnabas_protocol.structures import compiled_for
+from barnabas_protocol.structures import codec_for
 
 #: On the way to a first message, in order: the APIs, and the versions that librdkafka speaks if it is not the newest.
 #: A version that is missing here costs its first request 3 ms.
@@ -28,7 +28,7 @@ _WAY: Final = (
 async def warm_up() -> None:
     """Compile codecs, one in each turn of the loop: a request that comes meanwhile waits for one at most."""
     for message, version in _messages():
-        compiled_for(message, version)
+        codec_for(message, version).compile()
         await asyncio.sleep(0)
 
 

@@ -10,6 +10,7 @@ import pytest
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.kv import Lease
 from barnabas_broker.cluster.member import Member
 from barnabas_broker.cluster.membership import MembershipError
 from barnabas_broker.cluster.service import Cluster
@@ -358,3 +359,16 @@ async def _nemesis(world: World) -> None:
 def test_whatever_happens_no_two_lead_and_all_agree_in_the_end(seed: int) -> None:
     print(f"seed {seed}")
     scenario(_nemesis, seed)
+
+
+def test_a_session_that_etcd_makes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def grant(self: ModelKv, ttl: int) -> Lease:
+        return Lease(1, ttl - 1)
+
+    monkeypatch.setattr(ModelKv, "grant", grant)
+
+    async def story(world: World) -> None:
+        with pytest.raises(MembershipError, match="etcd grants a session of 2 s only, not 3 s"):
+            await world.process(1).start()
+
+    scenario(story)

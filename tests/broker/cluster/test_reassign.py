@@ -65,6 +65,18 @@ def test_targets_that_cannot_be(target: list[int]) -> None:
         reassign(IMAGE, "topic", 0, target)
 
 
+@pytest.mark.parametrize("target", [[3], [1, 2, 3]])
+def test_as_many_replicas_as_before_if_that_is_asked_for(target: list[int]) -> None:
+    """KIP-860."""
+    with refused(ErrorCode.INVALID_REPLICATION_FACTOR):
+        reassign(IMAGE, "topic", 0, target, allow_factor_change=False)
+    begun = moved(IMAGE, [3, 4])
+    with refused(ErrorCode.INVALID_REPLICATION_FACTOR):
+        reassign(begun, "topic", 0, target, allow_factor_change=False)
+    assert reassign(begun, "topic", 0, [2, 3], allow_factor_change=False).partition.adding == (3,)
+    assert reassign(begun, "topic", 0, None, allow_factor_change=False).partition.replicas == (1, 2)
+
+
 def test_who_has_everything_stays_until_who_shall_stay_has_it() -> None:
     lagging = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
     waiting = moved(lagging, [2])

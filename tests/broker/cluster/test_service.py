@@ -1,16 +1,20 @@
 """One broker's changes: decided, kept, applied, told."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, ProducerIdsAllocated
+from barnabas_broker.cluster.kv import Created, Put
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.cluster.shared import SharedStore
+from barnabas_broker.cluster.store import Batch, StoreError, StoreUnavailable
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.sim.etcd_model import EtcdModel, ModelKv
 
 
 @pytest.fixture
@@ -43,6 +47,68 @@ async def test_what_is_refused_changes_nothing(cluster: Cluster) -> None:
     assert cluster.image is before
 
 
+async def test_what_is_refused_is_thought_over_when_others_changed_something() -> None:
+    kv = ModelKv(EtcdModel(), time.monotonic)
+    brokers = []
+    for name in ("one", "two"):
+        store = SharedStore(kv, "/refused/", name, time.monotonic)
+        outcome = await kv.txn([], [Put(f"/refused/live/broker/{name}", b"{}")])
+        store.registration = Created(f"/refused/live/broker/{name}", outcome.revision)
+        loaded = await store.load()
+        brokers.append(Cluster(Image("cluster"), store, loaded.sequence))
+    one, two = brokers
+    seen: list[bool] = []
+
+    def decide(image: Image) -> tuple[Sequence[Event], str]:
+        seen.append("a" in image.broker_configs)
+        if not seen[-1]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG)
+        return setting("b")
+
+    with pytest.raises(KafkaError):
+        await two.change(decide)
+    await one.change(lambda image: setting("a"))
+    following = asyncio.create_task(two.follow())
+    async with asyncio.timeout(20):
+        assert await two.change(decide) == "b"
+    following.cancel()
+    assert seen == [False, False, True]
+
+
+async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: LocalStore) -> int:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(LocalStore, "newest", fail)
+
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError) as caught:
+        await cluster.change(refuse)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_a_refusal_after_the_journal_failed_is_told_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: int, data: bytes) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(LocalStore, "_append", staticmethod(fail))
+    with pytest.raises(KafkaError):
+        await cluster.change(lambda image: setting("a"))
+
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError) as caught:
+        await cluster.change(refuse)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
 async def test_changes_wait_for_one_another(cluster: Cluster) -> None:
     async def add(number: int) -> None:
         def decide(image: Image) -> tuple[Sequence[Event], None]:
@@ -67,6 +133,24 @@ async def test_all_hear_of_a_change_though_one_fails(cluster: Cluster) -> None:
         await cluster.change(lambda image: setting("a"))
     assert heard == [cluster.image]
     assert "a" in cluster.image.broker_configs
+
+
+async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.change(lambda image: setting("a"))
+    before = cluster.image, cluster.sequence
+    with monkeypatch.context() as broken:
+
+        def fail(self: Image, events: object) -> Image:
+            raise ZeroDivisionError
+
+        broken.setattr(Image, "apply_all", fail)
+        with pytest.raises(ZeroDivisionError):
+            cluster._take(Batch(2, [BrokerConfigured("b", {})]))
+        assert (cluster.image, cluster.sequence) == before
+    cluster._take(Batch(2, [BrokerConfigured("b", {})]))
+    assert cluster.image.broker_configs.keys() == {"a", "b"}
 
 
 async def test_a_store_that_fails_is_an_error_of_storage(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ import pytest
 from barnabas_broker.broker import Broker, BrokerError
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.supervisor import free_port
 from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.conftest import StartBroker
-from tests.cluster.harness import Etcd, free_port, new_prefix
+from tests.cluster.harness import Etcd, new_prefix
 from tests.wire import Wire
 
 

@@ -23,7 +23,15 @@ from barnabas_broker.cluster.image import (
 from barnabas_broker.cluster.kv import Created, Delete, Kv, Put
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.shared import SharedStore
-from barnabas_broker.cluster.store import Batch, Loaded, MetadataStore, StoreError, StoreFenced, StoreUnavailable
+from barnabas_broker.cluster.store import (
+    Batch,
+    Loaded,
+    MetadataStore,
+    StoreError,
+    StoreFenced,
+    StoreUnavailable,
+    event_from_json,
+)
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
 PREFIX = "/contract/"
@@ -159,6 +167,15 @@ async def test_only_what_was_decided_on_the_last_batch_is_kept(place: Place) -> 
     assert not await store.append([OTHER], sequence + 2)
     assert await store.append([ProducerIdsAllocated(5)], sequence + 1)
     assert image_of(await (await place.store()).load()) == Image("cluster").apply_all([TOPIC, ProducerIdsAllocated(5)])
+
+
+async def test_the_newest_batch_has_a_number(place: Place) -> None:
+    store = await place.store()
+    assert await store.newest() == (await store.load()).sequence == 0
+    assert await store.append([TOPIC], 0)
+    assert await store.append([OTHER], 1)
+    assert not await store.append([OTHER], 1)
+    assert await store.newest() == 2
 
 
 async def test_a_long_batch_is_kept_whole(place: Place) -> None:
@@ -347,6 +364,36 @@ async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, mode
     await kv.txn([], [Put(f"{PREFIX}log/00000000000000000001", b'{"a": 1}\n{"b": 2}')])
     with pytest.raises(StoreError, match="no event"):
         await member.load()
-    await kv.txn([], [Put(f"{PREFIX}snapshot-head", b"many")])
-    with pytest.raises(StoreError, match="is no number"):
+    for number in (b"many", b"9" * 5000):
+        await kv.txn([], [Put(f"{PREFIX}snapshot-head", number)])
+        with pytest.raises(StoreError, match="is no number"):
+            await member.load()
+
+
+@pytest.mark.parametrize("key", ["0000000000000000000²", "9" * 5000, "more"])
+async def test_a_batch_of_another_program_is_refused(modelled: SharedPlace, model: EtcdModel, key: str) -> None:
+    member = await modelled.member()
+    await modelled.connect().txn([], [Put(f"{PREFIX}log/{key}", b"{}"), Put(f"{PREFIX}log/1", b"{}")])
+    with pytest.raises(StoreError, match="is no batch of events"):
         await member.load()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"event":"BrokerFenced","node_id":[1],"epoch":2}',
+        '{"event":"BrokerRegistered","node_id":1,"rack":7,"epoch":1,"endpoints":{"A":["h",1]}}',
+        '{"event":"BrokerRegistered","node_id":1,"rack":null,"epoch":1,"endpoints":{"A":["h",Infinity]}}',
+        '{"event":"PartitionChanged","name":"t","index":"0","partition":[1,0,[1],[1],0,[],[]]}',
+        '{"event":"PartitionChanged","name":"t","index":0,"partition":[1,0,["1"],[1],0,[],[]]}',
+        '{"event":"PartitionChanged","name":"t","index":0,"partition":[1,null,[1],[1],0,[],[]]}',
+        '{"event":"TopicCreated","name":"t","topic_id":"00","partitions":[],"configs":{}}',
+        '{"event":"TopicConfigured","name":"t","configs":{"retention.ms":5}}',
+        '{"event":"ProducerIdsAllocated","next_id":NaN}',
+        '{"event":"TopicDeleted","name":"t","more":1}',
+        "[" * 100_000,
+    ],
+)
+def test_what_only_looks_like_an_event_is_refused(event: str) -> None:
+    with pytest.raises(StoreError, match="no event"):
+        event_from_json(event)

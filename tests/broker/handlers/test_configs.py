@@ -76,6 +76,12 @@ async def test_a_keys_default_is_told_under_its_name_for_brokers(wire: Wire) -> 
     assert [(s.name, s.source) for s in told.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
 
 
+async def test_keys_are_told_in_the_order_in_which_they_are_asked_for(wire: Wire) -> None:
+    asked = ["segment.bytes", "cleanup.policy", "no.such.key", "segment.bytes", "retention.ms"]
+    told = await describe(wire, TOPIC, "t", asked)
+    assert [c.name for c in told.configs] == ["segment.bytes", "cleanup.policy", "retention.ms"]
+
+
 @pytest.mark.parametrize("version", range(5))
 async def test_all_keys_are_told_in_every_version(wire: Wire, version: int) -> None:
     told = await describe(wire, TOPIC, "t", version=version)

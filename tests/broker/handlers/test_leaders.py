@@ -45,11 +45,16 @@ async def test_elections_of_a_kind_that_nobody_knows_are_refused(wire: Wire) -> 
     assert (await elect(wire, 2, 7, None)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def reassign(wire: Wire, *targets: list[int] | None) -> list[tuple[int, str | None]]:
+async def reassign(
+    wire: Wire, *targets: list[int] | None, version: int = 0, as_many: bool = False
+) -> list[tuple[int, str | None]]:
     partitions = [ReassignablePartition(partition_index=n, replicas=target) for n, target in enumerate(targets)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="topic", partitions=partitions)])
-    answer = await wire.ask(request, 0, AlterPartitionReassignmentsResponse)
+    if as_many:
+        request.allow_replication_factor_change = False
+    answer = await wire.ask(request, version, AlterPartitionReassignmentsResponse)
     assert answer.error_code == ErrorCode.NONE
+    assert answer.allow_replication_factor_change is not as_many
     return [(p.error_code, p.error_message) for p in answer.responses[0].partitions]
 
 
@@ -61,6 +66,12 @@ async def test_there_is_nowhere_to_move_to(wire: Wire) -> None:
     assert "no such broker" in str(nowhere[1])
     assert unknown[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await reassign(wire, None))[0][0] == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_version_1_may_ask_for_as_many_replicas_as_before(wire: Wire) -> None:
+    await create(wire, "topic")
+    assert await reassign(wire, [1], [1], version=1, as_many=True) == [(ErrorCode.NONE, None)] * 2
+    assert await reassign(wire, [1], version=1) == [(ErrorCode.NONE, None)]
 
 
 async def test_nothing_is_moving(wire: Wire) -> None:

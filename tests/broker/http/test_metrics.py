@@ -34,6 +34,21 @@ KAFKA_EXPORTER = {
     "kafka_consumergroup_members": {"consumergroup"},
 }
 
+#: Kafka's own metrics, as the JMX exporter names them.
+KAFKA_JMX = {
+    "kafka_server_replicamanager_partitioncount": "gauge",
+    "kafka_server_replicamanager_leadercount": "gauge",
+    "kafka_server_replicamanager_underreplicatedpartitions": "gauge",
+    "kafka_server_replicamanager_underminisrpartitioncount": "gauge",
+    "kafka_server_replicamanager_atminisrpartitioncount": "gauge",
+    "kafka_server_replicamanager_isrshrinks": "counter",
+    "kafka_server_replicamanager_isrexpands": "counter",
+    "kafka_controller_kafkacontroller_activecontrollercount": "gauge",
+    "kafka_controller_kafkacontroller_globalpartitioncount": "gauge",
+    "kafka_controller_kafkacontroller_offlinepartitionscount": "gauge",
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": "gauge",
+}
+
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -69,6 +84,7 @@ async def test_kafka_exporters_names_and_labels(wire: Wire, http: Http) -> None:
     await commit(wire, "h", "t", {0: 0})
     families, _ = await scrape(http)
     told = {family.name: family for family in families if family.name.startswith("kafka_")}
+    assert {name: told.pop(name).type for name in KAFKA_JMX} == KAFKA_JMX
     assert told.keys() == KAFKA_EXPORTER.keys()
     for name, family in told.items():
         assert family.type == "gauge"

@@ -38,7 +38,7 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-def code(future: "asyncio.Future[None] | None") -> ErrorCode:
+def code(future: "asyncio.Future[None] | asyncio.Future[int] | None") -> ErrorCode:
     assert future is not None
     error = future.exception()
     assert isinstance(error, KafkaError)
@@ -140,3 +140,48 @@ async def test_a_new_leadership_notes_where_its_epoch_begins(make: Make) -> None
     hosted.append(batch(), 0)
     assert hosted.log.epoch_end_offset(5) == (0, 4)
     assert hosted.log.epoch_end_offset(6) == (6, 5)
+
+
+async def test_deleted_records_are_gone_when_followers_have_deleted_them(make: Make) -> None:
+    hosted = make()
+    hosted.append(batch(5), 0)
+    hosted.fetched_by(2, 20, 5, 1.0, 0)
+    hosted.log.delete_records(3)
+    assert hosted.low_watermark((1, 2)) == 0
+    follower = DelayedFetch(1)
+    hosted.following.add(follower)
+    waiter = hosted.deleted_everywhere(3)
+    assert follower.woken.done(), "the follower hears of it at once"
+    hosted.fetched_by(2, 20, 5, 2.0, 2)
+    hosted.settle_deletions((1, 2))
+    assert not waiter.done()
+    hosted.fetched_by(2, 20, 5, 3.0, 3)
+    hosted.settle_deletions((1, 2))
+    assert waiter.result() == 3
+
+
+async def test_who_has_not_fetched_may_have_anything(make: Make) -> None:
+    hosted = make((1,))
+    hosted.append(batch(5), 0)
+    hosted.log.delete_records(3)
+    assert hosted.low_watermark((1, 2)) == -1
+    hosted.fetched_by(2, 20, 0, 1.0, -7)
+    assert hosted.low_watermark((1, 2)) == -1
+
+
+async def test_a_follower_that_is_gone_does_not_keep_a_deletion_waiting(make: Make) -> None:
+    hosted = make((1,))
+    hosted.append(batch(5), 0)
+    hosted.log.delete_records(3)
+    waiter = hosted.deleted_everywhere(3)
+    hosted.settle_deletions((1,))
+    assert waiter.result() == 3
+
+
+async def test_a_deletion_that_waits_is_told_when_the_leadership_is_lost(make: Make) -> None:
+    hosted = make()
+    waiter = hosted.deleted_everywhere(3)
+    hosted.follow(info(leader=2, epoch=1))
+    assert code(waiter) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        hosted.low_watermark((1, 2))

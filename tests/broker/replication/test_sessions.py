@@ -144,3 +144,19 @@ def test_epochs_wrap_around_zero() -> None:
     first.session.epoch = 2**31 - 1
     sessions.resolve(ask(session=first.session.session_id, epoch=2**31 - 1), 12, 0)
     assert first.session.epoch == 1
+
+
+def test_who_follows_in_another_epoch_is_told_the_high_watermark_again() -> None:
+    sessions = cache()
+
+    def named(leader_epoch: int, session: int, epoch: int) -> Fetch:
+        request = ask({0: 5}, session, epoch)
+        request.topics[0].partitions[0].current_leader_epoch = leader_epoch
+        return sessions.resolve(request, 12, 0)
+
+    first = named(1, 0, 0)
+    assert answer(first, {}) == [0]
+    assert first.session is not None
+    assert answer(named(1, first.session.session_id, 1), {}) == [], "it knows that"
+    # It did not look at that answer if it had just heard of the next leader epoch.
+    assert answer(named(2, first.session.session_id, 2), {}) == [0]

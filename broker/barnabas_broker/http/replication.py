@@ -1,0 +1,94 @@
+"""Metrics of a broker as one of several: its registration, and how well what it leads is replicated.
+
+Counts of partitions have the names that the Prometheus JMX exporter gives Kafka's own (as Strimzi configures it), and
+their meanings: those of kafka.server ReplicaManager tell of the partitions that this broker leads, those of
+kafka.controller are 0 everywhere but at the controller.
+"""
+
+from collections.abc import Iterator
+
+from barnabas_broker.cluster.image import Image
+from barnabas_broker.cluster.membership import Membership
+from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, one
+from barnabas_broker.http.view import View
+
+
+def replication(view: View, image: Image) -> Iterator[str]:
+    """Everything about it, in pieces."""
+    if view.membership is not None:
+        yield from _registration(view, view.membership)
+    yield from one("barnabas_controller_id", GAUGE, "Node id of the controller, -1 for none.", image.controller_id)
+    yield from _led(view)
+    yield from _controlled(view, image)
+
+
+def _registration(view: View, membership: Membership) -> Iterator[str]:
+    for name, description, value in (
+        ("barnabas_registered", "1 while this broker has a registration in the cluster.", int(membership.lease != 0)),
+        (
+            "barnabas_serving",
+            "1 while this broker may lead and coordinate: its lease surely lives, and the cluster knows of it.",
+            int(view.cluster.may_serve()),
+        ),
+        (
+            "barnabas_broker_epoch",
+            "Which life of this broker it is, as the cluster counts; -1 for none.",
+            membership.epoch,
+        ),
+        ("barnabas_lease_age_seconds", "Since the last renewal of the lease that etcd answered.", membership.lease_age),
+        (
+            "barnabas_lease_remaining_seconds",
+            "For how long this broker may act if its lease is not renewed.",
+            membership.lease_remaining,
+        ),
+    ):
+        yield from one(name, GAUGE, description, value)
+
+
+def _led(view: View) -> Iterator[str]:
+    partitions = leaders = under_replicated = under_min_isr = at_min_isr = 0
+    for _, hosted in view.replicas.hosted():
+        partitions += 1
+        if hosted.leading is not None:
+            info = hosted.info
+            leaders += 1
+            under_replicated += len(info.isr) < len(info.replicas)
+            under_min_isr += len(info.isr) < hosted.least_isr
+            at_min_isr += len(info.isr) == hosted.least_isr
+    replicas, prefix = view.replicas, "kafka_server_replicamanager_"
+    for name, kind, description, value in (
+        ("partitioncount", GAUGE, "Partitions that this broker keeps.", partitions),
+        ("leadercount", GAUGE, "Partitions that this broker leads.", leaders),
+        (
+            "underreplicatedpartitions",
+            GAUGE,
+            "Of those, partitions with a replica that is not in sync.",
+            under_replicated,
+        ),
+        ("underminisrpartitioncount", GAUGE, "Of those, partitions that acks=all cannot write to.", under_min_isr),
+        ("atminisrpartitioncount", GAUGE, "Of those, partitions that can spare no replica for acks=all.", at_min_isr),
+        ("isrshrinks_total", COUNTER, "How often an ISR of those became smaller.", replicas.isr_shrinks),
+        ("isrexpands_total", COUNTER, "How often an ISR of those grew.", replicas.isr_expands),
+    ):
+        yield from one(prefix + name, kind, description, value)
+
+
+def _controlled(view: View, image: Image) -> Iterator[str]:
+    active = image.controller_id == view.node_id and view.cluster.may_serve()
+    partitions = offline = not_preferred = 0
+    if active:
+        for topic in image.topics.values():
+            for number, info in enumerate(topic.partitions, partitions + 1):
+                offline += info.leader < 0
+                not_preferred += info.replicas[:1] != (info.leader,)
+                if number % PIECE == 0:
+                    yield ""
+            partitions += len(topic.partitions)
+    prefix = "kafka_controller_kafkacontroller_"
+    for name, description, value in (
+        ("activecontrollercount", "1 at the controller.", int(active)),
+        ("globalpartitioncount", "Partitions of the cluster.", partitions),
+        ("offlinepartitionscount", "Partitions without a leader.", offline),
+        ("preferredreplicaimbalancecount", "Partitions that their first replica does not lead.", not_preferred),
+    ):
+        yield from one(prefix + name, GAUGE, description, value)

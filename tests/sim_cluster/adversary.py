@@ -1,0 +1,184 @@
+"""Faults at the moments that matter. Chance alone seldom brings them that close together.
+
+Three stories, each told with other times every time: a follower is cut off while its leader waits to hear that it was
+admitted to the ISR; a broker is frozen, and what it asked of etcd arrives as its lease ends; the leadership goes away
+from a broker and comes back to it, while the ISR changes, and it hears of nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker.cluster.controller import prefer_leaders
+from barnabas_broker.cluster.image import Event, Image, PartitionInfo
+from barnabas_broker.cluster.kv import Outcome, Put
+from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.replication.leadership import Leadership
+from barnabas_protocol.errors import KafkaError
+from tests.sim_cluster.broker import Node
+from tests.sim_cluster.etcd import ETCD, Etcd, SimKv
+from tests.sim_cluster.network import Network
+from tests.sim_cluster.world import World
+
+#: How often what could be struck is.
+_ADMISSIONS: Final = 0.3
+_APPENDS: Final = 0.1
+#: Seconds between two looks whether a story can go on, and until it is given up.
+_LOOK: Final = 0.02
+_PATIENCE: Final = 6.0
+
+
+class Adversary:
+    """Knows everything, and uses it.
+
+    Args:
+        world: time and chance.
+        network: what it cuts.
+        etcd: whose answers it keeps back.
+        nodes: the brokers, by node id.
+        partition: a partition of the topic, as etcd has it.
+        allowed: whether anything may be done at this moment.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        etcd: Etcd,
+        nodes: Mapping[int, Node],
+        partition: Callable[[], PartitionInfo],
+        allowed: Callable[[], bool],
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._etcd = etcd
+        self._nodes = nodes
+        self._partition = partition
+        self._allowed = allowed
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Hear of what brokers are about to do."""
+        propose, txn = Leadership.propose, SimKv.txn
+
+        def seen_propose(leading: Leadership, isr: tuple[int, ...]) -> Any:
+            joining = set(isr) - set(leading.info.isr)
+            if joining and self._allowed() and self._world.happens(_ADMISSIONS):
+                self._admission(leading.node_id, min(joining))
+            return propose(leading, isr)
+
+        async def seen_txn(kv: SimKv, conditions: Any, then: Sequence[Any], otherwise: Any = ()) -> Outcome:
+            appends = any(isinstance(each, Put) and each.key.endswith("/head") for each in then)
+            if appends and self._allowed() and self._world.happens(_APPENDS):
+                self._straggler(kv)
+            return await txn(kv, conditions, then, otherwise)
+
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(Leadership, "propose", seen_propose))
+            stack.enter_context(patch.object(SimKv, "txn", seen_txn))
+            yield
+
+    def _admission(self, leader: int, follower: int) -> None:
+        """A leader hears late that a follower was admitted, which lags meanwhile."""
+        world, network = self._world, self._network
+        one, other = self._nodes[leader].name, self._nodes[follower].name
+        world.note("strike: broker %d lags while broker %d waits to hear of its admission", follower, leader)
+        network.slow[ETCD, one] = world.between(0.2, 0.9)
+        world.after(world.between(0.3, 1.5), network.slow.pop, (ETCD, one), None)
+        network.cut(one, other, world.between(0.5, 2.0))
+
+    def _straggler(self, kv: SimKv) -> None:
+        """A broker is frozen, and its request arrives when its lease is over, or nearly."""
+        world = self._world
+        node = next(node for node in self._nodes.values() if node.up is not None and node.up.kv is kv)
+        running = node.up
+        assert running is not None
+        lease = 0 if running.member is None or running.member.membership is None else running.member.membership.lease
+        ends = self._etcd.model.expires(lease)
+        if ends is None or running.life.frozen:
+            return
+        world.note("strike: broker %d is frozen, what it asked of etcd arrives as its lease ends", node.node_id)
+        kv.held = max(0.0, ends - world.now + world.between(-0.1, 0.2))
+        running.life.freeze()
+        world.after(kv.held + world.between(0.1, 2.0), running.life.thaw)
+
+    def flap(self) -> None:
+        """A broker leads, does not, and leads again, and hears of it late; who joined the ISR meanwhile lags then."""
+        world, before = self._world, self._partition()
+        first = before.replicas[0]
+        others = [node_id for node_id in before.replicas if node_id != first]
+        if before.leader != first or set(before.isr) != set(before.replicas):
+            return
+        world.note("strike: the leadership of broker %d goes to another and comes back", first)
+        self._nodes[first].kill()
+        world.after(world.between(0.05, 1.0), self._nodes[first].start)
+
+        def lags(node_id: int) -> Callable[[], None]:
+            def step() -> None:
+                leader = self._nodes[node_id].name
+                world.note("strike: broker %d hears late that it leads no more", node_id)
+                self._etcd.lag[leader] = world.between(3.0, 6.0)
+                world.after(world.between(3.0, 6.0), self._etcd.lag.pop, leader, None)
+                self._network.cuts.clear()
+                self._prefer()
+                self._when(lambda now: now.leader == first and len(now.isr) == len(others) + 1, strike(node_id))
+
+            return step
+
+        def strike(node_id: int) -> Callable[[], None]:
+            def step() -> None:
+                world.note("strike: broker %d shall lead again, without all that are in sync", node_id)
+                for other in others:
+                    if other != node_id:
+                        self._network.cut(self._nodes[node_id].name, self._nodes[other].name, world.between(1.0, 3.0))
+                running = self._nodes[first].up
+                if running is not None:
+                    running.stop()
+                    world.after(world.between(0.1, 0.5), self._again, self._nodes[first])
+
+            return step
+
+        def led_by_another() -> None:
+            leader = self._partition().leader
+            for other in others:
+                if other != leader:
+                    for node in (self._nodes[leader], self._nodes[first]):
+                        self._network.cut(node.name, self._nodes[other].name, _PATIENCE)
+            self._when(lambda now: now.leader == leader and set(now.isr) == {leader, first}, lags(leader))
+
+        self._when(lambda now: now.leader in others, led_by_another)
+
+    def _again(self, node: Node) -> None:
+        node.kill()
+        node.start()
+
+    def _prefer(self) -> None:
+        """Somebody asks for the preferred leaders."""
+
+        def decide(image: Image) -> tuple[list[Event], None]:
+            return prefer_leaders(image), None
+
+        async def ask(cluster: Cluster) -> None:
+            with suppress(KafkaError):
+                await cluster.change(decide)
+
+        for node in self._nodes.values():
+            running = node.up
+            if running is not None and running.cluster is not None and running.epoch >= 0:
+                running.life.spawn(ask(running.cluster), "prefer")
+                return
+
+    def _when(self, ready: Callable[[PartitionInfo], bool], step: Callable[[], None]) -> None:
+        """Do `step` as soon as the partition is so; never, if that takes too long or the time of faults is over."""
+        deadline = self._world.now + _PATIENCE
+
+        def look() -> None:
+            if not self._allowed() or self._world.now > deadline:
+                return
+            if ready(self._partition()):
+                step()
+            else:
+                self._world.after(_LOOK, look)
+
+        look()
