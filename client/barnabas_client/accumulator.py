@@ -80,7 +80,7 @@ class Batch:
 class Queue:
     """The batches of one partition, in order; those in flight are in `flying`."""
 
-    __slots__ = ("accumulator", "batches", "begun", "flying", "known_in", "next_sequence", "retry_at", "tp")
+    __slots__ = ("accumulator", "batches", "begun", "flying", "known_in", "leader", "next_sequence", "retry_at", "tp")
 
     def __init__(self, tp: TopicPartition, accumulator: "Accumulator") -> None:
         self.tp = tp
@@ -91,6 +91,13 @@ class Queue:
         self.next_sequence = 0
         self.known_in = -1  # the accumulator's epoch in which the broker has acknowledged something
         self.retry_at = 0.0
+        self.leader: int | None = None  # the node that was last known to lead
+
+    def led_by(self, node: int) -> None:
+        """This node leads the partition: what waits for another one, or for any, may be sent at once."""
+        if self.leader != node:
+            self.retry_at = 0.0
+        self.leader = node
 
     def append(
         self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, receipt: Any, now: float
@@ -152,7 +159,7 @@ class Queue:
 
     def take(self) -> Batch:
         """The first batch, closed and numbered, now in flight."""
-        batch = self.batches.popleft()
+        batch = self.batches[0]
         accumulator = self.accumulator
         if accumulator.config.idempotent and batch.epoch != accumulator.epoch:
             batch.sequence, batch.epoch, batch.maybe_written = self.next_sequence, accumulator.epoch, False
@@ -164,7 +171,7 @@ class Queue:
             batch.builder = None
         batch.closed = batch.in_flight = True
         batch.attempts += 1
-        self.flying.append(batch)
+        self.flying.append(self.batches.popleft())
         if not self.batches:
             self.accumulator.waiting.pop(self.tp, None)
         return batch

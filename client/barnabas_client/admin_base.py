@@ -42,7 +42,7 @@ _REMEDIES: Final = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.UNKNOWN_MEMBER_ID: "stop the group's members first: while it has some, only they set its offsets",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that subscribe to the topic first",
-    ErrorCode.INVALID_PARTITIONS: "ask for more partitions than there are: they cannot be taken away",
+    ErrorCode.INVALID_PARTITIONS: "ask for at least one, and for more than there are: they cannot be taken away",
     ErrorCode.INVALID_CONFIG: "check key and value against Kafka's documentation",
 }
 
@@ -218,7 +218,7 @@ class AdminBase:
             async with asyncio.timeout(milliseconds / 1000):
                 while True:
                     controller = network.cluster.controller_id
-                    if controller in network.cluster.brokers:
+                    if network.ready(controller):
                         response = await network.ask(controller, request, answer)
                         if ErrorCode.NOT_CONTROLLER not in codes(response):
                             return response

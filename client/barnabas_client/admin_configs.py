@@ -173,10 +173,11 @@ class ConfigAdmin(AdminBase):
 
     async def _ask_node(self, node: int | None, request: Request, answer: type[R]) -> R:
         network = self._running()
-        if node is not None:
-            return await network.ask(node, request, answer)
-        if network.cluster.controller_id in network.cluster.brokers:
-            return await network.ask(network.cluster.controller_id, request, answer)
+        chosen = network.cluster.controller_id if node is None else node
+        if chosen in network.cluster.brokers and not network.ready(chosen):
+            await network.refresh()  # if it has come back it is found by this
+        if node is not None or chosen in network.cluster.brokers:
+            return await network.ask(chosen, request, answer)
         return await network.ask_any(request, answer)
 
 

@@ -14,6 +14,7 @@ from barnabas_client.admin_types import (
     MemberDescription,
     PartitionResult,
 )
+from barnabas_client.checks import offsets_of
 from barnabas_client.consumer_protocol import PROTOCOL_TYPE, by_topic, decode_assignment, decode_subscription
 from barnabas_client.errors import UnsupportedVersionError
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
@@ -254,13 +255,12 @@ class GroupAdmin(AdminBase):
 
         Raises:
             KafkaError: the group has members (UNKNOWN_MEMBER_ID), or it was refused otherwise.
+            TypeError, ValueError: an offset that is none.
         """
         network = self._running()
         what = "set the offsets of group"
         label = f"{what} {group_id!r}"
-        given = {
-            tp: one if isinstance(one, OffsetAndMetadata) else OffsetAndMetadata(one) for tp, one in offsets.items()
-        }
+        given = offsets_of("alter_consumer_group_offsets", offsets)
 
         async def ask(node: int, names: list[str]) -> dict[str, Changed | KafkaError]:
             request = OffsetCommitRequest(

@@ -87,14 +87,18 @@ class TopicAdmin(AdminBase):
             timeout_ms: how long it may take; `request_timeout_ms` if None.
             raise_errors: raise the first refusal, after all others were deleted; otherwise it is in its result.
 
+        Returns:
+            A result for each topic, in the order of `topics`.
+
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             KafkaTimeoutError: the controller was not found or did not answer.
             KafkaError: it refused otherwise.
         """
         milliseconds = self._milliseconds(timeout_ms)
+        names = names_of("delete_topics", topics)
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in names_of("delete_topics", topics)],
+            topics=[DeleteTopicState(name=name) for name in names],
             timeout_ms=self._for_broker(milliseconds),
         )
         response = await self._ask_controller(
@@ -108,6 +112,8 @@ class TopicAdmin(AdminBase):
             )
             for one in response.responses
         ]
+        order = {name: place for place, name in enumerate(names)}
+        results.sort(key=lambda one: order.get(one.name, len(order)))  # brokers answer in any order
         if raise_errors:
             raise_first(results)
         return results

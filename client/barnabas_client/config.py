@@ -22,6 +22,9 @@ from barnabas_protocol.records import Codec
 
 DEFAULT_PORT: Final = 9092
 
+#: Bytes of a group's name: it is part of the keys of ``__consumer_offsets``, in which a string has a 16-bit length.
+MAX_NAME_SIZE: Final = 32_767
+
 #: Makes an object of the bytes of a record's key or value.
 Deserializer = Callable[[bytes], Any]
 #: Makes the bytes of a record's key or value.
@@ -203,6 +206,8 @@ class ConsumerConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ValueError(f"{name} is {value!r}: give a name, or None for none")
+            if value is not None and len(value.encode(errors="replace")) > MAX_NAME_SIZE:
+                raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
         if self.group_instance_id is not None and self.group_id is None:
             raise ValueError("group_instance_id is given without group_id: give both")
         _one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "none"))

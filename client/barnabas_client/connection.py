@@ -110,10 +110,9 @@ class Connection(asyncio.BufferedProtocol):
                 try:
                     await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
                 except OSError as error:
-                    raise KafkaConnectionError(
-                        f"cannot connect to {host}:{port}: {error.strerror or error}. To do: check that a broker "
-                        "listens there"
-                    ) from error
+                    reason = error.strerror or str(error) or repr(error)
+                    remedy = "check that a broker listens there" + (", and with TLS" if tls is not None else "")
+                    raise KafkaConnectionError(f"cannot connect to {host}:{port}: {reason}. To do: {remedy}") from error
                 if versions is None:
                     await connection._learn_versions(timeout)
                 else:

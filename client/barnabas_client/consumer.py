@@ -17,10 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from barnabas_client.assignors import Assignor
+from barnabas_client.checks import check_topic, partitions_of
 from barnabas_client.config import ClientConfig, ConsumerConfig, Deserializer, default_assignors, parse_servers
-from barnabas_client.consumer_core import ConsumerCore, Phase
+from barnabas_client.consumer_core import ConsumerCore
 from barnabas_client.consumer_metrics import Metrics
-from barnabas_client.consumer_places import ConsumerPlaces, partitions_of
+from barnabas_client.consumer_parts import Phase
+from barnabas_client.consumer_places import ConsumerPlaces
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError
 from barnabas_client.rebalance import ConsumerRebalanceListener
 from barnabas_client.structs import ConsumerRecord, TopicPartition
@@ -196,7 +198,7 @@ class Consumer(ConsumerPlaces):
         Raises:
             IllegalStateError: partitions were assigned by hand.
             TypeError: both or neither of topics and pattern; a single string; a listener without its methods.
-            ValueError: a pattern that is no regular expression.
+            ValueError: a name that no topic has; a pattern that is no regular expression.
         """
         if isinstance(topics, str):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as [{topics!r}]")
@@ -205,8 +207,8 @@ class Consumer(ConsumerPlaces):
         names = list(topics)
         if bool(names) == (pattern is not None):
             raise TypeError("subscribe(): give either topics or a pattern")
-        if not all(isinstance(name, str) and name for name in names):
-            raise TypeError(f"subscribe({names!r}): topics are strings that are not empty")
+        for name in names:
+            check_topic(f"subscribe({names!r})", name)
         if listener is not None and not hasattr(listener, "on_partitions_revoked"):
             raise TypeError(f"subscribe(): listener {listener!r} is no ConsumerRebalanceListener")
         if not (pattern is None or isinstance(pattern, str | re.Pattern)):

@@ -1,26 +1,24 @@
-"""The inside of a consumer: its parts, how they are put together, started and ended.
+"""The inside of a consumer: how its parts are put together, started and ended, what it reads, and its polls.
 
 One event, `news`, wakes polls that wait; one flag, `attention`, sends polls that would not wait into
 :meth:`ConsumerCore.attend`. Everything that concerns the program comes through the two.
 """
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from enum import Enum
 from typing import Final
 
-from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.consumer_commits import Commits
-from barnabas_client.consumer_metrics import ConsumerMeters, Metrics, group_metrics, metrics_of
+from barnabas_client.consumer_metrics import Metrics, group_metrics, metrics_of
+from barnabas_client.consumer_parts import ConsumerParts, Phase
 from barnabas_client.errors import (
     ConsumerStoppedError,
-    IllegalOperationError,
     IllegalStateError,
     KafkaTimeoutError,
     WakeupError,
+    error_for,
 )
 from barnabas_client.fetcher import Fetcher
 from barnabas_client.group_types import NO_GENERATION, Assign, Revoke
@@ -30,10 +28,10 @@ from barnabas_client.metadata import Cluster
 from barnabas_client.network import Network
 from barnabas_client.offsets import OffsetStore
 from barnabas_client.positions import Positions
-from barnabas_client.rebalance import ConsumerRebalanceListener, Gate, Rebalancer
+from barnabas_client.rebalance import ConsumerRebalanceListener, Rebalancer
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
-from barnabas_client.subscription import PartitionState, Subscription
-from barnabas_protocol.errors import KafkaError
+from barnabas_client.subscription import PartitionState
+from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -45,105 +43,8 @@ _WORTH_MEASURING: Final = 0.001
 _LEAST_PATIENCE: Final = 0.05
 
 
-class Phase(Enum):
-    """The life of a consumer."""
-
-    NEW = "not started"
-    RUNNING = "started"
-    CLOSING = "stopping; polls are refused, but the listener may still commit"
-    CLOSED = "stopped"
-
-
-class ConsumerCore:
-    """Parts and lifecycle. Public to the package, not to programs."""
-
-    def __init__(self, client: ClientConfig, config: ConsumerConfig) -> None:
-        self.client = client
-        self.config = config
-        self.phase = Phase.NEW
-        self.subscription = Subscription()
-        self.gate = Gate()
-        #: A poll has more to do than to take what is ready.
-        self.attention = True
-        self.news = asyncio.Event()
-        self.meters = ConsumerMeters(time.monotonic())
-        self.listener: ConsumerRebalanceListener | None = None
-        self.pattern: re.Pattern[str] | None = None
-        self._woken = False
-        self._failure: KafkaError | None = None
-        self._leaving = False
-        self._counts: dict[str, int] = {}  # of the subscribed topics, as last seen
-        self._yielded = 0.0
-        self._left_at = math.inf  # when the last poll returned
-        self._reported = 0  # polls that the membership has heard of
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._network: Network | None = None
-        self._membership: Membership | None = None
-        self._store: OffsetStore | None = None
-        self._commits: Commits | None = None
-        self._fetcher: Fetcher | None = None
-        self._rebalancer: Rebalancer | None = None
-
-    # Parts that exist once started.
-
-    @property
-    def network(self) -> Network:
-        """The cluster."""
-        self.check_running()
-        assert self._network is not None
-        return self._network
-
-    @property
-    def fetcher(self) -> Fetcher:
-        """The buffers."""
-        self.check_running()
-        assert self._fetcher is not None
-        return self._fetcher
-
-    @property
-    def store(self) -> OffsetStore:
-        """The group's offsets.
-
-        Raises:
-            IllegalOperationError: there is no group.
-        """
-        self._check_group()
-        assert self._store is not None
-        return self._store
-
-    @property
-    def commits(self) -> Commits:
-        """The way to commit.
-
-        Raises:
-            IllegalOperationError: there is no group.
-        """
-        self._check_group()
-        assert self._commits is not None
-        return self._commits
-
-    def _check_group(self) -> None:
-        if self.config.group_id is None:
-            raise IllegalOperationError(
-                "this consumer has no group_id, so there is nothing to commit to or to read commits from. To do: give "
-                "it a group_id"
-            )
-        self.check_running()
-
-    def check_running(self) -> None:
-        """Refuse calls before the start and after the stop.
-
-        Raises:
-            ConsumerStoppedError: it was stopped.
-            IllegalStateError: it was not started.
-        """
-        if self.phase is Phase.CLOSED:
-            raise ConsumerStoppedError("this consumer was stopped. To do: make a new one")
-        if self.phase is Phase.NEW:
-            raise IllegalStateError(
-                "this consumer is not started. To do: await start() first, or use it in `async with`"
-            )
+class ConsumerCore(ConsumerParts):
+    """Lifecycle, what is read, and polls. Public to the package, not to programs."""
 
     # Lifecycle.
 
@@ -265,7 +166,7 @@ class ConsumerCore:
         """Read topics: these, or those that match."""
         self.subscription.subscribe(topics)
         self.pattern, self.listener = pattern, listener
-        self._failure = None
+        self._failure = self._refusal = None
         self._leaving = False
         if self._rebalancer is not None:
             self._rebalancer.listener = listener
@@ -288,6 +189,7 @@ class ConsumerCore:
                 "assign() after subscribe(): a consumer does one or the other. To do: call unsubscribe() first"
             )
         self.subscription.assign(partitions)
+        self._refusal = None
         if self._network is not None:
             self._watch()
             self._network.want_refresh(urgent=True)
@@ -298,7 +200,7 @@ class ConsumerCore:
         grouped = self._membership is not None and not self.subscription.by_hand and self.subscription.topics
         offsets = self.subscription.positions()
         self.subscription.unsubscribe()
-        self.pattern = None
+        self.pattern = self._refusal = None
         self.changed()
         if grouped and self._rebalancer is not None:
             self._leaving = True
@@ -320,6 +222,7 @@ class ConsumerCore:
     def _metadata_changed(self, cluster: Cluster) -> None:
         if self.phase is not Phase.RUNNING:
             return
+        self._look_for_refusals(cluster)
         if self.pattern is not None:
             matched = cluster.matching(self.pattern, internal=not self.config.exclude_internal_topics)
             if matched != self.subscription.topics:
@@ -342,6 +245,15 @@ class ConsumerCore:
         if self._fetcher is not None:
             self._fetcher.wake()
 
+    def _look_for_refusals(self, cluster: Cluster) -> None:
+        """A topic may be one that this client may not read, or that no cluster can have: polls say so."""
+        self._refusal = None
+        for name in self.subscription.topics | {tp.topic for tp in self.subscription.states}:
+            told = cluster.topics.get(name)
+            if told is not None and told.error != ErrorCode.NONE and not told.error.retriable:
+                self._refusal = error_for(told.error, f"read topic {name!r}")
+                self.attend()
+
     # Polls.
 
     async def next_ready(self, only: Collection[TopicPartition] | None, timeout: float | None) -> PartitionState | None:
@@ -363,6 +275,11 @@ class ConsumerCore:
         assert rebalancer is not None
         rebalancer.refuse_inside_listener("poll")
         now = time.monotonic()
+        if now - self._yielded > _YIELD_AFTER and asyncio.get_running_loop() is not loop:
+            raise IllegalStateError(
+                "this consumer belongs to the event loop that started it. To do: make one for each loop, or call it "
+                "there, by asyncio.run_coroutine_threadsafe()"
+            )
         deadline = None if timeout is None else loop.time() + timeout
         self.gate.enter()
         self.meters.polled_at = now
@@ -413,7 +330,7 @@ class ConsumerCore:
         if self._woken:
             self._woken = False
             raise WakeupError("wakeup() was called")
-        failure = self._failure or self._fetcher.failure
+        failure = self._failure or self._fetcher.failure or self._refusal
         if failure is not None:
             raise failure.with_traceback(None)  # the same one in every poll must not grow
         error, self._rebalancer.error = self._rebalancer.error, None
@@ -467,8 +384,8 @@ class ConsumerCore:
                     await self.news.wait()
         except TimeoutError as error:
             raise KafkaTimeoutError(
-                f"{what}: no position within {self.client.request_timeout:g} s. To do: check that the partitions have "
-                "leaders"
+                f"{what}: no position within {self.client.request_timeout:g} s. To do: check that the partitions "
+                "exist and have leaders"
             ) from error
 
     async def commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -8,14 +8,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
+from barnabas_client.checks import Offset, is_int64, mapped, offsets_of, partitions_of
 from barnabas_client.consumer_commits import CommitCallback
 from barnabas_client.consumer_core import ConsumerCore
 from barnabas_client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_client.subscription import Needed
-
-#: What a commit takes as an offset.
-Offset = int | tuple[int, str] | OffsetAndMetadata
 
 #: Seconds that an answer to a fetch may take beyond `fetch_max_wait_ms`, and still tell of the present.
 _FETCH_TAKES: Final = 0.5
@@ -78,10 +76,10 @@ class ConsumerPlaces:
 
         Raises:
             IllegalStateError: the partition is not assigned.
-            ValueError: a negative offset.
+            ValueError: something else than an offset.
         """
         (tp,) = partitions_of("seek", (partition,))
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        if not is_int64(offset):
             raise ValueError(f"seek({tp}, {offset!r}): give an offset of at least 0")
         self._core.subscription.state(tp).seek(offset)
         self._core.changed()
@@ -225,7 +223,7 @@ class ConsumerPlaces:
             ValueError: a negative timestamp.
             KafkaError: they could not be had within `request_timeout_ms`.
         """
-        for tp, time in _mapped("offsets_for_times", timestamps).items():
+        for tp, time in mapped("offsets_for_times", timestamps).items():
             if isinstance(time, bool) or not isinstance(time, int):
                 raise TypeError(f"offsets_for_times: {time!r} for {tp}: give milliseconds since 1970")
             if time < 0:
@@ -258,7 +256,7 @@ class ConsumerPlaces:
             TypeError, ValueError: an offset that is none.
         """
         core = self._core
-        await core.commits.commit(core.subscription.positions() if offsets is None else _offsets(offsets))
+        await core.commits.commit(core.subscription.positions() if offsets is None else offsets_of("commit", offsets))
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, Offset] | None = None, callback: CommitCallback | None = None
@@ -278,7 +276,7 @@ class ConsumerPlaces:
         core = self._core
         if callback is not None and not callable(callback):
             raise TypeError(f"commit_async: callback is {callback!r}: give a function of offsets and error")
-        made = core.subscription.positions() if offsets is None else _offsets(offsets)
+        made = core.subscription.positions() if offsets is None else offsets_of("commit", offsets)
         core.commits.in_background(made, callback)
 
     async def committed(self, partition: TopicPartition) -> int | None:
@@ -302,43 +300,3 @@ class ConsumerPlaces:
         core = self._core
         chosen = partitions_of("committed", partitions)
         return await core.store.committed(chosen, timeout=core.client.request_timeout)
-
-
-def partitions_of(what: str, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Partitions as given by a program; plain tuples will do.
-
-    Raises:
-        TypeError: something else.
-    """
-    if not isinstance(partitions, Iterable):
-        raise TypeError(f"{what}: {partitions!r} is no list of partitions: give such as [TopicPartition(topic, 0)]")
-    made = []
-    for given in partitions:
-        if not (
-            isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int)
-        ):
-            raise TypeError(f"{what}: {given!r} is no partition: give TopicPartition(topic, number)")
-        made.append(TopicPartition(*given))
-    return tuple(made)
-
-
-def _mapped(what: str, given: Mapping[TopicPartition, V]) -> Mapping[TopicPartition, V]:
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{what}: {given!r} is no mapping: give such as {{TopicPartition(topic, 0): 5}}")
-    return given
-
-
-def _offsets(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, OffsetAndMetadata]:
-    made = {}
-    for tp, given in zip(partitions_of("commit", _mapped("commit", offsets)), offsets.values(), strict=True):
-        offset = OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
-        if (
-            isinstance(offset.offset, bool)
-            or not isinstance(offset.offset, int)
-            or not isinstance(offset.metadata, str)
-        ):
-            raise TypeError(f"commit: {given!r} for {tp}: give an offset, or an offset with metadata")
-        if offset.offset < 0:
-            raise ValueError(f"commit: offset {offset.offset} for {tp}: give at least 0")
-        made[tp] = offset
-    return made

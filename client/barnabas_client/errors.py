@@ -260,6 +260,9 @@ _REMEDIES: Final = {
     ErrorCode.INVALID_GROUP_ID: "use a group_id that is not empty",
     ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "choose an offset from the start to the end of the partition",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten what is noted beside the offset, or raise the broker's "
+    "offset.metadata.max.bytes",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "give all members of the group at least one common "
     "partition_assignment_strategy",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "run fewer members, or raise the broker's group.max.size",

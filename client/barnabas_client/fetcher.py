@@ -9,7 +9,8 @@ by the full one when it empties.
 
 What arrives is cut into batches (:mod:`barnabas_client.fetched`) and decoded batch by batch when the program takes it.
 
-Errors: where the leader has moved, metadata is asked for and the partition tried again after a back-off; a position
+Errors: where the leader has moved, or cannot be reached, metadata is asked for and the partition tried again after a
+back-off, or at once when another leader is known: what the old one was asked is not waited for. A position
 outside of the partition is reset as `auto_offset_reset` says, one in a history that is no longer the partition's goes
 back to where the two part (:mod:`barnabas_client.truncation`); what the program must know is raised by its next poll.
 Full fetch requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, ``FetchCollector.java``.
@@ -26,7 +27,7 @@ from barnabas_client.consumer_metrics import ConsumerMeters
 from barnabas_client.errors import OffsetOutOfRangeError, error_for
 from barnabas_client.fetched import cut, unpack
 from barnabas_client.logs import logger
-from barnabas_client.metadata import NO_ID
+from barnabas_client.metadata import NO_ID, Cluster
 from barnabas_client.network import Network, Purpose
 from barnabas_client.positions import Positions
 from barnabas_client.structs import ConsumerRecord, TopicPartition
@@ -233,8 +234,8 @@ class Fetcher:
         while True:
             self._wake.clear()
             now = self._loop.time()
-            self._recount()
             cluster = self._network.cluster
+            self._look_at_partitions(cluster)
             self._positions.look_at_topics(cluster)
             due = self._positions.due(now)
             if due:
@@ -254,9 +255,14 @@ class Fetcher:
             except TimeoutError:
                 pass
 
-    def _recount(self) -> None:
-        """What is buffered, after seeks and revocations threw some of it away."""
-        self._buffered = sum(state.buffered for state in self._subscription.states.values())
+    def _look_at_partitions(self, cluster: Cluster) -> None:
+        """Who leads them, and what is buffered, after seeks and revocations threw some of it away."""
+        self._buffered = 0
+        for state in self._subscription.states.values():
+            self._buffered += state.buffered
+            leader = cluster.leader(state.tp)
+            if leader is not None:
+                state.led_by(leader)
 
     def _show_errors(self) -> None:
         for state in self._subscription.states.values():
@@ -276,8 +282,10 @@ class Fetcher:
         for state in self._subscription.states.values():
             if not state.fetchable or state.error is not None or state.retry_at > now:
                 continue
-            node = state.preferred if state.preferred in cluster.brokers else cluster.leader(state.tp)
-            if node is None:
+            node = state.preferred
+            if node is None or not self._network.ready(node):
+                node = cluster.leader(state.tp)
+            if node is None or not self._network.ready(node):
                 state.retry_at = now + self._backoff
                 self._network.want_refresh()
             elif self._is_full(state):

@@ -183,10 +183,10 @@ class GroupMember:
         if ticket == self._finding:
             self._finding = None
             self._find_at = now + self._find_backoff.failed()
-            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+            if error.code in _HOPELESS:
                 self._fail(error, effects)
         elif ticket in (self._beating, self._round):
-            if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
+            if error.code in _HOPELESS:
                 self._fail(error, effects)
             else:
                 self._lose_coordinator(str(error), now, effects)
@@ -573,6 +573,8 @@ class GroupMember:
         return ticket
 
 
+#: The request cannot be sent, today or tomorrow.
+_HOPELESS = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
 #: After these a round starts again without a pause, as in Kafka's ``joinGroupIfNeeded``.
 _AT_ONCE = (
     ErrorCode.MEMBER_ID_REQUIRED,

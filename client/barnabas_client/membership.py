@@ -112,7 +112,10 @@ class Membership:
         self._stop_connecting()
         await asyncio.wait((self._ended,), timeout=timeout)
         if not self._ended.done() or not self._thread.join(timeout):
-            _log.warning("the membership's thread is still busy, probably in an assignor", group=self._config.group_id)
+            _log.warning(
+                "the membership's thread has not ended yet: an assignor or a broker keeps it",
+                group=self._config.group_id,
+            )
 
     # For commits.
 

@@ -4,9 +4,14 @@ fresh.
 **Connections** are made when first asked for and shared by all who ask for the same address and purpose. There is one
 for each :class:`Purpose`, because a broker answers the requests of one connection in order: behind a fetch that waits
 for data for half a second, a heartbeat or a produce would wait as well (Kafka's ``NetworkClient`` keeps its
-coordinator's apart for that reason). After a failure the next try waits, with a back-off per address. The versions that
-one connection to a broker has learnt serve the next as well, for as long as none to it has broken: it is the same
-process then, and a connection is worth one round trip less.
+coordinator's apart for that reason). A broker that could not be reached is not :meth:`ready <Network.ready>` again for
+a while, with a back-off per address: whoever wants it meanwhile is told at once, and nobody waits for it, because by
+then another broker may do its work. The versions that one connection to a broker has learnt serve the next as well, for
+as long as none to it has broken: it is the same process then, and a connection is worth one round trip less.
+
+**Whichever broker** (:meth:`Network.ask_any`, and metadata) is one that is connected and has least to answer, then any
+that is ready. One that is silent for a second is not waited for any longer: another is asked as well, and the first
+answer counts. Such questions change nothing, or may be asked twice.
 
 **Metadata.** One task asks, everyone else waits for it: :meth:`Network.refresh` calls that come while a request is
 under way share the next one. It also asks every `metadata_max_age_ms`, and soon after :meth:`Network.want_refresh`,
@@ -16,9 +21,10 @@ which whoever gets an error such as NOT_LEADER_OR_FOLLOWER calls. Source: Kafka'
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_client.backoff import Backoff
 from barnabas_client.compat import ApiRange
@@ -32,8 +38,12 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 
 _log: Final = logger("barnabas_client.network")
+
+#: After so many seconds of silence another broker is asked as well, where any will do.
+_SILENCE: Final = 1.0
 
 
 class Purpose(Enum):
@@ -46,6 +56,14 @@ class Purpose(Enum):
 
 class _NoBrokersError(KafkaConnectionError):
     """Someone answered, but knows no brokers."""
+
+
+class _Failed(NamedTuple):
+    """An address that could not be reached: why, and until when it is left alone."""
+
+    backoff: Backoff
+    until: float
+    error: KafkaError
 
 
 def jitter() -> float:
@@ -75,7 +93,7 @@ class Network:
         #: What brokers understand, as connections have learnt that did not break since.
         self.versions: dict[Address, Mapping[int, ApiRange]] = {}
         self._locks: dict[tuple[Address, Purpose], asyncio.Lock] = {}
-        self._backoffs: dict[Address, tuple[Backoff, float]] = {}
+        self._failed: dict[Address, _Failed] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[Cluster]] = []
         self._wanted, self._urgent = asyncio.Event(), asyncio.Event()
@@ -238,39 +256,36 @@ class Network:
 
     async def _update(self) -> Cluster:
         """Ask one broker after the other until one answers."""
-        starting = False
-        failures: list[str] = []
-        for address in self._addresses(Purpose.DATA):
-            try:
-                connection = await self.connection_to(address, Purpose.DATA, patient=False)
-                asked = self.topics
-                response = await connection.ask(
-                    _request(asked, auto_create=self._auto_create),
-                    MetadataResponse,
-                    timeout=self.config.request_timeout,
-                )
-            except KafkaError as error:
-                failures.append(str(error))
-                continue
+        asked = self.topics
+        request = _request(asked, auto_create=self._auto_create)
+
+        async def ask(address: Address) -> MetadataResponse:
+            connection = await self.connection_to(address, Purpose.DATA, at_once=True)
+            response = await connection.ask(request, MetadataResponse, timeout=self.config.request_timeout)
             if response.error_code != ErrorCode.NONE or not response.brokers:
-                failures.append(f"{address[0]}:{address[1]} knows no brokers")
-                starting = True
-                continue
-            self.learn(self.cluster.updated(response, None if asked is None else self._topics))
-            return self.cluster
-        failure = _NoBrokersError if starting else KafkaConnectionError
-        raise failure("no broker could be asked about the cluster: " + "; ".join(failures))
+                raise _NoBrokersError(f"{address[0]}:{address[1]} knows no brokers")
+            return response
+
+        response, failures = await _first_answer(self._addresses(Purpose.DATA), ask)
+        if response is None:
+            failure = next((type(one) for one in failures if isinstance(one, _NoBrokersError)), KafkaConnectionError)
+            reasons = "; ".join(str(one) for one in failures)
+            raise failure(f"no broker could be asked about the cluster: {reasons}")
+        self.learn(self.cluster.updated(response, None if asked is None else self._topics))
+        return self.cluster
 
     def _addresses(self, purpose: Purpose) -> list[Address]:
-        """Whom to ask: connected brokers first, then the other known ones, then the bootstrap servers."""
+        """Whom to ask: of the known brokers, and then of the bootstrap servers, first those that are connected."""
         known = [(broker.host, broker.port) for broker in self.cluster.brokers.values()]
         random.shuffle(known)
-        known.sort(key=lambda address: not self._is_connected(address, purpose))
-        return list(dict.fromkeys([*known, *self.config.servers]))
 
-    def _is_connected(self, address: Address, purpose: Purpose) -> bool:
-        connection = self._connections.get((address, purpose))
-        return connection is not None and not connection.closed
+        def rank(address: Address) -> tuple[int, float]:
+            connection = self._connections.get((address, purpose))
+            if connection is not None and not connection.closed:
+                return 0, connection.in_flight
+            return 1, self._pause(address)
+
+        return list(dict.fromkeys([*sorted(known, key=rank), *sorted(self.config.servers, key=rank)]))
 
     def _settle(self, error: KafkaError) -> None:
         waiters, self._waiters = self._waiters, []
@@ -300,26 +315,32 @@ class Network:
     async def ask_any(
         self, request: Request, answer: type[R], *, purpose: Purpose = Purpose.DATA, timeout: float | None = None
     ) -> R:
-        """Ask whichever broker can be reached, a connected one if there is one.
+        """Ask whichever broker can be reached; a silent one does not keep others from being asked as well.
 
         Raises:
             KafkaError: the last one's error, if none answers.
         """
         seconds = self.config.request_timeout if timeout is None else timeout
-        last: KafkaError = KafkaConnectionError("no broker is known")
-        for address in self._addresses(purpose):
-            try:
-                connection = await self.connection_to(address, purpose, patient=False)
-                return await connection.ask(request, answer, timeout=seconds)
-            except KafkaConnectionError as error:
-                last = error
-        raise last
+
+        async def ask(address: Address) -> R:
+            connection = await self.connection_to(address, purpose, at_once=True)
+            return await connection.ask(request, answer, timeout=seconds)
+
+        response, failures = await _first_answer(self._addresses(purpose), ask)
+        if response is None:
+            raise failures[-1]
+        return response
+
+    def ready(self, node_id: int) -> bool:
+        """Whether a broker may be asked now: it is known, and did not fail to be reached a moment ago."""
+        broker = self.cluster.brokers.get(node_id)
+        return broker is not None and self._pause((broker.host, broker.port)) <= 0
 
     async def connection(self, node_id: int, purpose: Purpose) -> Connection:
         """The connection to a broker for a purpose, made if there is none.
 
         Raises:
-            KafkaError: the broker is not known, or does not answer. Metadata is then asked for anew.
+            KafkaError: the broker is not known, not :meth:`ready`, or does not answer. Metadata is then asked for anew.
         """
         broker = self.cluster.brokers.get(node_id)
         if broker is None:
@@ -339,16 +360,16 @@ class Network:
         connection = self._connections.get(((broker.host, broker.port), purpose))
         return None if connection is None or connection.closed else connection
 
-    async def connection_to(self, address: Address, purpose: Purpose, *, patient: bool = True) -> Connection:
+    async def connection_to(self, address: Address, purpose: Purpose, *, at_once: bool = False) -> Connection:
         """The connection to an address for a purpose, made if there is none.
 
         Args:
             address: host and port.
             purpose: what it is for.
-            patient: wait for the back-off of an address that failed lately; otherwise try at once.
+            at_once: try an address that failed a moment ago, too, since there may be no other.
 
         Raises:
-            KafkaError: it cannot be made.
+            KafkaError: it cannot be made, or could not a moment ago.
         """
         key = (address, purpose)
         connection = self._connections.get(key)
@@ -360,14 +381,20 @@ class Network:
                 return connection
             if self._closed:
                 raise KafkaConnectionError("this client was closed")
-            return await self._connect(key, patient)
+            pause = self._pause(address)
+            if pause > 0 and not at_once:
+                raise KafkaConnectionError(
+                    f"{address[0]}:{address[1]} is tried again in {pause:.2f} s: {self._failed[address].error}"
+                )
+            return await self._connect(key)
 
-    async def _connect(self, key: tuple[Address, Purpose], patient: bool) -> Connection:
-        (host, port), loop = key[0], asyncio.get_running_loop()
-        first, most = self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000
-        backoff, not_before = self._backoffs.get(key[0], (Backoff(first, most, jitter), 0.0))
-        if patient and not_before > loop.time():
-            await asyncio.sleep(not_before - loop.time())
+    def _pause(self, address: Address) -> float:
+        """For how many seconds more an address is left alone."""
+        failed = self._failed.get(address)
+        return 0.0 if failed is None else max(0.0, failed.until - asyncio.get_running_loop().time())
+
+    async def _connect(self, key: tuple[Address, Purpose]) -> Connection:
+        host, port = key[0]
         if any(one.closed for (address, _), one in self._connections.items() if address == key[0]):
             self.versions.pop(key[0], None)  # perhaps it was started anew, as another version
         try:
@@ -379,17 +406,23 @@ class Network:
                 tls=self._tls,
                 versions=self.versions.get(key[0]),
             )
-        except KafkaError:
+        except KafkaError as error:
             self.versions.pop(key[0], None)
-            self._backoffs[key[0]] = (backoff, loop.time() + backoff.failed())
+            self._note_failure(key[0], error)
             raise
         if self._closed:
             connection.abort("this client was closed")
             raise KafkaConnectionError("this client was closed")
-        self._backoffs.pop(key[0], None)
+        self._failed.pop(key[0], None)
         self._connections[key] = connection
         self.versions[key[0]] = connection.versions
         return connection
+
+    def _note_failure(self, address: Address, error: KafkaError) -> None:
+        before = self._failed.get(address)
+        first, most = self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000
+        backoff = Backoff(first, most, jitter) if before is None else before.backoff
+        self._failed[address] = _Failed(backoff, asyncio.get_running_loop().time() + backoff.failed(), error)
 
     def disconnect(self, address: Address, purpose: Purpose, reason: str) -> None:
         """End a connection: what waits on it fails, whoever asks next gets a new one."""
@@ -409,6 +442,38 @@ class Network:
                 task = asyncio.create_task(connection.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
+
+
+async def _first_answer(
+    addresses: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]
+) -> tuple[T | None, list[KafkaError]]:
+    """Ask one address after the other, the next when one has failed or is silent for long.
+
+    Returns:
+        The first answer and the failures before it; None and all failures, at least one, if there is no answer.
+    """
+    failures: list[KafkaError] = []
+    tasks: list[asyncio.Task[T]] = []
+    waiting: set[asyncio.Task[T]] = set()
+    left = deque(addresses)
+    try:
+        while left or waiting:
+            if left:
+                tasks.append(asyncio.create_task(ask(left.popleft())))
+                waiting.add(tasks[-1])
+            done, waiting = await asyncio.wait(
+                waiting, timeout=_SILENCE if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in done:
+                try:
+                    return one.result(), failures
+                except KafkaError as error:
+                    failures.append(error)
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return None, failures or [KafkaConnectionError("no broker is known")]
 
 
 async def _within(waiting: Awaitable[object], seconds: float) -> None:

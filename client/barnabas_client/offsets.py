@@ -234,7 +234,9 @@ class OffsetStore:
 
 
 def _after(error: KafkaError | None) -> str:
-    return "" if error is None else f"; the last attempt: {error}"
+    if error is None:
+        return ". To do: check that the brokers are up and their partitions have leaders, __consumer_offsets among them"
+    return f"; the last attempt: {error}"
 
 
 def _commit_partition(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 
 from barnabas_client.accumulator import OVERHEAD, Accumulator, Queue
 from barnabas_client.backoff import Backoff
+from barnabas_client.checks import check_partition, check_topic, is_int64
 from barnabas_client.config import ClientConfig, Partitioner, ProducerConfig, Serializer, parse_servers
 from barnabas_client.errors import (
     BufferExhaustedError,
@@ -86,6 +87,10 @@ class _Topics:
                 sticky = self._stickies.setdefault(topic, StickyPartitioner(size, random.randrange))
                 queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
                 self.known[topic] = _Topic(partitions, available, sticky, queues)
+        for tp, queue in self._accumulator.waiting.items():
+            leader = cluster.leader(tp)
+            if leader is not None:
+                queue.led_by(leader)
         if self.sender is not None:
             self.sender.wake()
 
@@ -267,7 +272,8 @@ class Producer:
             BufferExhaustedError: no room within `max_block_ms`.
             KafkaTimeoutError: the topic's partitions were not known within `max_block_ms`.
             UnknownTopicOrPartitionError: there is no such partition.
-            TypeError: what is to be bytes is not.
+            TypeError: what is to be bytes, or a number, is not.
+            ValueError: a topic, header or time that no record can have.
         """
         known = self._topics.known.get(topic)
         if known is None or self._phase is not _Phase.RUNNING:
@@ -278,10 +284,12 @@ class Producer:
         if config.value_serializer is not None and value is not None:
             value = config.value_serializer(value)
         size = self._size(topic, key, value, headers)
-        queue = known.queues.get(self._choose(topic, known, partition, key, size))
+        chosen = self._choose(topic, known, partition, key, size)
+        queue = known.queues.get(chosen)
         if queue is None:
+            check_partition(f"send to {topic}", chosen)
             raise UnknownTopicOrPartitionError(
-                f"send to {topic}: it has no partition {partition}, only {len(known.partitions)}. To do: leave "
+                f"send to {topic}: it has no partition {chosen!r}, only {len(known.partitions)}. To do: leave "
                 "partition out, or choose one of them"
             )
         accumulator = self._accumulator
@@ -291,9 +299,7 @@ class Producer:
         assert loop is not None
         assert sender is not None
         receipt: Receipt = loop.create_future()
-        timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        if not isinstance(timestamp, int):
-            raise TypeError(f"send to {topic}: timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970")
+        timestamp = int(time.time() * 1000) if timestamp_ms is None else _timestamp(topic, timestamp_ms)
         if queue.append(key, value, headers or (), timestamp, receipt, loop.time()):
             sender.wake()
             if len(queue.batches) > 1:
@@ -347,11 +353,11 @@ class Producer:
             raise self._sender.failure.with_traceback(None)
 
     def _size(self, topic: str, key: object, value: object, headers: Headers | None) -> int:
-        if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
+        if not (value is None or type(value) is bytes or _is_bytes(value)):
             raise TypeError(
                 f"send to {topic}: the value is {type(value).__name__}: give bytes, or set value_serializer"
             )
-        if not (key is None or isinstance(key, bytes | bytearray | memoryview)):
+        if not (key is None or type(key) is bytes or _is_bytes(key)):
             raise TypeError(f"send to {topic}: the key is {type(key).__name__}: give bytes, or set key_serializer")
         size = OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
         if headers:
@@ -376,8 +382,7 @@ class Producer:
     async def _learn(self, topic: str) -> _Topic:
         """A topic's partitions, waiting for them if they are not known."""
         self._check_running()
-        if not isinstance(topic, str) or not topic:
-            raise TypeError(f"send to {topic!r}: give the topic's name")
+        check_topic("send", topic)
         network = self._network
         assert network is not None
         network.watch_also([topic])
@@ -455,6 +460,19 @@ def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:
     return error
 
 
+def _is_bytes(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
+    """A view of larger items has another length than its bytes."""
+    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.nbytes == len(value))
+
+
+def _timestamp(topic: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"send to {topic}: timestamp_ms is {given!r}: give milliseconds since 1970")
+    if not is_int64(given):
+        raise ValueError(f"send to {topic}: timestamp_ms is {given}: give milliseconds since 1970, at least 0")
+    return given
+
+
 def _headers_size(topic: str, headers: Headers) -> int:
     size = 0
     for header in headers:
@@ -462,8 +480,11 @@ def _headers_size(topic: str, headers: Headers) -> int:
             isinstance(header, tuple | list)
             and len(header) == 2
             and isinstance(header[0], str)
-            and (header[1] is None or isinstance(header[1], bytes | bytearray | memoryview))
+            and (header[1] is None or _is_bytes(header[1]))
         ):
             raise TypeError(f"send to {topic}: {header!r} is no header: give a name with bytes, such as ('name', b'x')")
-        size += len(header[0]) + 10 + len(header[1] or b"")
+        try:
+            size += len(header[0].encode()) + 10 + len(header[1] or b"")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"send to {topic}: the header's name {header[0]!r} cannot be encoded: {error}") from error
     return size

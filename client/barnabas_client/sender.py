@@ -113,12 +113,12 @@ class Sender:
                 pass
 
     def _send_due(self, due: Iterable[Queue], now: float) -> float | None:
-        """Send what is due; when to look again for what could not be sent for want of a leader."""
+        """Send what is due; when to look again for what could not be sent for want of a leader that can be reached."""
         by_node: defaultdict[int, list[Queue]] = defaultdict(list)
         again: float | None = None
         for queue in due:
             leader = self._network.cluster.leader(queue.tp)
-            if leader is None:
+            if leader is None or not self._network.ready(leader):
                 again = queue.retry_at = now + self._backoffs[0]
                 self._network.want_refresh()
             else:
@@ -202,9 +202,9 @@ class Sender:
                 if batch.queue.succeeded(batch):
                     _hand_out(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
             else:
-                self._refused(batch, ErrorCode.of(answer.error_code), answer)
+                self._refused(node, batch, ErrorCode.of(answer.error_code), answer)
 
-    def _refused(self, batch: Batch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
+    def _refused(self, node: int, batch: Batch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
         queue, accumulator = batch.queue, self._accumulator
         error = error_for(answer.error_code, f"send to {batch.tp}", answer.error_message)
         if code.refreshes_metadata or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -222,7 +222,7 @@ class Sender:
         elif code.retriable:
             # A timeout, or too few replicas after the append, does not say that nothing was written.
             unclear = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            self._again(batch, error, maybe_written=unclear or batch.maybe_written)
+            self._again(node, batch, error, maybe_written=unclear or batch.maybe_written)
         else:
             self._fail([batch], error)
 
@@ -231,14 +231,15 @@ class Sender:
         self._network.want_refresh()
         for batch in batches:
             if error.retriable:
-                self._again(batch, error, maybe_written=True)
+                self._again(node, batch, error, maybe_written=True)
             else:
                 self._fail([batch], error)
 
-    def _again(self, batch: Batch, error: KafkaError, *, maybe_written: bool) -> None:
+    def _again(self, node: int, batch: Batch, error: KafkaError, *, maybe_written: bool) -> None:
         first, most = self._backoffs
         pause = min(most, first * 2.0 ** min(batch.attempts - 1, 30)) * jitter()
-        batch.queue.again(batch, self._loop.time() + pause, maybe_written=maybe_written)
+        moved = self._network.cluster.leader(batch.tp) not in (None, node)
+        batch.queue.again(batch, 0.0 if moved else self._loop.time() + pause, maybe_written=maybe_written)
         _log.info("sending again", partition=str(batch.tp), attempt=batch.attempts, reason=str(error))
 
     def _learn_leader(self, batch: Batch, answer: PartitionProduceResponse) -> None:
@@ -289,7 +290,6 @@ class Sender:
             await self._network.connection(node, Purpose.DATA)
         except KafkaError as error:
             _log.info("a broker cannot be reached", node=node, reason=str(error))
-            await asyncio.sleep(self._backoffs[0] * jitter())
         finally:
             self._connecting.discard(node)
             self.wake()

@@ -58,6 +58,7 @@ class PartitionState:
         "fetching",
         "high_watermark",
         "last_stable_offset",
+        "leader",
         "log_start_offset",
         "measured_at",
         "missing",
@@ -94,6 +95,7 @@ class PartitionState:
         self.doubted = False  # a fetch was answered that the leader knows nothing of `fetch_epoch`
         self.topic_id = bytes(16)  # of the topic that the position is about
         self.missing = False  # the topic does not exist, and that was said
+        self.leader: int | None = None  # the node that was last known to lead
         self.fetching = False
         self.retry_at = 0.0
         self.chunks: deque[Chunk] = deque()
@@ -167,15 +169,27 @@ class PartitionState:
         self.fetch_offset = self.batch_start = self.batch_end = offset
         self.fetch_epoch = self.position_epoch = self.batch_epoch = leader_epoch
 
+    def led_by(self, node: int) -> None:
+        """This node leads it: what another one was asked, or refused, is waited for no longer."""
+        if self.leader is None:
+            self.retry_at = 0.0
+        elif self.leader != node:
+            self._drop_pending()
+        self.leader = node
+
+    def _drop_pending(self) -> None:
+        self.epoch += 1
+        self.fetching = self.resolving = self.checking = False
+        self.retry_at = 0.0
+
     def forget(self) -> None:
         """Forget what was fetched, and whatever is under way."""
-        self.epoch += 1
+        self._drop_pending()
         self.chunks.clear()
         self.ready.clear()
         self.buffered = 0
         self.error = None
-        self.fetching = self.resolving = self.checking = self.doubted = False
-        self.retry_at = 0.0
+        self.doubted = False
         self.preferred = None
 
 

@@ -1,27 +1,34 @@
-"""Fixtures of the client's tests: fake brokers for scripted answers, and the address of a real one for the end-to-end
-tests."""
+"""Fixtures of the client's tests: fake brokers for scripted answers, and the addresses of real ones.
+
+What asks for a real one runs once with Barnabas and, marked `kafka`, once with Apache Kafka.
+"""
 
 import asyncio
 import gc
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+import structlog
 
+from barnabas_broker.broker import Broker
 from tests.client.fake_broker import FakeBroker, brokers
+from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.kafka_server import ApacheKafka
 
 #: Seconds. No test here takes nearly as long: a hang becomes a failure that names its place.
 BOUND = 30
 
+REAL: Final = ["barnabas", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bound every wait."""
+    """Bound every wait, but for the first test with Apache Kafka, which starts it."""
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if here in item.path.parents and item.get_closest_marker("kafka") is None:
             item.add_marker(pytest.mark.timeout(BOUND))
 
 
@@ -55,12 +62,39 @@ async def no_complaints(quick_collections: None) -> AsyncIterator[None]:
     assert not complaints
 
 
-@pytest.fixture(scope="session")
-def bootstrap_servers() -> Iterator[str]:
-    """A live broker for the end-to-end tests: ours, or the one that BARNABAS_TEST_BOOTSTRAP names."""
-    address = os.environ.get("BARNABAS_TEST_BOOTSTRAP")
-    if address is not None:
-        yield address
-        return
-    with BarnabasBroker({"offsets.topic.num.partitions": 4}) as live:
-        yield live.bootstrap_servers
+@pytest.fixture(scope="session", params=REAL)
+def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A real broker for all tests of a session."""
+    if request.param == "barnabas":
+        with BarnabasBroker({"offsets.topic.num.partitions": 4}) as live:
+            yield live.bootstrap_servers
+    else:
+        kafka: ApacheKafka = request.getfixturevalue(request.param)
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Keep what the broker logs out of what a command prints: it is the same process here."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture
+async def own_broker(tmp_path: Path, quiet: None) -> AsyncIterator[Broker]:
+    """A broker of ours in the test's event loop, with its data in the test's folder."""
+    async with running_broker(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture(params=REAL)
+def empty_servers(request: pytest.FixtureRequest) -> str:
+    """A real broker that has neither topics nor groups."""
+    if request.param == "barnabas":
+        broker: Broker = request.getfixturevalue("own_broker")
+        return f"{broker.host}:{broker.port}"
+    kafka: ApacheKafka = request.getfixturevalue(request.param)
+    empty(kafka.bootstrap_servers)
+    return kafka.bootstrap_servers

@@ -15,6 +15,7 @@ from barnabas_client.errors import (
 )
 from barnabas_protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas_protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -111,6 +112,17 @@ async def test_a_request_that_may_have_been_carried_out_is_not_repeated(broker: 
             await admin.create_topics([NewTopic("t", 1)])
         assert len(broker.asked(CreateTopicsRequest)) == 1
         assert await admin.list_topics() == ["t"]
+
+
+async def test_topics_are_told_in_the_order_in_which_they_were_given(broker: FakeBroker) -> None:
+    def hashed(request: Request) -> Answer:
+        assert isinstance(request, DeleteTopicsRequest)
+        responses = [DeletableTopicResult(name=one.name, error_code=ErrorCode.NONE) for one in reversed(request.topics)]
+        return DeleteTopicsResponse(responses=responses)
+
+    broker.once(ApiKey.DELETE_TOPICS, hashed)
+    async with admin_of(broker) as admin:
+        assert [one.name for one in await admin.delete_topics(["b", "a", "c"])] == ["b", "a", "c"]
 
 
 async def test_a_cluster_without_a_controller_is_a_timeout(broker: FakeBroker) -> None:

@@ -1,11 +1,9 @@
-"""The admin client against a broker of ours: what it does is what then holds."""
+"""The admin client against a real broker: what it does is what then holds."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
 from barnabas_client import (
     Admin,
     AlterConfigOp,
@@ -21,34 +19,25 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
-from tests.client.cli.real_broker import running_broker
+from tests.client.real_broker import ONLY_BARNABAS
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-async def address(tmp_path: Path) -> AsyncIterator[str]:
-    async with running_broker(tmp_path) as broker:
-        yield address_of(broker)
-
-
-def address_of(broker: Broker) -> str:
-    return f"{broker.host}:{broker.port}"
-
-
-@pytest.fixture
-async def admin(address: str) -> AsyncIterator[Admin]:
-    async with Admin(bootstrap_servers=address, request_timeout_ms=10_000) as admin:
+async def admin(empty_servers: str) -> AsyncIterator[Admin]:
+    async with Admin(bootstrap_servers=empty_servers, request_timeout_ms=10_000) as admin:
         await admin.create_topics([NewTopic("t", 2, topic_configs={"retention.ms": "-1"})])
         yield admin
 
 
-async def write(address: str, count: int = 3) -> None:
-    async with Producer(bootstrap_servers=address) as producer:
+async def write(empty_servers: str, count: int = 3) -> None:
+    async with Producer(bootstrap_servers=empty_servers) as producer:
         for number in range(count):
             await producer.send_and_wait("t", b"%d" % number, partition=0, timestamp_ms=1_000 * (number + 1))
 
 
+@ONLY_BARNABAS
 async def test_topics_come_grow_and_go(admin: Admin) -> None:
     assert await admin.list_topics() == ["t"]
     (grown,) = await admin.create_partitions({"t": 3})
@@ -66,8 +55,8 @@ async def test_topics_come_grow_and_go(admin: Admin) -> None:
     assert await admin.list_topics() == []
 
 
-async def test_offsets_by_place_and_time(address: str, admin: Admin) -> None:
-    await write(address)
+async def test_offsets_by_place_and_time(empty_servers: str, admin: Admin) -> None:
+    await write(empty_servers)
     for spec, offset in (
         (OffsetSpec.EARLIEST, 0),
         (OffsetSpec.LATEST, 3),
@@ -84,6 +73,7 @@ async def test_offsets_by_place_and_time(address: str, admin: Admin) -> None:
     assert (await admin.list_offsets({ZERO: OffsetSpec.EARLIEST}))[ZERO].offset == 2
 
 
+@ONLY_BARNABAS
 async def test_configuration_is_changed_key_by_key(admin: Admin) -> None:
     topic = ConfigResource.topic("t")
     (before,) = await admin.describe_configs([topic], ["retention.ms", "cleanup.policy"], include_synonyms=True)
@@ -107,10 +97,10 @@ async def test_configuration_is_changed_key_by_key(admin: Admin) -> None:
     assert [one.error is not None for one in results] == [True, True]
 
 
-async def test_a_group_from_its_first_member_to_its_end(address: str, admin: Admin) -> None:
-    await write(address)
+async def test_a_group_from_its_first_member_to_its_end(empty_servers: str, admin: Admin) -> None:
+    await write(empty_servers)
     async with Consumer(
-        "t", bootstrap_servers=address, group_id="g", client_id="c", auto_offset_reset="earliest"
+        "t", bootstrap_servers=empty_servers, group_id="g", client_id="c", auto_offset_reset="earliest"
     ) as consumer:
         await consumer.getone()
         await consumer.commit({ZERO: OffsetAndMetadata(1, "so far")})
@@ -138,8 +128,8 @@ async def test_a_group_from_its_first_member_to_its_end(address: str, admin: Adm
     assert await admin.list_consumer_groups() == []
 
 
-async def test_the_cluster_is_described(address: str, admin: Admin) -> None:
+async def test_the_cluster_is_described(empty_servers: str, admin: Admin) -> None:
     cluster = await admin.describe_cluster()
-    assert [f"{broker.host}:{broker.port}" for broker in cluster.brokers] == [address]
+    assert [f"{broker.host}:{broker.port}" for broker in cluster.brokers] == [empty_servers]
     assert cluster.controller_id == cluster.brokers[0].node_id
     assert cluster.cluster_id

@@ -1,16 +1,20 @@
 """What makes no sense is refused where it is given, by an error that says what would be right."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from barnabas_client import Admin, Consumer, Producer
-from barnabas_client.errors import KafkaConnectionError, KafkaError
+from barnabas_client import Admin, Consumer, Producer, TopicPartition
+from barnabas_client.errors import IllegalStateError, InvalidTopicError, KafkaConnectionError, KafkaError
+from barnabas_protocol.apis.metadata import MetadataRequest
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member
-from tests.client.fake_answers import Raw
-from tests.client.fake_broker import FakeBroker
+from tests.client.fake_answers import Answer, Raw
+from tests.client.fake_broker import HOST, FakeBroker
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -114,3 +118,129 @@ async def test_a_broker_that_answers_nonsense_to_a_commit(broker: FakeBroker) ->
         broker.always(ApiKey.OFFSET_COMMIT, lambda request: Raw(NONSENSE))
         with pytest.raises(KafkaError, match="commit to group 'g'"):
             await reader.commit()
+
+
+# What no request can carry is refused at once: it would make requests fail that others need, too.
+
+
+async def test_names_and_numbers_of_partitions_that_cannot_be(broker: FakeBroker) -> None:
+    async with consumer(broker) as reader:
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("subscribe.*give a name of the characters", lambda: reader.subscribe(["caf\u00e9"])),
+            ("has 250 characters: give a name of 1 to 249", lambda: reader.subscribe(["x" * 250])),
+            ("assign: partition is -1: give a number from 0 on", lambda: reader.assign([TopicPartition("t", -1)])),
+            ("assign: partition is 2147483648", lambda: reader.assign([TopicPartition("t", 1 << 31)])),
+            ("assign: '\\\\ud800': give a name", lambda: reader.assign([TopicPartition("\ud800", 0)])),
+        ]
+        for message, call in calls:
+            with pytest.raises(ValueError, match=message):
+                call()
+        reader.assign([TopicPartition("t", (1 << 31) - 1)])
+
+
+async def test_offsets_that_cannot_be(broker: FakeBroker) -> None:
+    broker.create("t")
+    wrong: Any = [1 << 63, -1, (-1, ""), (1 << 63, "noted", 3)]
+    mistyped: Any = [True, None, "3", 3.5, (), (1, None), (1, "", "0"), (1, "", 0, 0)]
+    async with member(broker, "t") as reader:
+        await reader.position(T0)
+        with pytest.raises(ValueError, match="give an offset of at least 0"):
+            reader.seek(T0, 1 << 63)
+        for offset in wrong:
+            with pytest.raises(ValueError, match=r"commit: offset .* for t-0: give at least 0"):
+                await reader.commit({T0: offset})
+        for offset in mistyped:
+            with pytest.raises(TypeError, match="give an offset, or an offset with metadata"):
+                await reader.commit({T0: offset})
+        await reader.commit({T0: ((1 << 63) - 1, "noted")})
+        assert broker.committed == {("g", "t", 0): ((1 << 63) - 1, "noted")}
+
+
+async def test_offsets_that_an_admin_cannot_set(broker: FakeBroker) -> None:
+    wrong: Any = "5"
+    async with Admin(bootstrap_servers=broker.address) as admin:
+        with pytest.raises(TypeError, match="alter_consumer_group_offsets: '5' for t-0: give an offset"):
+            await admin.alter_consumer_group_offsets("g", {T0: wrong})
+        with pytest.raises(ValueError, match="alter_consumer_group_offsets: offset -5 for t-0: give at least 0"):
+            await admin.alter_consumer_group_offsets("g", {T0: -5})
+
+
+async def test_records_that_cannot_be_do_no_harm_to_others(broker: FakeBroker) -> None:
+    broker.create("t")
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (ValueError, "timestamp_ms is -5: give milliseconds since 1970", {"timestamp_ms": -5}),
+        (ValueError, "timestamp_ms is 9223372036854775808", {"timestamp_ms": 1 << 63}),
+        (TypeError, "timestamp_ms is True", {"timestamp_ms": True}),
+        (TypeError, "partition is '0': give its number", {"partition": "0"}),
+        (ValueError, "partition is -1", {"partition": -1}),
+        (ValueError, "header's name .* cannot be encoded", {"headers": [("\ud800", b"")]}),
+        (TypeError, "the value is memoryview: give bytes", {"value": memoryview(bytes(8)).cast("I")}),
+        (TypeError, "the key is memoryview: give bytes", {"key": memoryview(bytes(8)).cast("I")}),
+    ]
+    async with Producer(bootstrap_servers=broker.address, linger_ms=1_000) as producer:
+        first = await producer.send("t", b"first")
+        for kind, message, arguments in wrong:
+            with pytest.raises(kind, match=message):
+                await producer.send("t", **{"value": b"x", **arguments})
+        for topic in ("\ud800", "x" * 250):
+            with pytest.raises(ValueError, match="give a name"):
+                await producer.send(topic, b"x")
+        await producer.send("t", memoryview(b"last"))
+        await producer.flush()
+        assert (await first).offset == 0
+    assert broker.values("t") == [b"first", b"last"]
+
+
+async def test_a_topic_that_cannot_be_is_told_by_every_poll(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a"])
+
+    def invalid(request: Request) -> Answer:
+        assert isinstance(request, MetadataRequest)
+        response = broker._metadata(request)
+        for topic in response.topics:
+            if topic.name == "a b":
+                topic.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return response
+
+    broker.always(ApiKey.METADATA, invalid)
+    async with member(broker, "a b") as reader:
+        for _ in range(2):
+            with pytest.raises(InvalidTopicError, match=r"read topic 'a b': INVALID_TOPIC_EXCEPTION\. To do: use 1"):
+                await reader.getone()
+        reader.subscribe(["t"])
+        assert (await reader.getone()).value == b"a"
+
+
+def test_a_group_id_that_no_coordinator_could_keep() -> None:
+    with pytest.raises(ValueError, match="group_id has 32768 characters: give at most 32767 bytes"):
+        Consumer("t", group_id="x" * 32_768)
+
+
+async def test_a_group_id_that_cannot_be_sent(broker: FakeBroker) -> None:
+    broker.create("t")
+    with pytest.raises(KafkaError, match="FindCoordinatorRequest cannot be sent"):
+        await member(broker, "t", group_id="\ud800").start()
+
+
+async def test_a_poll_from_another_event_loop(broker: FakeBroker) -> None:
+    broker.create("t")
+
+    def elsewhere(reader: Consumer) -> None:
+        asyncio.run(reader.getone())
+
+    async with consumer(broker, "t") as reader:
+        with pytest.raises(IllegalStateError, match=r"belongs to the event loop that started it\. To do: make one"):
+            await asyncio.to_thread(elsewhere, reader)
+
+
+async def test_tls_where_there_is_none() -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    reader = Consumer("t", bootstrap_servers=f"{HOST}:{port}", security_protocol="SSL", request_timeout_ms=5_000)
+    with pytest.raises(
+        KafkaConnectionError, match=rf"cannot connect to {HOST}:{port}: \S.*listens there, and with TLS"
+    ):
+        await reader.start()
+    server.close()
+    await server.wait_closed()

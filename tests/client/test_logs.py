@@ -14,11 +14,33 @@ def test_pairs_follow_the_event(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == ["joined the group  group='g' generation=5"]
 
 
+def test_an_event_alone_may_hold_anything(caplog: pytest.LogCaptureFixture) -> None:
+    logger("barnabas_client.test").warning("100 % of %s")
+    assert caplog.records[0].getMessage() == "100 % of %s"
+
+
+def test_fields_are_there_for_handlers(caplog: pytest.LogCaptureFixture) -> None:
+    logger("barnabas_client.test").warning("lost the coordinator", group="g", node=3)
+    (record,) = caplog.records
+    assert vars(record)["event"] == "lost the coordinator"
+    assert vars(record)["fields"] == {"group": "g", "node": 3}
+
+
+def test_a_record_names_the_line_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
+    log = logger("barnabas_client.test")
+    for write in (log.warning, log.error, log.exception):
+        write("here")
+    assert {record.filename for record in caplog.records} == {"test_logs.py"}
+    assert {record.funcName for record in caplog.records} == {"test_a_record_names_the_line_that_wrote_it"}
+
+
 def test_an_exception_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     log = logger("barnabas_client.test")
     try:
         raise RuntimeError("no")
-    except RuntimeError:
+    except RuntimeError as error:
         log.exception("failed")
+        log.error("failed as well", exc_info=error)
     assert "failed\nTraceback" in caplog.text
-    assert "RuntimeError: no" in caplog.text
+    assert "failed as well\nTraceback" in caplog.text
+    assert caplog.text.count("RuntimeError: no") == 2

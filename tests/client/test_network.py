@@ -209,6 +209,7 @@ async def test_a_broker_that_comes_back_is_reached_again(broker: FakeBroker) -> 
         with pytest.raises(KafkaConnectionError):
             await network.connection(0, Purpose.FETCH)
     await broker.start()
+    await network.refresh()
     assert not (await network.connection(0, Purpose.FETCH)).closed
     await network.close()
 

@@ -82,6 +82,23 @@ def test_a_seek_forgets_what_was_fetched_and_what_is_under_way() -> None:
     assert not state.fetchable
 
 
+def test_another_leader_ends_what_is_under_way_and_keeps_what_was_fetched() -> None:
+    subscription = Subscription()
+    subscription.assign([T0])
+    state = subscription.state(T0)
+    state.seek(3)
+    state.chunks.append(Chunk(9, memoryview(b"xxx")))
+    state.led_by(1)
+    state.fetching, state.retry_at, epoch = True, 9.0, state.epoch
+    state.led_by(1)
+    assert (state.fetching, state.retry_at, state.epoch) == (True, 9.0, epoch)
+    state.led_by(2)
+    assert not state.fetching
+    assert state.retry_at == 0.0
+    assert state.epoch != epoch
+    assert (state.position, len(state.chunks)) == (3, 1)
+
+
 def test_a_revoked_partition_forgets_too() -> None:
     subscription = Subscription()
     subscription.assign([T0])

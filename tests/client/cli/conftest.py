@@ -1,20 +1,16 @@
-"""The `barnabas` command, in this process, against a broker in the test's event loop."""
+"""The `barnabas` command, in this process, against a broker in the test's event loop, or Apache Kafka."""
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
-from barnabas_broker.broker import Broker
 from barnabas_client import Producer
 from barnabas_client.cli import main
-from tests.client.cli.real_broker import running_broker
 
 #: Seconds that a command may take.
 PATIENCE = 20.0
@@ -70,25 +66,9 @@ class Cli:
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
-    """Keep what the broker logs out of what the command prints: it is the same process here."""
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    yield
-    structlog.configure(**before)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, quiet: None) -> AsyncIterator[Broker]:
-    async with running_broker(tmp_path) as broker:
-        yield broker
-
-
-@pytest.fixture
-def cli(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    address = f"{broker.host}:{broker.port}"
-    monkeypatch.setenv("BARNABAS_BOOTSTRAP", address)
-    return Cli(address, capsys, monkeypatch)
+def cli(empty_servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP", empty_servers)
+    return Cli(empty_servers, capsys, monkeypatch)
 
 
 @pytest.fixture

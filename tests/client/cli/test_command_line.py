@@ -14,6 +14,7 @@ from barnabas_client.cli.commands import COMMANDS, GROUPS
 from barnabas_client.cli.completion import walk
 from barnabas_client.cli.parser import CommandLike, build, extensions, merged
 from tests.client.cli.conftest import PATIENCE, Cli
+from tests.client.real_broker import ONLY_BARNABAS
 
 EVERY = merged(COMMANDS, extensions())
 
@@ -72,6 +73,7 @@ async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     assert "Connection refused" in (await cli("ping", "--wait", "150ms", status=1)).err
 
 
+@ONLY_BARNABAS
 async def test_the_rates_are_measured_and_the_topic_is_gone(cli: Cli) -> None:
     results = (await cli("bench", "-n", "2000", "-s", "50", "--json")).json
     assert [(one["what"], one["records"], one["bytes"]) for one in results] == [

@@ -22,7 +22,7 @@ from barnabas_protocol.coordinator_records import (
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.schema import Data
 from tests.client.cli.conftest import Cli
-from tests.client.cli.real_broker import running_broker
+from tests.client.real_broker import ONLY_BARNABAS, running_broker
 
 
 def blob(message: Data, version: int) -> bytes:
@@ -47,6 +47,10 @@ def test_offsets_look_as_kafkas_formatter_prints_them() -> None:
     newest = '{"offset":3,"leaderEpoch":-1,"metadata":"","commitTimestamp":1795216445261}}}'
     assert line(OFFSET_KEY, blob(value, 3)) == f'{start}{{"version":3,"data":{newest}'
     assert line(OFFSET_KEY, blob(value, 4)) == f'{start}{{"version":4,"data":{newest}'
+    value.topic_id = bytes(range(16))
+    with_id = newest.replace("}}}", ',"topicId":"AAECAwQFBgcICQoLDA0ODw"}}}')
+    assert line(OFFSET_KEY, blob(value, 4)) == f'{start}{{"version":4,"data":{with_id}'
+    assert line(OFFSET_KEY, blob(value, 3)) == f'{start}{{"version":3,"data":{newest}'
     oldest = '{"offset":3,"metadata":"","commitTimestamp":1795216445261,"expireTimestamp":-1}}}'
     assert line(OFFSET_KEY, blob(value, 1)) == f'{start}{{"version":1,"data":{oldest}'
     assert line(OFFSET_KEY, None) == f"{start}null}}"
@@ -93,6 +97,7 @@ def test_what_is_not_wanted_or_not_known_is_left_out() -> None:
         message(record(OFFSET_KEY, b"\x00"))
 
 
+@ONLY_BARNABAS  # Kafka's own topic remembers the groups of other tests
 async def test_offsets_are_dumped_from_the_brokers(cli: Cli, numbers: None) -> None:
     assert "no group has committed" in (await cli("dump", "offsets", status=1)).err
     await cli("groups", "reset-offsets", "g", "--to-latest", "-t", "t", "--execute")
@@ -105,6 +110,7 @@ async def test_offsets_are_dumped_from_the_brokers(cli: Cli, numbers: None) -> N
     assert len((await cli("dump", "offsets", "--only", "offsets")).lines) == 4
 
 
+@ONLY_BARNABAS
 async def test_log_files_are_dumped_and_checked(cli: Cli, numbers: None, tmp_path: Path) -> None:
     partition = tmp_path / "data" / "t-1"
     (file,) = partition.glob("*.log")
@@ -123,6 +129,7 @@ async def test_log_files_are_dumped_and_checked(cli: Cli, numbers: None, tmp_pat
     assert "No such file" in (await cli("dump", "log", str(tmp_path / "none"), status=1)).err
 
 
+@ONLY_BARNABAS
 async def test_a_damaged_log_is_found(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "second"
     async with running_broker(folder) as broker:

@@ -12,6 +12,7 @@ import pytest
 from barnabas_broker.broker import Broker
 from barnabas_client import Consumer
 from tests.client.cli.conftest import PATIENCE, Cli
+from tests.client.real_broker import ONLY_BARNABAS
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: A port of five digits, as free ones are; those of four are padded to as much.
@@ -150,6 +151,7 @@ async def test_lag_is_told_in_seconds_too(cli: Cli) -> None:
         await process.communicate()
 
 
+@ONLY_BARNABAS
 @pytest.mark.usefixtures("live")
 async def test_a_rebalance_is_explained(cli: Cli) -> None:
     printed = await cli("groups", "explain", "live")
@@ -164,14 +166,15 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
 
 
 @pytest.mark.timeout(5 * PATIENCE)
+@ONLY_BARNABAS
 @pytest.mark.usefixtures("live")
-async def test_a_watch_outlives_its_broker(cli: Cli, broker: Broker) -> None:
+async def test_a_watch_outlives_its_broker(cli: Cli, own_broker: Broker) -> None:
     # Long enough for a first look on a busy machine, short enough to be told of the end of the broker within the bound.
     process = await cli.start("groups", "watch", "live", "-i", "1ms", "--timeout", "5s", "--json")
     assert process.stdout is not None
     async with asyncio.timeout(3 * PATIENCE):
         assert json.loads(await process.stdout.readline())["state"] == "Stable"
-        await broker.stop()
+        await own_broker.stop()
         while "error" not in (look := json.loads(await process.stdout.readline())) or look["error"] is None:
             pass
         process.send_signal(signal.SIGINT)

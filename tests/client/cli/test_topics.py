@@ -3,6 +3,9 @@
 import re
 
 from tests.client.cli.conftest import Cli
+from tests.client.real_broker import ONLY_BARNABAS
+
+pytestmark = ONLY_BARNABAS  # Kafka's brokers hear of what the controller has done after it was answered
 
 
 async def test_topics_are_made_described_changed_and_deleted(cli: Cli) -> None:

@@ -1,0 +1,31 @@
+"""Producers that do not wait long, for tests against a fake broker, and what they wrote."""
+
+from typing import Any
+
+from barnabas_client import Producer, TopicPartition
+from barnabas_protocol.records import read_header
+from tests.client.fake_broker import FakeBroker
+
+T0 = TopicPartition("t", 0)
+
+
+def producer(broker: FakeBroker, **settings: Any) -> Producer:
+    given: dict[str, Any] = {
+        "retry_backoff_ms": 1,
+        "retry_backoff_max_ms": 5,
+        "request_timeout_ms": 5_000,
+        "delivery_timeout_ms": 20_000,
+        "max_block_ms": 5_000,
+        **settings,
+    }
+    return Producer(bootstrap_servers=broker.address, **given)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % at for at in range(count)]
+
+
+def batches(broker: FakeBroker, topic: str = "t", partition: int = 0) -> list[tuple[int, int]]:
+    """Sequence number and size of each written batch."""
+    written = broker.topics[topic][partition].batches
+    return [(read_header(batch).base_sequence, read_header(batch).count) for _, _, batch in written]
