@@ -2,12 +2,11 @@
 
 import asyncio
 import re
-import socket
 import sys
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.supervisor import SupervisorError, find_etcd
+from barnabas_broker.supervisor import SupervisorError, find_etcd, free_port
 
 NODES: Final = (1, 2, 3)
 #: Ms after which a broker that is not heard of is replaced.
@@ -24,12 +23,6 @@ SETTINGS: Final = (
 _PATIENCE: Final = 30.0
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Machines:
     """The processes; a broker keeps its port and its data when it is started again.
 
@@ -40,8 +33,8 @@ class Machines:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._etcd: asyncio.subprocess.Process | None = None
-        self._etcd_port = _free_port()
-        self._ports = {node: _free_port() for node in NODES}
+        self._etcd_port = free_port()
+        self._ports = {node: free_port() for node in NODES}
         self._brokers: dict[int, asyncio.subprocess.Process] = {}
 
     @property
@@ -59,7 +52,7 @@ class Machines:
         await asyncio.gather(*map(self.start_broker, NODES))
 
     async def _start_etcd(self, program: str) -> None:
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{_free_port()}"
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{free_port()}"
         with (self._folder / "etcd.log").open("ab") as log:
             self._etcd = await asyncio.create_subprocess_exec(
                 *(program, "--name", "one", "--data-dir", str(self._folder / "etcd"), "--log-level", "error"),

@@ -160,9 +160,7 @@ class TopicArchive:
         """
         found = self.remote.topics([self.topic]).get(self.topic)
         if found is None:
-            raise LakeError(
-                f"there is no topic {self.topic!r} at these brokers. To do: check its name with `barnabas topics list`"
-            )
+            raise missing(self.topic)
         pinned = self.table.state.configuration.get(_TOPIC_ID, "")
         if pinned and found.id and pinned != found.id:
             raise LakeError(
@@ -293,6 +291,11 @@ class TopicArchive:
             partition: max(offset, self.bad.state.offsets.get(partition, 0)) for partition, offset in offsets.items()
         }
         self.told.size += self.bad.append(self.bad.stage(rows, self.plan.target), ahead, count)
+
+
+def missing(topic: str) -> LakeError:
+    """What to raise where a topic is not there."""
+    return LakeError(f"there is no topic {topic!r} at these brokers. To do: check its name with `barnabas topics list`")
 
 
 def archive(

@@ -4,6 +4,7 @@ Nothing heavy is imported before the command line makes sense.
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -37,8 +38,20 @@ class _Output(Output):
         print(f"{PROG}: {' '.join(text.split())}", file=self.err)
 
 
-class _Terminated(BaseException):
-    """SIGTERM came."""
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: what goes on ends as it does after Ctrl-C."""
+
+
+class _Notes(logging.Handler):
+    """Warnings of ours as notes. Py4J logs every call that is broken off with its traceback, which is no news here."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("barnabas"):
+            self._output.note(f"{PROG}: {record.getMessage()}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,16 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return leaving.code if isinstance(leaving.code, int) else FAILED
     output = _Output(json=arguments.json)
     before = signal.signal(signal.SIGTERM, _terminate)
+    notes = _Notes(output)
+    logging.getLogger().addHandler(notes)
     try:
         return _call(arguments, output)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except _Terminated:
         return TERMINATED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         return DONE
     finally:
         signal.signal(signal.SIGTERM, before)
+        logging.getLogger().removeHandler(notes)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

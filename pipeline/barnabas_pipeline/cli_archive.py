@@ -4,6 +4,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from pyspark.sql.types import StructType
 from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.output import Output
 from barnabas_pipeline import schema
-from barnabas_pipeline.archive import Plan, TopicArchive, summary
+from barnabas_pipeline.archive import Plan, TopicArchive, missing, summary
 from barnabas_pipeline.archive import archive as run
-from barnabas_pipeline.cli_progress import Progress, duration, size
+from barnabas_pipeline.cli_progress import Progress, duration, many, size
 from barnabas_pipeline.cli_spark import session
 from barnabas_pipeline.remote import remote_for
 from barnabas_pipeline.settings import Settings
@@ -24,6 +25,12 @@ def archive(arguments: Namespace, output: Output) -> int:
     """Archive topics; a summary at the end, also when interrupted."""
     options = source_options(arguments)
     remote = remote_for(Settings.of(options))
+    topics = list(dict.fromkeys(arguments.topics))
+    # Before Spark starts, which takes its time.
+    found = remote.topics(topics)
+    for topic in topics:
+        if topic not in found:
+            raise missing(topic)
     began = time.monotonic()
     seen: Mapping[str, TopicArchive] = {}
 
@@ -38,35 +45,28 @@ def archive(arguments: Namespace, output: Output) -> int:
         threading.Event().wait(arguments.interval)
         return True
 
-    with Progress(output, "archive", "offsets") as progress:
-        progress.say("starting Spark")
-        spark = session("barnabas-pipeline archive", dict(arguments.conf))
-        plan = Plan(
-            lake=arguments.lake,
-            options=options,
-            format=arguments.format,
-            given=_schema(arguments.schema),
-            event_time=arguments.event_time,
-            quarantine=arguments.quarantine,
-            batch=arguments.batch_records,
-            target=arguments.file_size,
-            allow_loss=arguments.allow_loss,
-            group=arguments.group,
-        )
-        try:
-            run(
-                spark,
-                remote,
-                list(dict.fromkeys(arguments.topics)),
-                plan,
-                pause=None if arguments.once else pause,
-                shown=shown,
-            )
-        except BaseException:
-            # What is archived is archived, whatever ends the run.
-            if seen:
-                _tell(summary(seen, began, reasons=False), plan, output)
-            raise
+    plan = Plan(
+        lake=arguments.lake,
+        options=options,
+        format=arguments.format,
+        event_time=arguments.event_time,
+        quarantine=arguments.quarantine,
+        batch=arguments.batch_records,
+        target=arguments.file_size,
+        allow_loss=arguments.allow_loss,
+        group=arguments.group,
+    )
+    try:
+        with Progress(output, "archive", "offsets") as progress:
+            progress.say("starting Spark")
+            spark = session("barnabas-pipeline archive", dict(arguments.conf))
+            given = replace(plan, given=_schema(arguments.schema))
+            run(spark, remote, topics, given, pause=None if arguments.once else pause, shown=shown)
+    except BaseException:
+        # What is archived is archived, whatever ends the run.
+        if seen:
+            _tell(summary(seen, began, reasons=False), plan, output)
+        raise
     _tell(summary(seen, began), plan, output)
     return DONE
 
@@ -92,17 +92,16 @@ def _tell(told: dict[str, Any], plan: Plan, output: Output) -> None:
         output.data(told)
         return
     for topic, one in told["topics"].items():
-        output.line(f"{topic}: {one['records']:,} records archived, lag {one['lag']:,}")
+        output.line(f"{topic}: {many(one['records'], 'record')} archived, lag {one['lag']:,}")
         if one["lost_offsets"]:
             output.line(f"  {one['lost_offsets']:,} offsets were deleted before they could be archived")
         if one["quarantined"]:
-            output.line(f"  {one['quarantined']:,} records in quarantine at {plan.bad}/topic={topic}:")
+            output.line(f"  {many(one['quarantined'], 'record')} in quarantine at {plan.bad}/topic={topic}:")
             for reason, count in one["reasons"].items():
                 output.line(f"    {count:,} x {reason}")
         merged = f", {one['merged_files']:,} small ones merged" if one["merged_files"] else ""
         output.line(
-            f"  {one['path']} holds {one['lake_records']:,} records of {one['lake_days']:,} days in "
-            f"{one['lake_files']:,} files, "
-            f"{size(one['lake_bytes'])}{merged}"
+            f"  {one['path']} holds {many(one['lake_records'], 'record')} of {many(one['lake_days'], 'day')} in "
+            f"{many(one['lake_files'], 'file')}, {size(one['lake_bytes'])}{merged}"
         )
-    output.line(f"{told['records']:,} records in {duration(told['seconds'])}, {told['rate']:,.0f} records/s")
+    output.line(f"{many(told['records'], 'record')} in {duration(told['seconds'])}, {told['rate']:,.0f} records/s")

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from barnabas_client.cli.output import Output
 
@@ -34,7 +34,8 @@ class Rate:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Shows how many of how many things are done.
+    """Shows how many of how many things are done. The bar is drawn from the first number on: what Java says of its
+    start would stand in the middle of it.
 
     Args:
         output: tells whether there is a terminal.
@@ -47,6 +48,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._rate: Rate | None = None
         self._told = 0.0
         self._bar: Any = None
+        self._drawn = False
         if output.err.isatty() and not output.json:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -61,20 +63,15 @@ class Progress(AbstractContextManager["Progress"]):
             )
             self._task = self._bar.add_task(title, total=None, text="")
 
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
+        if self._drawn:
             self._bar.stop()
 
     def say(self, text: str) -> None:
         """What goes on while there is nothing to count."""
-        if self._bar is not None:
+        if self._drawn:
             self._bar.update(self._task, text=text)
         else:
             self._output.note(f"{self._title}: {text}")
@@ -86,6 +83,9 @@ class Progress(AbstractContextManager["Progress"]):
             self._rate = Rate(now)
         text = line(done, known, self._rate.at(now, done), self._unit, lag)
         if self._bar is not None:
+            if not self._drawn:
+                self._bar.start()
+                self._drawn = True
             self._bar.update(self._task, completed=done, total=max(known, 1), text=text)
         elif now - self._told >= _EVERY or done == known:
             self._told = now
@@ -114,6 +114,11 @@ def duration(seconds: float) -> str:
     )
     unit, part = units.split()
     return f"{large} {unit} {small} {part}" if small else f"{large} {unit}"
+
+
+def many(count: int, what: str) -> str:
+    """So many of a thing: ``1 day``, ``1,200 days``."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(count: float) -> str:

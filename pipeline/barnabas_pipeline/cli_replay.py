@@ -6,12 +6,11 @@ from argparse import Namespace
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_pipeline.cli_archive import source_options
-from barnabas_pipeline.cli_progress import Progress, duration
+from barnabas_pipeline.cli_progress import Progress, duration, many
 from barnabas_pipeline.cli_spark import session
 from barnabas_pipeline.remote import remote_for
 from barnabas_pipeline.replay import Replay, rows, send
 from barnabas_pipeline.settings import Settings
-from barnabas_protocol.errors import KafkaError
 
 
 def replay(arguments: Namespace, output: Output) -> int:
@@ -33,25 +32,27 @@ def replay(arguments: Namespace, output: Output) -> int:
         raise CommandError(
             f"there is no topic {what.topic!r}. To do: create it first, with the partitions it is to have"
         )
-    sent = 0
-    with Progress(output, "replay", "records") as progress:
-        progress.say("starting Spark")
-        spark = session("barnabas-pipeline replay", dict(arguments.conf))
-        ordered = rows(spark, what)
-        progress.say("counting")
-        total = ordered.count()
+    sent, total, began = 0, -1, time.monotonic()
 
-        def shown(done: int) -> None:
-            nonlocal sent
-            sent = done
-            progress.show(done, total)
+    def shown(done: int) -> None:
+        nonlocal sent
+        sent = done
+        progress.show(done, total)
 
-        began = time.monotonic()
-        try:
+    try:
+        with Progress(output, "replay", "records") as progress:
+            progress.say("starting Spark")
+            spark = session("barnabas-pipeline replay", dict(arguments.conf))
+            ordered = rows(spark, what)
+            progress.say("counting")
+            total = ordered.count()
+            began = time.monotonic()
             sent = send(remote, what, ordered, shown)
-        except (KafkaError, KeyboardInterrupt):
+    except BaseException:
+        # Whatever breaks it off, SIGTERM too.
+        if total >= 0:
             output.note(f"replay: {sent:,} of {total:,} records are known to be in topic {what.topic}")
-            raise
+        raise
     seconds = time.monotonic() - began
     told = {
         "topic": what.topic,
@@ -62,5 +63,7 @@ def replay(arguments: Namespace, output: Output) -> int:
     if output.json:
         output.data(told)
     else:
-        output.line(f"{sent:,} records sent to {what.topic} in {duration(seconds)}, {told['rate']:,.0f} records/s")
+        output.line(
+            f"{many(sent, 'record')} sent to {what.topic} in {duration(seconds)}, {told['rate']:,.0f} records/s"
+        )
     return DONE

@@ -1,15 +1,26 @@
 """A Spark session for a command, as quiet as the command."""
 
 import os
+import shlex
+import signal
 import sys
+import threading
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from barnabas_client.cli.failures import CommandError
+
+#: Instead of Spark's own: what it tells of its start and the traces of what fails are no news to who runs a command.
+_QUIET: Final = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def session(name: str, settings: Mapping[str, str]) -> Any:
     """The session there is, or a new one: on this machine, or where ``spark-submit`` or `settings` say.
+
+    A new JVM says nothing but what is fatal; ``spark.log.level`` in `settings` lets it say more. Ctrl-C stays what it
+    was: PySpark would answer it with a call to the JVM in the middle of another one, which fails with two tracebacks.
 
     Args:
         name: what the cluster calls it.
@@ -31,10 +42,12 @@ def session(name: str, settings: Mapping[str, str]) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
     }
-    for key, value in {**defaults, **settings}.items():
+    quiet = shlex.quote(f"-Dlog4j2.configurationFile={_QUIET}")
+    java = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    for key, value in {**defaults, **settings, _JAVA_OPTIONS: java}.items():
         builder = builder.config(key, value)
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError) as error:
@@ -43,3 +56,6 @@ def session(name: str, settings: Mapping[str, str]) -> Any:
             f"Spark does not start: {why}. To do: check that Java 17 or 21 is installed (java -version) or "
             "JAVA_HOME is set"
         ) from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupted)

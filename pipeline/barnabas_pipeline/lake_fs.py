@@ -27,6 +27,9 @@ class Folder:
         spark: a classic session, not one of Spark Connect.
         path: a path or a URI.
 
+    Attributes:
+        path: its whole path. Known without the JVM, which does not answer once a call to it was broken off.
+
     Raises:
         LakeError: the session has no JVM to go through.
     """
@@ -43,15 +46,11 @@ class Folder:
         given = self._hadoop.Path(path)
         self._fs: Any = given.getFileSystem(configuration)
         self._root: Any = self._fs.makeQualified(given)
+        self.path = str(self._root.toString())
         self._context: Any = self._hadoop.FileContext.getFileContext(self._root.toUri(), configuration)
         options = getattr(self._hadoop, "Options$Rename")
         gateway: Any = spark.sparkContext._gateway
         self._no_overwrite: Any = gateway.new_array(options, 0)
-
-    @property
-    def path(self) -> str:
-        """Its whole path."""
-        return str(self._root.toString())
 
     def at(self, path: str) -> Any:
         """A path in it, for Hadoop."""

@@ -161,22 +161,25 @@ class Remote:
 
     # Connections.
 
+    def _reaching(self) -> dict[str, Any]:
+        """What all clients are told alike of how brokers are reached."""
+        settings = self.settings
+        return {
+            "client_id": settings.client_id,
+            "request_timeout_ms": settings.request_timeout_ms,
+            "metadata_max_age_ms": settings.metadata_max_age_ms,
+            "retry_backoff_ms": settings.retry_backoff_ms,
+            "retry_backoff_max_ms": settings.retry_backoff_max_ms,
+            "connections_max_idle_ms": settings.connections_max_idle_ms,
+            "security_protocol": settings.security_protocol,
+            "ssl_context": settings.ssl_context(),
+        }
+
     async def admin(self) -> Admin:
         """For topics, offsets and groups."""
         async with self._locks.setdefault("admin", asyncio.Lock()):
             if self._admin is None:
-                settings = self.settings
-                admin = Admin(
-                    bootstrap_servers=settings.bootstrap_servers,
-                    client_id=settings.client_id,
-                    request_timeout_ms=settings.request_timeout_ms,
-                    retry_backoff_ms=settings.retry_backoff_ms,
-                    retry_backoff_max_ms=settings.retry_backoff_max_ms,
-                    metadata_max_age_ms=settings.metadata_max_age_ms,
-                    connections_max_idle_ms=settings.connections_max_idle_ms,
-                    security_protocol=settings.security_protocol,
-                    ssl_context=settings.ssl_context(),
-                )
+                admin = Admin(**self._reaching(), bootstrap_servers=self.settings.bootstrap_servers)
                 await admin.start()
                 self._admin = admin
             return self._admin
@@ -185,19 +188,8 @@ class Remote:
         """For requests of our own making."""
         async with self._locks.setdefault("network", asyncio.Lock()):
             if self._network is None:
-                settings = self.settings
-                config = ClientConfig(
-                    servers=parse_servers(settings.bootstrap_servers),
-                    client_id=settings.client_id,
-                    request_timeout_ms=settings.request_timeout_ms,
-                    metadata_max_age_ms=settings.metadata_max_age_ms,
-                    retry_backoff_ms=settings.retry_backoff_ms,
-                    retry_backoff_max_ms=settings.retry_backoff_max_ms,
-                    connections_max_idle_ms=settings.connections_max_idle_ms,
-                    security_protocol=settings.security_protocol,
-                    ssl_context=settings.ssl_context(),
-                )
-                network = Network(config)
+                servers = parse_servers(self.settings.bootstrap_servers)
+                network = Network(ClientConfig(**self._reaching(), servers=servers))
                 try:
                     await network.start()
                 except BaseException:
@@ -212,10 +204,8 @@ class Remote:
             if self._producer is None:
                 settings = self.settings
                 producer = Producer(
+                    **self._reaching(),
                     bootstrap_servers=settings.bootstrap_servers,
-                    client_id=settings.client_id,
-                    metadata_max_age_ms=settings.metadata_max_age_ms,
-                    request_timeout_ms=settings.request_timeout_ms,
                     acks=settings.acks,
                     compression_type=settings.compression_type,
                     batch_size=settings.batch_size,
@@ -224,11 +214,6 @@ class Remote:
                     buffer_memory=settings.buffer_memory,
                     max_block_ms=settings.max_block_ms,
                     delivery_timeout_ms=settings.delivery_timeout_ms,
-                    retry_backoff_ms=settings.retry_backoff_ms,
-                    retry_backoff_max_ms=settings.retry_backoff_max_ms,
-                    connections_max_idle_ms=settings.connections_max_idle_ms,
-                    security_protocol=settings.security_protocol,
-                    ssl_context=settings.ssl_context(),
                 )
                 await producer.start()
                 self._producer = producer
@@ -262,17 +247,20 @@ class Remote:
                 async with asyncio.timeout_at(until):
                     return await what()
             except TimeoutError as error:
-                raise last or KafkaTimeoutError(
-                    f"the brokers at {self.settings.bootstrap_servers} did not answer within "
-                    f"kafka.default.api.timeout.ms ({self.settings.default_api_timeout_ms} ms). To do: check that they "
-                    "are up, or raise it"
-                ) from error
+                raise last or self._late(seconds) from error
             except KafkaError as error:
                 last = error
                 pause = backoff.failed()
                 if not error.retriable or loop.time() + pause >= until:
                     raise
                 await asyncio.sleep(pause)
+
+    def _late(self, seconds: float | None) -> KafkaTimeoutError:
+        late = f"the brokers at {self.settings.bootstrap_servers} did not answer within"
+        if seconds is not None:
+            return KafkaTimeoutError(f"{late} {seconds:g} s. To do: check that they are up")
+        limit = f"kafka.default.api.timeout.ms ({self.settings.default_api_timeout_ms} ms)"
+        return KafkaTimeoutError(f"{late} {limit}. To do: check that they are up, or raise it")
 
     # Topics and offsets.
 

@@ -1,6 +1,7 @@
 """The command line: what makes no sense, what fails, and what is told."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 from barnabas_broker.testing import Broker
 from barnabas_pipeline.cli import build, main
 from barnabas_pipeline.cli_failures import spark_error
-from barnabas_pipeline.cli_progress import Rate, duration, line, size
+from barnabas_pipeline.cli_progress import Rate, duration, line, many, size
 from tests.pipeline.support import consume, produce
 
 
@@ -42,6 +43,17 @@ def test_bad_options_fail_before_spark_starts(capsys: pytest.CaptureFixture[str]
     assert "has no SASL" in capsys.readouterr().err
 
 
+def test_topics_are_looked_for_before_spark_starts(
+    broker: Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def session(name: str, settings: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("barnabas_pipeline.cli_archive.session", session)
+    assert main(["archive", "nowhere", "-l", str(tmp_path), "-b", broker.bootstrap_servers]) == 1
+    assert "there is no topic 'nowhere' at these brokers" in capsys.readouterr().err
+
+
 def test_a_missing_library_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
@@ -51,6 +63,19 @@ def test_a_missing_library_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert (
         capsys.readouterr().err == "barnabas-pipeline: pandas is not installed. To do: pip install 'barnabas[spark]'\n"
     )
+
+
+def test_warnings_are_ours_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(name: str) -> None:
+        logging.getLogger("barnabas_pipeline").warning("mind the %s", "gap")
+        # What Py4J does when a call is broken off.
+        logging.error("Exception while sending command.")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("barnabas_pipeline.cli.import_module", warned)
+    assert main(["lag"]) == 130
+    assert capsys.readouterr().err == "barnabas-pipeline: mind the gap\n"
+    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("barnabas")]
 
 
 def test_sizes_and_speeds_are_read() -> None:
@@ -67,6 +92,7 @@ def test_progress_in_words() -> None:
     assert line(2500, 12_500, 100, "offsets", 10_000) == "2,500 of 12,500 offsets, 100/s, lag 10,000, ETA 100 s"
     assert line(5, 5, 0, "rows", None) == "5 of 5 rows"
     assert [duration(seconds) for seconds in (7, 200, 240, 7500)] == ["7 s", "3 min 20 s", "4 min", "2 h 5 min"]
+    assert [many(count, "file") for count in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
     assert [size(count) for count in (12, 2048, 5 << 30)] == ["12 B", "2.0 KiB", "5.0 GiB"]
 
 

@@ -1,21 +1,28 @@
-"""The source, the sink and the group's progress against Apache Kafka itself, without Spark around them."""
+"""The source, the sinks, the group's progress, the archive and the lag against Apache Kafka itself."""
 
-import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from barnabas_client import NewTopic, TopicPartition
 from barnabas_client.errors import ErrorCode, KafkaError
+from barnabas_pipeline.archive import Plan as ArchivePlan
+from barnabas_pipeline.archive import archive
 from barnabas_pipeline.commit import Committer
 from barnabas_pipeline.commit_plan import Entry, Plan
+from barnabas_pipeline.lag import Window, look
+from barnabas_pipeline.lake import live_files
 from barnabas_pipeline.options import ReadOptions
 from barnabas_pipeline.planning import DataLossError
-from barnabas_pipeline.remote import close_all
+from barnabas_pipeline.remote import close_all, remote_for
+from barnabas_pipeline.settings import Settings
 from barnabas_pipeline.stream import StreamReader
-from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools
+from tests.interop.kafka_server import ApacheKafka
 from tests.pipeline.support import admin, committed, consume, numbered, produce
 from tests.pipeline.test_sink_commit import stage, writer
 
@@ -24,20 +31,10 @@ pytestmark = pytest.mark.kafka
 ALL = ReadAllAvailable()
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[ApacheKafka]:
-    server = ApacheKafka()
-    try:
-        server.__enter__()
-    except KafkaUnavailable as error:
-        if os.environ.get("CI") == "true" and has_tools():
-            pytest.fail(f"Apache Kafka could not run: {error.reason}", pytrace=False)
-        pytest.skip(f"no Apache Kafka: {error.reason}")
-    try:
-        yield server
-    finally:
-        close_all()
-        server.__exit__(None, None, None)
+@pytest.fixture
+def kafka(apache_kafka: ApacheKafka) -> Iterator[ApacheKafka]:
+    yield apache_kafka
+    close_all()
 
 
 def create(kafka: ApacheKafka, topic: str) -> str:
@@ -103,3 +100,34 @@ def test_a_failed_commit_goes_on_where_it_stopped(
     one.commit(stage(one, numbered(300, 100)), 1)
     found = sorted(record.value for record in consume(kafka.bootstrap_servers, topic))
     assert found == sorted(numbered(0, 400))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_from_spark_through_topics_to_a_lake(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
+    first, second = create(kafka, "from-spark"), create(kafka, "to-the-lake")
+    reach = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    remote, lake = remote_for(Settings.of(reach)), str(tmp_path / "lake")
+    for start in (0, 50):
+        numbers = spark.range(start, start + 50)
+        rows = numbers.selectExpr("CAST(id AS STRING) AS key", "to_json(struct(id AS n)) AS value")
+        rows.write.format("barnabas").options(**reach, topic=first).mode("append").save()
+
+        source = spark.readStream.format("barnabas").options(**reach, subscribe=first, startingOffsets="earliest")
+        read = source.option("kafka.group.id", "copying").load().select("key", "value")
+        sink = read.writeStream.format("barnabas").options(**reach, topic=second, exactlyOnce="true")
+        copied = sink.option("checkpointLocation", str(tmp_path / "copy")).trigger(availableNow=True).start()
+        assert copied.awaitTermination(200)
+        assert sum(committed(kafka.bootstrap_servers, "copying").values()) == start + 50
+
+        plan = ArchivePlan(lake=lake, options=reach, group="keeping")
+        told = archive(spark, remote, [second], plan, pause=None)[second].told
+        assert (told.records, told.quarantined, told.lag) == (50, 0, 0)
+
+    found = pd.read_parquet(live_files(f"{lake}/topic={second}"))
+    assert sorted(value["n"] for value in found["value"]) == list(range(100))
+    assert sum(committed(kafka.bootstrap_servers, "keeping").values()) == 100
+    now = time.time_ns() // 1_000_000
+    last = look(spark, remote, reach, Window(groups=["keeping"], interval_ms=500), now).rows
+    last = last[last["time"] == now]
+    assert (last["committed"].sum(), last["lag"].sum()) == (100, 0)

@@ -1,5 +1,8 @@
 """The source in Spark: found by its name, its columns, batches, streams and restarts, and what errors say."""
 
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,18 @@ def load(spark: SparkSession, broker: Broker, **given: str) -> DataFrame:
     return spark.read.format("barnabas").options(**options(broker, given)).load()
 
 
-def drain(spark: SparkSession, broker: Broker, folder: Path, **given: str) -> list[bytes]:
-    """Run a query over all that is there; returns all values that its sink has by now."""
+def drain(
+    spark: SparkSession,
+    broker: Broker,
+    folder: Path,
+    way: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    /,
+    **given: str,
+) -> list[bytes]:
+    """Run a query over all that is there, which go through `way`; returns all values that its sink has by now."""
     stream = spark.readStream.format("barnabas").options(**options(broker, {"startingOffsets": "earliest", **given}))
     query = (
-        stream.load()
-        .select("value")
+        way(stream.load().select("value"))
         .writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -103,6 +112,29 @@ def test_data_loss_fails_the_query_and_leaves_its_checkpoint_intact(
         drain(spark, broker, tmp_path, subscribe=topic)
     found = drain(spark, broker, tmp_path, subscribe=topic, failOnDataLoss="false")
     assert found == sorted([*numbered(0, 10), *numbered(15, 5)])
+
+
+def test_a_process_that_is_killed_in_the_middle_loses_nothing(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    produce(broker.bootstrap_servers, topic, numbered(0, 100))
+    died = tmp_path / "died"
+
+    def fatal(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def through(rows: DataFrame) -> DataFrame:
+        return rows.mapInArrow(fatal, rows.schema)
+
+    # On local[2] no task is tried twice: the query fails.
+    with pytest.raises(StreamingQueryException, match="Python worker exited unexpectedly"):
+        drain(spark, broker, tmp_path, through, subscribe=topic)
+    assert died.exists()
+    assert drain(spark, broker, tmp_path, through, subscribe=topic) == sorted(numbered(0, 100))
 
 
 def test_a_running_query_takes_what_comes_and_new_partitions(spark: SparkSession, broker: Broker, topic: str) -> None:

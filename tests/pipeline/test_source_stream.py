@@ -10,11 +10,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Producer, TopicPartition
+from barnabas_client.errors import KafkaTimeoutError
 from barnabas_pipeline.offsets import Offset, Range
 from barnabas_pipeline.options import ReadOptions
 from barnabas_pipeline.planning import DataLossError
 from barnabas_pipeline.reader import BatchReader, RangePartition
-from barnabas_pipeline.remote import close_all
+from barnabas_pipeline.remote import close_all, remote_for
 from barnabas_pipeline.stream import StreamReader
 from tests.pipeline.support import admin, committed, numbered, options, produce, run
 
@@ -254,6 +255,15 @@ def test_a_commit_that_fails_is_no_reason_to_fail(broker: Broker, topic: str, ca
     with broker.faults.error("OffsetCommit", "GROUP_AUTHORIZATION_FAILED"):
         assert reader.latestOffset(end, ALL) == end
     assert "the offsets of group 'forbidden' were not committed" in caplog.text
+
+
+def test_a_commit_that_takes_too_long_tells_how_long(broker: Broker, topic: str) -> None:
+    remote = remote_for(ReadOptions.of(options(broker, subscribe=topic), streaming=True).settings)
+    with (
+        broker.faults.delay("FindCoordinator", 60),
+        pytest.raises(KafkaTimeoutError, match=r"did not answer within 0\.2 s\. To do: check that they are up$"),
+    ):
+        remote.commit("late", {TopicPartition(topic, 0): 1}, "", 0.2)
 
 
 def test_a_broker_that_restarts_is_waited_for(broker: Broker, topic: str) -> None:
