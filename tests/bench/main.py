@@ -2,7 +2,7 @@
 
 python tests/bench/run.py                              everything, into docs/benchmarks.md
 python tests/bench/run.py --only requests --quick      one family, roughly, and printed only
-python tests/bench/run.py --beside kafka               beside Apache Kafka
+python tests/bench/run.py --beside kafka               what Apache Kafka can do too, beside it
 """
 
 import argparse
@@ -11,17 +11,33 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol, cast
 
-from tests.bench import machine, report
-from tests.bench.results import Table
+from tests.bench import machine, progress, report
+from tests.bench.results import Chart, Table
 from tests.bench.targets import ROOT, TARGETS, Target
+from tests.interop.cache import Unavailable
 
-FAMILIES: Final = ("throughput", "requests", "groups", "startup", "memory", "storage", "client", "cluster")
+#: What is measured by default.
+FAMILIES: Final = (
+    "throughput",
+    "requests",
+    "groups",
+    "replay",
+    "startup",
+    "memory",
+    "storage",
+    "client",
+    "cluster",
+    "spark",
+)
+#: What is measured by default beside another broker.
+BESIDE: Final = ("startup", "memory", "throughput", "perf", "latency", "requests", "groups", "recovery")
 
 
 class Family(Protocol):
-    """A module of tests.bench.families."""
+    """A module of tests.bench.families. It may also have CHARTS, which are drawn when another broker is beside."""
 
     TITLE: str
     ABOUT: str
@@ -33,27 +49,56 @@ class Family(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=FAMILIES, help="this family; may be repeated")
+    every = sorted({*FAMILIES, *BESIDE})
+    parser.add_argument("--only", action="append", choices=every, help="this family; may be repeated")
     parser.add_argument("--beside", action="append", choices=[*TARGETS][1:], help="default: mock; may be repeated")
     parser.add_argument("--rounds", type=int, help="default: each family's own")
     parser.add_argument("--quick", action="store_true", help="one short round, not written down")
+    parser.add_argument("--report", type=Path, help="write it down here (default: docs/benchmarks.md)")
     options = parser.parse_args(argv)
     os.chdir(ROOT)
     beside = options.beside or ["mock"]
-    targets = [TARGETS[name]() for name in ["barnabas", *beside]]
+    try:
+        targets = [TARGETS[name]() for name in ("barnabas", *beside)]
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
     where = machine.describe()
     print(where)
-    for name in options.only or FAMILIES:
+    path = options.report or (None if options.quick else report.PATH)
+    for name in options.only or (FAMILIES if beside == ["mock"] else BESIDE):
         family = cast(Family, importlib.import_module(f"tests.bench.families.{name}"))
         rounds = options.rounds or (1 if options.quick else family.ROUNDS)
         started = time.monotonic()
-        table = family.measure(targets, rounds, options.quick).markdown()
-        print(f"\n{family.TITLE} ({rounds} rounds, {time.monotonic() - started:.0f} s)\n\n{table}", flush=True)
-        if not options.quick:
-            section = name if beside == ["mock"] else f"{name}-{'-'.join(beside)}"
-            command = " ".join(["python tests/bench/run.py", *sys.argv[1:]])
-            report.write(section, family.TITLE, family.ABOUT, where, command, rounds, table)
+        with progress.shown(name):
+            table = family.measure(targets, rounds, options.quick)
+        print(
+            f"\n{family.TITLE} ({rounds} rounds, {time.monotonic() - started:.0f} s)\n\n{table.markdown()}", flush=True
+        )
+        if path is not None:
+            # What is measured alone, or beside a mock, is not for a picture.
+            section, title, drawn = name, family.TITLE, beside != ["mock"]
+            if drawn:
+                section += f"-{'-'.join(beside)}"
+                title += f" beside {' and '.join(target.name for target in targets[1:])}"
+            parts = [family.ABOUT, table.markdown(), f"{where}; `{_command()}`; rounds: {rounds}."]
+            if drawn and (charts := getattr(family, "CHARTS", None)):
+                picture = report.picture(path, section)
+                _draw(picture, title, where, table, charts)
+                parts.insert(1, f"![{title}]({picture.relative_to(path.parent)})")
+            report.write(path, section, title, "\n\n".join(parts))
     return 0
+
+
+def _command() -> str:
+    return " ".join(["python tests/bench/run.py", *sys.argv[1:]])
+
+
+def _draw(path: Path, title: str, where: str, table: Table, charts: Sequence[Chart]) -> None:
+    # Takes half a second to import, for which no measurement shall wait.
+    from tests.bench import plot
+
+    plot.draw(path, title, where, table, charts)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """docs/benchmarks.md: a section for each family, rewritten when that family is measured; the rest is left alone."""
 
 import re
+from pathlib import Path
 from typing import Final
 
 from tests.bench.targets import ROOT
@@ -9,19 +10,25 @@ PATH: Final = ROOT / "docs" / "benchmarks.md"
 HEAD: Final = """\
 # Benchmarks
 
-Measured with `make bench`, written by it. Targets are measured in turn, round by round; a cell is the median of the
-rounds with the lowest and the highest, a ratio the median of the rounds' ratios.
+Measured with `make bench` and `make bench-kafka`, written by them. Targets are measured in turn, round by round; a cell
+is the median of the rounds with the lowest and the highest, a ratio the median of the rounds' ratios.
 """
 
 
-def write(section: str, title: str, about: str, machine: str, command: str, rounds: int, table: str) -> None:
+def write(path: Path, section: str, title: str, body: str) -> None:
+    """Puts `body` in the place of the section's, or at the end."""
     begin, end = f"<!-- {section}:begin -->", f"<!-- {section}:end -->"
-    body = f"{begin}\n{about}\n\n{table}\n\n{machine}; `{command}`; {rounds} rounds.\n{end}"
-    text = PATH.read_text() if PATH.exists() else HEAD
+    whole = f"{begin}\n{body}\n{end}"
+    text = path.read_text() if path.exists() else HEAD
     old = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if old.search(text):
-        text = old.sub(lambda _: body, text)
+        text = old.sub(lambda _: whole, text)
     else:
-        text = f"{text.rstrip()}\n\n## {title}\n\n{body}\n"
-    PATH.parent.mkdir(exist_ok=True)
-    PATH.write_text(text)
+        text = f"{text.rstrip()}\n\n## {title}\n\n{whole}\n"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def picture(path: Path, section: str) -> Path:
+    """Where the picture of a section is, beside the report."""
+    return path.with_suffix("") / f"{section}.png"

@@ -1,12 +1,15 @@
 """Samples of several rounds, and the tables made of them."""
 
+import logging
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 Format = Callable[[float], str]
+
+LOG: Final = logging.getLogger(__name__)
 
 
 def count(value: float) -> str:
@@ -23,6 +26,31 @@ def seconds(value: float) -> str:
 
 def mebibytes(value: float) -> str:
     return f"{value / 1024**2:,.0f} MiB"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value * 1e3:,.2f} ms"
+
+
+def times(ratio: float) -> str:
+    """Three digits, or two of what is small."""
+    if ratio >= 10:
+        return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}"
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Rows of a table that stand side by side in a picture, by what they are called there.
+
+    A value is multiplied by `factor` to be in the `unit`.
+    """
+
+    title: str
+    rows: Mapping[str, str]
+    unit: str
+    factor: float = 1.0
+    less_is_better: bool = False
 
 
 #: In the cell of what a target does not do.
@@ -47,10 +75,24 @@ class Table:
     def add(self, row: str, target: str, value: float, shown: Format) -> None:
         self._formats[row] = shown
         self._samples[row][target].append(value)
+        LOG.info("round %d: %s, %s: %s", len(self._samples[row][target]), row, target, shown(value))
+
+    def samples(self, row: str, target: str) -> Sequence[float]:
+        """One of each round; none of what was not measured."""
+        return self._samples[row][target] if target in self._samples.get(row, {}) else ()
+
+    def measured(self) -> Sequence[str]:
+        """The targets that have anything."""
+        there = {target for samples in self._samples.values() for target in samples}
+        return [target for target in self.targets if target in there]
+
+    @staticmethod
+    def ratio(mine: Sequence[float], theirs: Sequence[float]) -> float:
+        """The median of the rounds' own."""
+        return statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
 
     def markdown(self) -> str:
-        there = {target for samples in self._samples.values() for target in samples}
-        first, *others = [target for target in self.targets if target in there]
+        first, *others = self.measured()
         head = ["", first, *others, *(f"{first} / {other}" for other in others)]
         lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
         for row, samples in self._samples.items():
@@ -66,8 +108,5 @@ class Table:
         middle = shown(statistics.median(samples))
         return middle if len(samples) == 1 else f"{middle} ({shown(min(samples))} – {shown(max(samples))})"
 
-    @staticmethod
-    def _ratio(mine: Sequence[float], theirs: Sequence[float]) -> str:
-        if not mine or not theirs:
-            return NOTHING
-        return f"{statistics.median(one / other for one, other in zip(mine, theirs, strict=True)):.2f}"
+    def _ratio(self, mine: Sequence[float], theirs: Sequence[float]) -> str:
+        return times(self.ratio(mine, theirs)) if mine and theirs else NOTHING

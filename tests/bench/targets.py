@@ -12,11 +12,15 @@ from typing import Any, Final
 
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.kafka_server import ApacheKafka, kafka_version
+from tests.interop.kafka_server import SERVER_JVM, ApacheKafka, kafka_version, resolve
 from tests.interop.server import Server
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT: Final = 600.0
+#: What one measurement has deleted shall not be written to the disk during the next one.
+SHORT_LIVED: Final = {"log.segment.delete.delay.ms": 1000}
+#: As kafka-server-start.sh has it.
+HEAP: Final = "1g"
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def _address(make: Callable[..., Server]) -> Iterator[str]:
 
 
 def _served(name: str, make: Callable[..., Server]) -> Target:
-    return Target(name, lambda: _address(make), make)
+    return Target(name, lambda: _address(functools.partial(make, SHORT_LIVED)), make)
 
 
 @contextmanager
@@ -62,7 +66,11 @@ MOCK: Final = Target("librdkafka's mock", _mock)
 
 
 def apache_kafka() -> Target:
-    return _served(f"Apache Kafka {kafka_version()}", functools.partial(ApacheKafka, heap="1g"))
+    """Raises KafkaUnavailable where Java or the jars are not to be had."""
+    resolve()
+    return _served(
+        f"Apache Kafka {kafka_version()}", functools.partial(ApacheKafka, heap=HEAP, jvm=(*SERVER_JVM, f"-Xms{HEAP}"))
+    )
 
 
 #: By the name on the command line.

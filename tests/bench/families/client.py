@@ -21,15 +21,21 @@ ABOUT: Final = (
     " `consume`) and one by one (`async for`, `for`, confluent-kafka's `poll`), from the first batch that comes to the"
     " last record; every value is looked at. Messages/s, and the client's processor time for a million messages."
     " Asynchronous clients run on uvloop; aiokafka has its C extension, confluent-kafka is librdkafka. The latency of a"
-    " record is from the call that sends it to the call that returns it, with both ends in one process and no linger."
+    " record is from when it is due to be sent to the call that returns it, with both ends in one process and no"
+    " linger."
     " The first record of a new group is timed from the making of the consumer on, on a broker with a"
-    " group.initial.rebalance.delay.ms of 0: once as the first thing that a process does, and later on in it."
+    " group.initial.rebalance.delay.ms of 0: once as the first thing that a process does, and later on in it. All"
+    " values of a row have one size, which is what decoders like best; those of the mixed rows have any of 0 to 200 B."
+    " With the pytest plugin: a file with one test, by the fixtures kafka_bootstrap_servers and kafka_topic, that sends"
+    " a record and reads it as a new group; from the start of `python -m pytest`, and from the start of the test, when"
+    " the fixtures are there, to the record."
 )
 ROUNDS: Final = 3
 COUNTS: Final = {100: 200_000, 1000: 100_000}
-#: Bytes, partitions, compression.
-ALL: Final = tuple(itertools.product(COUNTS, (1, 6), ("none", "lz4")))
-QUICK: Final = ((100, 1, "none"), (1000, 6, "lz4"))
+#: Bytes, partitions, compression, and by how many bytes a value may be smaller or larger.
+MIXED: Final = (100, 1, "none", 100)
+ALL: Final = (*((*each, 0) for each in itertools.product(COUNTS, (1, 6), ("none", "lz4"))), MIXED)
+QUICK: Final = ((100, 1, "none", 0), (1000, 6, "lz4", 0), MIXED)
 #: Of the latency: records/s, and for how many seconds.
 RATE: Final = 1_000
 SECONDS: Final = 10.0
@@ -48,9 +54,10 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
         stack.enter_context(pinned(other))
         for _ in range(rounds):
             _live(table, address, quick)
-            for size, partitions, codec in QUICK if quick else ALL:
+            _plugin(table)
+            for size, partitions, codec, spread in QUICK if quick else ALL:
                 records = COUNTS[size] // 20 if quick else COUNTS[size]
-                _compare(table, address, partitions, records, size, codec)
+                _compare(table, address, partitions, records, (size - spread, size + spread), codec)
     return table
 
 
@@ -71,8 +78,16 @@ def _live(table: Table, address: str, quick: bool) -> None:
         delete_topic(address, topic)
 
 
-def _compare(table: Table, address: str, partitions: int, records: int, size: int, codec: str) -> None:
-    about = f"{'100 B' if size == 100 else '1 KB'}, {partitions} partition{'s' if partitions > 1 else ''}"
+def _plugin(table: Table) -> None:
+    for client in CLIENTS:
+        done = load("plugin", client)
+        table.add("pytest plugin: start of pytest to the first record", client, done["start"], milliseconds)
+        table.add("pytest plugin: fixtures there to the first record", client, done["ready"], milliseconds)
+
+
+def _compare(table: Table, address: str, partitions: int, records: int, sizes: tuple[int, int], codec: str) -> None:
+    about = {(100, 100): "100 B", (1000, 1000): "1 KB"}.get(sizes, "{} to {} B mixed".format(*sizes))
+    about += f", {partitions} partition{'s' if partitions > 1 else ''}"
     if codec != "none":
         about += f", {codec}"
     topics = {client: f"bench-{uuid.uuid4().hex}" for client in CLIENTS}
@@ -81,7 +96,7 @@ def _compare(table: Table, address: str, partitions: int, records: int, size: in
     for verb in VERBS:
         for client, own in topics.items():
             topic = own if verb == "produce" else topics["Barnabas"]
-            done = load("clients", client, verb, address, topic, partitions, records, size, codec)
+            done = load("clients", client, verb, address, topic, partitions, records, *sizes, codec)
             table.add(f"{verb} {about}", client, done["count"] / done["seconds"], count)
             table.add(f"{verb} {about}, processor time / million", client, done["cpu"] * 1e6 / done["count"], seconds)
     for topic in topics.values():

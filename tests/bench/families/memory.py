@@ -5,18 +5,22 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from tests.bench.results import Table, mebibytes
+from tests.bench.results import Chart, Table, mebibytes
 from tests.bench.targets import Target, load
 from tests.bench.wire import create_topic
 
 TITLE: Final = "Memory"
 ABOUT: Final = (
-    "Resident memory of the server's process: a second after its start; after 2,000,000 records of 100 B and 500,000 of"
+    "Resident memory of the server's process: a second after its start; after 1,000,000 records of 100 B and 300,000 of"
     " 1 KB were produced into six partitions and consumed, and ten thousands of heartbeats and commits; and the most it"
     " ever had."
 )
 ROUNDS: Final = 3
-WORK: Final = ((100, 2_000_000), (1000, 500_000))
+WORK: Final = ((100, 1_000_000), (1000, 300_000))
+REST, WORKED, MOST = "at rest", "after work", "at most"
+CHARTS: Final = [
+    Chart("resident memory", {row: row for row in (REST, WORKED, MOST)}, "MiB", 1 / 1024**2, less_is_better=True)
+]
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
@@ -27,7 +31,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
                 continue
             with target.server() as server:
                 time.sleep(1)
-                table.add("at rest", target.name, server.rss(), mebibytes)
+                table.add(REST, target.name, server.rss(), mebibytes)
                 for size, full in WORK:
                     records = full // 10 if quick else full
                     topic = f"bench-{uuid.uuid4().hex}"
@@ -36,6 +40,6 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
                     load("consume", server.bootstrap_servers, topic, done["count"])
                 for kind in ("Heartbeat v4", "OffsetCommit v8"):
                     load("requests", server.bootstrap_servers, kind, 0.5, 16)
-                table.add("after work", target.name, server.rss(), mebibytes)
-                table.add("at most", target.name, server.peak_rss(), mebibytes)
+                table.add(WORKED, target.name, server.rss(), mebibytes)
+                table.add(MOST, target.name, server.peak_rss(), mebibytes)
     return table

@@ -6,16 +6,34 @@ from typing import Final
 
 from tests.bench.loads.requests import KINDS
 from tests.bench.machine import cores, pinned
-from tests.bench.results import Table, count
+from tests.bench.results import Chart, Table, count
 from tests.bench.targets import Target, load
 
 TITLE: Final = "Small requests"
 ABOUT: Final = (
     "Requests/s over one connection with 1 or 16 of them always under way; the server is pinned to one core, the load"
-    " (uvloop, one prepared frame again and again, every answer compared) to the other one."
+    " (uvloop, one prepared frame again and again, every answer compared with the first one; those to Produce, each of"
+    " which tells another offset, by their length, and the last one decoded) to the other one. A Produce has one record"
+    " of 100 B, with acks=all."
 )
-ROUNDS: Final = 5
+ROUNDS: Final = 3
+SECONDS: Final = 1.5
 DEPTHS: Final = (1, 16)
+
+
+def _row(kind: str, depth: int) -> str:
+    return f"{kind}, depth {depth}"
+
+
+CHARTS: Final = [
+    Chart(
+        f"{depth} under way",
+        {kind.replace(" ", "\n", 1).partition(",")[0]: _row(kind, depth) for kind in KINDS},
+        "thousand/s",
+        1e-3,
+    )
+    for depth in DEPTHS
+]
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
@@ -28,7 +46,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
             for kind in KINDS:
                 for target, address in addresses.items():
                     with pinned(other):
-                        rates = load("requests", address, kind, 0.3 if quick else 2.0, *DEPTHS)
+                        rates = load("requests", address, kind, SECONDS / 5 if quick else SECONDS, *DEPTHS)
                     for depth, rate in rates.items():
-                        table.add(f"{kind}, depth {depth}", target.name, rate, count)
+                        table.add(_row(kind, int(depth)), target.name, rate, count)
     return table

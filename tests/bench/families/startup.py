@@ -7,7 +7,7 @@ from typing import Final
 from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.builder import build_batch
-from tests.bench.results import Table, seconds
+from tests.bench.results import Chart, Table, seconds
 from tests.bench.targets import Target
 from tests.bench.wire import Link
 
@@ -16,7 +16,9 @@ ABOUT: Final = (
     "From the start of the process, on an empty data folder, to the first record acknowledged with acks=all in a topic"
     " that this record creates; asked again every millisecond until it is."
 )
-ROUNDS: Final = 10
+ROUNDS: Final = 5
+ROW: Final = "first acknowledged produce"
+CHARTS: Final = [Chart("from start to the first acknowledged record", {"": ROW}, "s", less_is_better=True)]
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
@@ -26,7 +28,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
             if target.server is not None:
                 with target.server(ready=_produced, pause=0.001) as server:
                     elapsed = time.perf_counter() - server.started_at
-                table.add("first acknowledged produce", target.name, elapsed, seconds)
+                table.add(ROW, target.name, elapsed, seconds)
     return table
 
 

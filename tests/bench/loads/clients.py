@@ -1,21 +1,24 @@
 """Produces or consumes with one Python client, as an application would; prints seconds and processor time.
 
-python -m tests.bench.loads.clients CLIENT produce  ADDRESS TOPIC PARTITIONS COUNT SIZE CODEC
-python -m tests.bench.loads.clients CLIENT getmany  ADDRESS TOPIC PARTITIONS COUNT SIZE CODEC
-python -m tests.bench.loads.clients CLIENT iterate  ADDRESS TOPIC PARTITIONS COUNT SIZE CODEC
+python -m tests.bench.loads.clients CLIENT produce ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
+python -m tests.bench.loads.clients CLIENT getmany ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
+python -m tests.bench.loads.clients CLIENT iterate ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 
-Producing takes from the first record handed over to the last acknowledged, after one in another topic that has the
-connections made; consuming from the first batch that comes to the last record. Every value that is consumed is looked
-at, so that nobody gains by decoding later or never. Asynchronous clients run on uvloop.
+Values are of LEAST to MOST bytes, each size as likely as the others. Producing takes from the first record handed over
+to the last acknowledged, after one in another topic that has the connections made; consuming from the first batch that
+comes to the last record. Every value that is consumed is looked at, so that nobody gains by decoding later or never.
+Asynchronous clients run on uvloop.
 """
 
+import asyncio
 import itertools
 import json
 import os
+import random
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import aiokafka
@@ -39,19 +42,22 @@ POLL: Final = 1_000
 class Work:
     """What is to be done, and how long it took."""
 
-    def __init__(self, address: str, topic: str, partitions: int, count: int, size: int, codec: str) -> None:
+    def __init__(self, address: str, topic: str, *rest: str) -> None:
         self.address = address
         self.topic = topic
+        partitions, self.count, least, most = map(int, rest[:4])
         self.partitions = range(partitions)
-        self.count = count
-        self.size = size
-        self.codec = None if codec == "none" else codec
+        self.codec = None if rest[4] == "none" else rest[4]
         self.seconds = self.cpu = 0.0
+        # The same ones for who produces and for who consumes.
+        chance = random.Random(least)
+        self._sizes = [chance.randint(least, most) for _ in range(1_000)]
         self._started: tuple[float, float] | None = None
+        self._taken = self._bytes = 0
 
     def records(self) -> Iterator[tuple[bytes, int]]:
         """Values, half of which can be compressed, and partitions in turn."""
-        values = [os.urandom(self.size // 2).ljust(self.size, b"x") for _ in range(1_000)]
+        values = [os.urandom(size // 2).ljust(size, b"x") for size in self._sizes]
         return zip(
             itertools.islice(itertools.cycle(values), self.count), itertools.cycle(self.partitions), strict=False
         )
@@ -64,53 +70,41 @@ class Work:
         self.seconds = time.perf_counter() - self._started[0]
         self.cpu = _cpu() - self._started[1]
 
-    def take(self, batches: Iterable[Iterable[bytes]]) -> None:
-        """Consume what comes until everything is there."""
-        taken = size = 0
-        for batch in batches:
-            if self._started is None:
-                self.begin()
-            for value in batch:
-                taken += 1
-                size += len(value)
-            if taken >= self.count:
-                break
-        self._finish(taken, size)
-
-    async def take_many(self, batches: AsyncIterator[Iterable[bytes]]) -> None:
-        """The same."""
-        taken = size = 0
-        async for batch in batches:
-            if self._started is None:
-                self.begin()
-            for value in batch:
-                taken += 1
-                size += len(value)
-            if taken >= self.count:
-                break
-        self._finish(taken, size)
-
-    async def take_each(self, consumer: Any) -> None:
-        """The same, from a consumer that is iterated."""
-        taken = size = 0
-        async for record in consumer:
-            if self._started is None:
-                self.begin()
-            taken += 1
-            size += len(record.value)
-            if taken == self.count:
-                break
-        self._finish(taken, size)
-
-    def _finish(self, taken: int, size: int) -> None:
+    def take(self, values: Sequence[bytes]) -> bool:
+        """Look at what comes; whether that was all. Raises RuntimeError if it is not what was produced."""
+        if self._started is None and values:
+            self.begin()
+        for value in values:
+            self._taken += 1
+            self._bytes += len(value)
+        if self._taken < self.count:
+            return False
         self.end()
-        if (taken, size) != (self.count, self.count * self.size):
-            raise RuntimeError(f"{taken} records with {size} bytes instead of {self.count}")
+        wanted = sum(itertools.islice(itertools.cycle(self._sizes), self.count))
+        if (self._taken, self._bytes) != (self.count, wanted):
+            raise RuntimeError(f"{self._taken} records with {self._bytes} bytes instead of {self.count} with {wanted}")
+        return True
+
+    def take_all(self, polls: Iterable[Sequence[bytes]]) -> None:
+        """Until everything is there. Raises RuntimeError if it does not come."""
+        if not any(map(self.take, polls)):
+            raise RuntimeError(f"{self._taken} records instead of {self.count}")
 
 
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _settings(work: Work) -> dict[str, Any]:
+    """Of all producers but librdkafka, which calls them otherwise."""
+    return {
+        "bootstrap_servers": work.address,
+        "acks": "all",
+        "enable_idempotence": True,
+        "linger_ms": LINGER,
+        "compression_type": work.codec,
+    }
 
 
 # The asynchronous two have the same names and arguments.
@@ -132,31 +126,24 @@ async def _consume(consumer: Any, work: Work, partition: Callable[[str, int], An
     await consumer.start()
     consumer.assign([partition(work.topic, number) for number in work.partitions])
     await consumer.seek_to_beginning()
-    if verb == "iterate":
-        await work.take_each(consumer)
-    else:
-        await work.take_many(_polls(consumer))
+    async with asyncio.timeout(LIMIT):
+        if verb == "iterate":
+            async for record in consumer:
+                if work.take((record.value,)):
+                    break
+        else:
+            while not work.take(_values(await consumer.getmany(timeout_ms=1_000, max_records=POLL))):
+                pass
     await consumer.stop()
 
 
-async def _polls(consumer: Any) -> AsyncIterator[Iterable[bytes]]:
-    deadline = time.monotonic() + LIMIT
-    while time.monotonic() < deadline:
-        for records in (await consumer.getmany(timeout_ms=1_000, max_records=POLL)).values():
-            yield [record.value for record in records]
+def _values(polled: Mapping[Any, Sequence[Any]]) -> list[bytes]:
+    return [record.value for records in polled.values() for record in records]
 
 
 async def _barnabas(work: Work, verb: str) -> None:
     if verb == "produce":
-        producer = barnabas_client.Producer(
-            bootstrap_servers=work.address,
-            acks="all",
-            enable_idempotence=True,
-            batch_size=BATCH,
-            linger_ms=LINGER,
-            compression_type=work.codec,
-        )
-        await _produce(producer, work)
+        await _produce(barnabas_client.Producer(**_settings(work), batch_size=BATCH), work)
     else:
         consumer = barnabas_client.Consumer(bootstrap_servers=work.address)
         await _consume(consumer, work, barnabas_client.TopicPartition, verb)
@@ -164,15 +151,7 @@ async def _barnabas(work: Work, verb: str) -> None:
 
 async def _aiokafka(work: Work, verb: str) -> None:
     if verb == "produce":
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=work.address,
-            acks="all",
-            enable_idempotence=True,
-            max_batch_size=BATCH,
-            linger_ms=LINGER,
-            compression_type=work.codec,
-        )
-        await _produce(producer, work)
+        await _produce(aiokafka.AIOKafkaProducer(**_settings(work), max_batch_size=BATCH), work)
     else:
         consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=work.address)
         await _consume(consumer, work, aiokafka.TopicPartition, verb)
@@ -180,14 +159,7 @@ async def _aiokafka(work: Work, verb: str) -> None:
 
 def _kafka_python(work: Work, verb: str) -> None:
     if verb == "produce":
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=work.address,
-            acks="all",
-            enable_idempotence=True,
-            batch_size=BATCH,
-            linger_ms=LINGER,
-            compression_type=work.codec,
-        )
+        producer = kafka.KafkaProducer(**_settings(work), batch_size=BATCH)
         producer.send(WARM, b"first").get(timeout=LIMIT)
         producer.partitions_for(work.topic)
         work.begin()
@@ -201,13 +173,9 @@ def _kafka_python(work: Work, verb: str) -> None:
     consumer.assign([kafka.TopicPartition(work.topic, number) for number in work.partitions])
     consumer.seek_to_beginning()
     if verb == "iterate":
-        work.take((record.value,) for record in consumer)
+        work.take_all((record.value,) for record in consumer)
     else:
-        work.take(
-            [record.value for record in records]
-            for _ in _until_limit()
-            for records in consumer.poll(timeout_ms=1_000, max_records=POLL).values()
-        )
+        work.take_all(_values(consumer.poll(timeout_ms=1_000, max_records=POLL)) for _ in _until_limit())
     consumer.close()
 
 
@@ -245,7 +213,7 @@ def _confluent(work: Work, verb: str) -> None:
         polls = ([one] for _ in _until_limit() if (one := consumer.poll(1.0)) is not None)
     else:
         polls = (found for _ in _until_limit() if (found := consumer.consume(POLL, 1.0)))
-    work.take([_value(message) for message in messages] for messages in polls)
+    work.take_all([_value(message) for message in messages] for messages in polls)
     consumer.close()
 
 
@@ -270,18 +238,17 @@ CLIENTS: Final[dict[str, Callable[[Work, str], None]]] = {
 }
 
 
-def main(client: str, verb: str, address: str, topic: str, *rest: str) -> None:
-    partitions, count, size = map(int, rest[:3])
-    work = Work(address, topic, partitions, count, size, rest[3])
+def main(client: str, verb: str, *rest: str) -> None:
+    work = Work(*rest)
     CLIENTS[client](work, verb)
     if verb == "produce":
-        reader = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "bench", "log_level": 2})
-        asked = [confluent_kafka.TopicPartition(topic, number) for number in work.partitions]
+        reader = confluent_kafka.Consumer({"bootstrap.servers": work.address, "group.id": "bench", "log_level": 2})
+        asked = [confluent_kafka.TopicPartition(work.topic, number) for number in work.partitions]
         written = sum(reader.get_watermark_offsets(one, 30, cached=False)[1] for one in asked)
         reader.close()
-        if written != count:
-            raise RuntimeError(f"{written} records in the log instead of {count}")
-    print(json.dumps({"seconds": work.seconds, "cpu": work.cpu, "count": count}))
+        if written != work.count:
+            raise RuntimeError(f"{written} records in the log instead of {work.count}")
+    print(json.dumps({"seconds": work.seconds, "cpu": work.cpu, "count": work.count}))
 
 
 if __name__ == "__main__":

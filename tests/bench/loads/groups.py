@@ -45,7 +45,6 @@ R = TypeVar("R", bound=Response)
 
 #: Seconds that any one measurement may take.
 LIMIT: Final = 60.0
-WARM_UP: Final = 0.3
 #: The groups that `fill` commits for, and the offset that it commits.
 FILLED: Final = tuple(f"filled-{number}" for number in range(10))
 OFFSET: Final = 4711
@@ -258,6 +257,8 @@ class Volley(Frames):
         self.first: bytes | None = None
         self.times: list[float] = []
         self.closing = False
+        #: The first answer is there, or none will come.
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._due: deque[float] = deque()
         self._next: Iterator[bytes] = iter(())
@@ -301,10 +302,13 @@ class Volley(Frames):
         self.count += 1
         if self.first is None:
             self.first = frame
+            self.begun.set_result(None)
         elif frame != self.first:
             self.strange += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
         if not self.ended.done():
             self.ended.set_exception(RuntimeError("the server has closed the connection"))
 
@@ -322,7 +326,7 @@ def _fine(volleys: Sequence[Volley], fine: Callable[[bytes], bool]) -> None:
 async def volley(
     address: str, server: int, shape: tuple[int, int], frames: Sequence[bytes], seconds: float, check: type[R]
 ) -> dict[str, float]:
-    """As fast as they go: requests/s, and the server's processor time for each."""
+    """As fast as they go, after a warm-up as long: requests/s, and the server's processor time for each."""
     connections, depth = shape
     async with connected(address, Volley, connections) as volleys:
         share = -(-len(frames) // connections)
@@ -330,7 +334,8 @@ async def volley(
             mine = frames[number * share : (number + 1) * share] or frames
             one.go(itertools.cycle(mine), depth)
         broken = [one.ended for one in volleys]
-        await asyncio.wait(broken, timeout=WARM_UP, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(broken, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([one.begun for one in volleys], timeout=LIMIT)
         before, used, started = sum(one.count for one in volleys), cpu(server), time.perf_counter()
         await asyncio.wait(broken, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         count, elapsed = sum(one.count for one in volleys) - before, time.perf_counter() - started

@@ -3,10 +3,11 @@
 python -m tests.bench.loads.live CLIENT latency ADDRESS TOPIC RATE SECONDS
 python -m tests.bench.loads.live CLIENT first   ADDRESS TOPIC TIMES
 
-Latency is from the call that sends a record to the call that returns it, in one process with a producer (acks=all, no
-linger) and a consumer, RATE records/s evenly; the first half second is not counted. The first record is timed from the
-making of the consumer on, once as the first thing that the process does, then TIMES more, each in a group of its own;
-the topic has one record. Asynchronous clients run on uvloop, others consume on a thread.
+Latency is from when a record is due to be sent to the call that returns it, in one process with a producer (acks=all,
+no linger) and a consumer, RATE records/s evenly; it begins when a first one has come, and the first half second is not
+counted. The first record is timed from the making of the consumer on, once as the first thing that the process does,
+then TIMES more, each in a group of its own; the topic has one record. Asynchronous clients run on uvloop, others
+consume on a thread.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import aiokafka
@@ -29,7 +30,10 @@ from barnabas_client import Consumer, Producer
 #: Seconds that one run may take, and those that are not counted.
 LIMIT: Final = 120.0
 WARM: Final = 0.5
+PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _TIME: Final = struct.Struct(">d")
+#: Both ends are at work when this has come; it is not counted.
+FIRST: Final = b"first"
 #: Of 100 bytes.
 _REST: Final = b"x" * (100 - _TIME.size)
 
@@ -49,12 +53,18 @@ class Latencies:
         self.taken.append(time.perf_counter() - _TIME.unpack_from(value)[0])
         return len(self.taken) >= self.count
 
-    def value(self) -> bytes:
-        return _TIME.pack(time.perf_counter()) + _REST
+    def dues(self) -> Iterator[float]:
+        """When each record is due to be sent."""
+        begin = time.perf_counter()
+        return (begin + number / self.rate for number in range(self.count))
+
+    @staticmethod
+    def value(due: float) -> bytes:
+        return _TIME.pack(due) + _REST
 
     def found(self) -> dict[str, float]:
         counted = sorted(self.taken[round(self.rate * WARM) :])
-        return {"p50": counted[len(counted) // 2], "p99": counted[len(counted) * 99 // 100]}
+        return {name: counted[int(len(counted) * share)] for name, share in PERCENTILES.items()}
 
 
 def _barnabas(address: str, group: str | None, topic: str) -> Any:
@@ -88,6 +98,8 @@ def _confluent(address: str, group: str | None, topic: str) -> Any:
 async def _latency_async(producer: Any, consumer: Any, topic: str, found: Latencies) -> None:
     await producer.start()
     await consumer.start()
+    await producer.send_and_wait(topic, FIRST)
+    await consumer.getone()
 
     async def consume() -> None:
         async for record in consumer:
@@ -95,10 +107,9 @@ async def _latency_async(producer: Any, consumer: Any, topic: str, found: Latenc
                 return
 
     consuming = asyncio.create_task(consume())
-    begin = time.perf_counter()
-    for at in range(found.count):
-        await asyncio.sleep(max(0.0, begin + at / found.rate - time.perf_counter()))
-        await producer.send(topic, found.value())
+    for due in found.dues():
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        await producer.send(topic, found.value(due))
     await consuming
     await producer.stop()
     await consumer.stop()
@@ -118,18 +129,19 @@ async def _first_async(make: Async, address: str, topic: str) -> float:
 
 
 def _latency_sync(send: Callable[[bytes], object], poll: Callable[[], list[bytes]], found: Latencies) -> None:
-    def consume() -> None:
+    def consume(last: Callable[[bytes], bool]) -> None:
         deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
-            if any(found.take(value) for value in poll()):
+            if any(last(value) for value in poll()):
                 return
 
-    thread = threading.Thread(target=consume)
+    send(FIRST)
+    consume(lambda value: value == FIRST)
+    thread = threading.Thread(target=consume, args=(found.take,))
     thread.start()
-    begin = time.perf_counter()
-    for at in range(found.count):
-        time.sleep(max(0.0, begin + at / found.rate - time.perf_counter()))
-        send(found.value())
+    for due in found.dues():
+        time.sleep(max(0.0, due - time.perf_counter()))
+        send(found.value(due))
     thread.join()
 
 

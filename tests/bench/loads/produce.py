@@ -1,22 +1,22 @@
 """Produces as fast as librdkafka does; prints seconds from the first record handed over to the last acknowledged.
 
-python -m tests.bench.loads.produce ADDRESS TOPIC COUNT SIZE PARTITIONS
+python -m tests.bench.loads.produce ADDRESS TOPIC COUNT SIZE PARTITIONS [ACKS]
 
-Into one partition, or spread over as many as the topic has.
+Into one partition, or spread over as many as the topic has. ACKS: all, unless it says 1.
 """
 
 import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 BATCH: Final = 10_000
 #: librdkafka's defaults, but for room: more in flight, so that neither side waits for the other.
 SETTINGS: Final = {
-    "acks": "all",
     "linger.ms": 5,
     "batch.size": 1_000_000,
     "batch.num.messages": 100_000,
@@ -26,14 +26,17 @@ SETTINGS: Final = {
 }
 
 
-def main(address: str, topic: str, count: int, size: int, partitions: int) -> None:
+def main(address: str, topic: str, *rest: str) -> None:
+    count, size, partitions = map(int, rest[:3])
+    acks = rest[3] if len(rest) > 3 else "all"
     errors: list[str] = []
 
     def failed(error: KafkaError) -> None:
         errors.append(error.str())
 
-    producer = Producer({**SETTINGS, "bootstrap.servers": address, "error_cb": failed})
+    producer = Producer({**SETTINGS, "bootstrap.servers": address, "acks": acks, "error_cb": failed})
     existing = list(producer.list_topics(topic, 30).topics[topic].partitions)
+    before = _in_log(address, topic, existing)
     # Bytes that do not repeat within a record, handed over many at a time: librdkafka's pace, not the interpreter's.
     records = [{"value": os.urandom(size)} for _ in range(min(BATCH, count))]
     started = time.perf_counter()
@@ -45,14 +48,32 @@ def main(address: str, topic: str, count: int, size: int, partitions: int) -> No
     seconds = time.perf_counter() - started
     if left or errors:
         raise RuntimeError(f"{left} records are not delivered; {errors[:3]}")
-    reader = Consumer({"bootstrap.servers": address, "group.id": "bench", "log_level": 2})
-    ends = [reader.get_watermark_offsets(TopicPartition(topic, one), 30, cached=False)[1] for one in existing]
-    reader.close()
     wanted = count // len(records) * len(records)
-    if sum(ends) != wanted:
-        raise RuntimeError(f"{sum(ends)} records in the log, {wanted} were acknowledged")
+    written = _in_log(address, topic, existing) - before
+    if written != wanted:
+        raise RuntimeError(f"{written} records in the log, {wanted} were acknowledged")
     print(json.dumps({"seconds": seconds, "count": wanted}))
 
 
+def _in_log(address: str, topic: str, partitions: Sequence[int]) -> int:
+    reader = Consumer({"bootstrap.servers": address, "group.id": "bench", "log_level": 2})
+    ends = [_end(reader, TopicPartition(topic, one)) for one in partitions]
+    reader.close()
+    return sum(ends)
+
+
+def _end(reader: Consumer, partition: TopicPartition) -> int:
+    """A leader that has only just been told of its office says that it has none."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            end: int = reader.get_watermark_offsets(partition, 30, cached=False)[1]
+            return end
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main(sys.argv[1], sys.argv[2], *sys.argv[3:])

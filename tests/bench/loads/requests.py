@@ -2,37 +2,49 @@
 
     python -m tests.bench.loads.requests ADDRESS KIND SECONDS DEPTH [DEPTH ...]
 
-The same frame is sent again and again, so every answer has to be the bytes of the first one, which is decoded and
-checked. What is left to this program per request is to count: the server is what is measured.
+The same frame is sent again and again, so every answer has to be the bytes of the first one, or where each tells
+something new, to have their number; the first and the last one are decoded and checked. What is left to this program
+per request is to count: the server is what is measured.
 """
 
 import asyncio
 import json
+import os
 import struct
 import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
 import uvloop
 
 from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.builder import build_batch
 from barnabas_protocol.codec import decode_response, encode_request
 from tests.bench.wire import CLIENT, Link, join_alone, wait_for_topic
 
 WARM_UP: Final = 0.2
 _SIZE: Final = struct.Struct(">i")
 
-#: A frame to send, and what looks at its first answer.
-Shot = tuple[bytes, Callable[[bytes], bool]]
+
+@dataclass(frozen=True)
+class Shot:
+    """A frame to send, and what looks at an answer to it. `repeats`: all answers are the same bytes."""
+
+    frame: bytes
+    fine: Callable[[bytes], bool]
+    repeats: bool = True
 
 
 def heartbeat(address: str, version: int) -> Shot:
@@ -44,7 +56,7 @@ def heartbeat(address: str, version: int) -> Shot:
     def fine(answer: bytes) -> bool:
         return decode_response(HeartbeatResponse, version, answer).error_code == 0
 
-    return encode_request(request, version, 1, CLIENT), fine
+    return Shot(encode_request(request, version, 1, CLIENT), fine)
 
 
 def offset_commit(address: str, version: int) -> Shot:
@@ -66,7 +78,7 @@ def offset_commit(address: str, version: int) -> Shot:
         decoded = decode_response(OffsetCommitResponse, version, answer)
         return [one.error_code for each in decoded.topics for one in each.partitions] == [0]
 
-    return encode_request(request, version, 1, CLIENT), fine
+    return Shot(encode_request(request, version, 1, CLIENT), fine)
 
 
 def empty_fetch(address: str, version: int) -> Shot:
@@ -82,7 +94,34 @@ def empty_fetch(address: str, version: int) -> Shot:
         decoded = decode_response(FetchResponse, version, answer)
         return [one.error_code for each in decoded.responses for one in each.partitions] == [0]
 
-    return encode_request(request, version, 1, CLIENT), fine
+    return Shot(encode_request(request, version, 1, CLIENT), fine)
+
+
+def produce(address: str, version: int) -> Shot:
+    topic = f"bench-{uuid.uuid4().hex}"
+    with Link(address) as link:
+        wait_for_topic(link, topic)
+    batch = build_batch([(None, os.urandom(100), (), int(time.time() * 1000))])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
+
+    def fine(answer: bytes) -> bool:
+        decoded = decode_response(ProduceResponse, version, answer)
+        return [one.error_code for each in decoded.responses for one in each.partition_responses] == [0]
+
+    return Shot(encode_request(request, version, 1, CLIENT), fine, repeats=False)
+
+
+def metadata(address: str, version: int) -> Shot:
+    topic = f"bench-{uuid.uuid4().hex}"
+    with Link(address) as link:
+        wait_for_topic(link, topic)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+
+    def fine(answer: bytes) -> bool:
+        return [topic.error_code for topic in decode_response(MetadataResponse, version, answer).topics] == [0]
+
+    return Shot(encode_request(request, version, 1, CLIENT), fine)
 
 
 #: Kind by name: who makes it, and the version. Version 0 heartbeats are there to compare with what others publish.
@@ -91,17 +130,21 @@ KINDS: Final[dict[str, tuple[Callable[[str, int], Shot], int]]] = {
     "Heartbeat v4": (heartbeat, 4),
     "OffsetCommit v8": (offset_commit, 8),
     "Fetch v11, empty": (empty_fetch, 11),
+    "Produce v9": (produce, 9),
+    "Metadata v8": (metadata, 8),
 }
 
 
 class Gun(asyncio.Protocol):
     """Sends a request for each answer that comes."""
 
-    def __init__(self, frame: bytes, depth: int) -> None:
+    def __init__(self, shot: Shot, depth: int) -> None:
         self.count = 0
         self.first: bytes | None = None
+        self.last: bytes | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._frame = frame
+        self._frame = shot.frame
+        self._repeats = shot.repeats
         self._depth = depth
         self._rest = b""
         self._transport: asyncio.WriteTransport | None = None
@@ -120,9 +163,12 @@ class Gun(asyncio.Protocol):
             self.first = data[:end]
         first = self.first
         whole, rest = divmod(len(data), len(first))
-        if data[: whole * len(first)] != first * whole:
-            self._break("an answer is not like the first one")
-            return
+        if self._repeats:
+            if data[: whole * len(first)] != first * whole:
+                self._break("an answer is not like the first one")
+                return
+        elif whole:
+            self.last = data[(whole - 1) * len(first) : whole * len(first)]
         self._rest = data[len(data) - rest :]
         self.count += whole
         if whole and self._transport is not None:
@@ -137,9 +183,8 @@ class Gun(asyncio.Protocol):
 
 
 async def shoot(address: str, shot: Shot, depth: int, seconds: float) -> float:
-    frame, fine = shot
     host, _, port = address.rpartition(":")
-    transport, gun = await asyncio.get_running_loop().create_connection(lambda: Gun(frame, depth), host, int(port))
+    transport, gun = await asyncio.get_running_loop().create_connection(lambda: Gun(shot, depth), host, int(port))
     try:
         await asyncio.wait([gun.broken], timeout=WARM_UP)
         before, started = gun.count, time.perf_counter()
@@ -147,7 +192,7 @@ async def shoot(address: str, shot: Shot, depth: int, seconds: float) -> float:
         count, elapsed = gun.count - before, time.perf_counter() - started
         if gun.broken.done():
             gun.broken.result()
-        if gun.first is None or not fine(gun.first[4:]):
+        if gun.first is None or not all(shot.fine(one[4:]) for one in (gun.first, gun.last or gun.first)):
             raise RuntimeError("the server has answered with an error")
         return count / elapsed
     finally:

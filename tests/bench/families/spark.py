@@ -1,0 +1,106 @@
+"""Our source for Spark beside Spark's own Kafka connector, on one broker."""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.bench.results import Table, count, mebibytes, seconds
+from tests.bench.targets import Target, load
+from tests.bench.wire import create_topic, delete_topic
+from tests.interop.kafka_server import KafkaUnavailable, jars
+from tests.interop.process import OURS
+
+TITLE: Final = "Spark"
+ABOUT: Final = (
+    "PySpark on local[2] with Spark's own defaults, each source in a process of its own, one after the other against"
+    " the same Barnabas broker, on all cores together with it. Rows/s from the start of a query to its end, 100-byte"
+    " records in six partitions, 5,000,000 of them, after 200,000 that are not counted: to Spark's noop sink as a batch"
+    " and as a stream (AvailableNow); as a stream to Parquet, partitioned by topic and day, headers included, a million"
+    " records a micro-batch; and the same with `barnabas-pipeline archive --format raw --once`, beside the connector's"
+    " stream to Parquet. Micro-batches that start one after the other while 1,000 records/s come, to noop: how long"
+    " each takes. Processor time and memory are those of Python's driver, the JVM and Python's workers together,"
+    " without the broker's; memory is the most there was at one moment, and what forked workers share counts for each"
+    " of them."
+)
+ROUNDS: Final = 3
+RECORDS: Final = 5_000_000
+WARM: Final = 200_000
+SIZE: Final = 100
+PARTITIONS: Final = 6
+#: Of the latency: records/s, and for how many seconds.
+RATE: Final = 1_000
+SECONDS: Final = 30.0
+OURS_NAME, BESIDE = "barnabas", "Spark's Kafka connector"
+POM: Final = Path(__file__).parents[2] / "interop" / "spark" / "pom.xml"
+
+
+def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    """Against the first target; the columns are sources."""
+    table = Table([OURS_NAME, BESIDE])
+    sources = {OURS_NAME: ("barnabas", "-"), **_beside()}
+    records = RECORDS // 5 if quick else RECORDS
+    with targets[0].run() as address:
+        bulk, warm = _filled(address, records), _filled(address, min(WARM, records))
+        for _ in range(rounds):
+            for column, (source, jars_) in sources.items():
+                with _folder() as folder:
+                    done = load("spark", source, jars_, address, "bulk", bulk, records, warm, str(folder))
+                _add(table, column, records, done)
+            for column, (source, jars_) in sources.items():
+                topic = f"bench-{uuid.uuid4().hex}"
+                create_topic(address, topic, PARTITIONS)
+                lasting = SECONDS / 5 if quick else SECONDS
+                with _folder() as folder:
+                    done = load("spark", source, jars_, address, "live", topic, RATE, lasting, str(folder))
+                delete_topic(address, topic)
+                for name in ("p50", "p95"):
+                    table.add(f"micro-batch at {RATE:,} records/s, {name}", column, done[name], milliseconds)
+                table.add("memory, micro-batches", column, done["memory"], mebibytes)
+    return table
+
+
+def milliseconds(value: float) -> str:
+    return f"{value * 1000:.0f} ms"
+
+
+def _add(table: Table, column: str, records: int, done: Mapping[str, float]) -> None:
+    # The connector has no archive: beside ours stands what one writes with it to get the same.
+    ways = {"batch to noop": "batch", "stream to noop": "stream", "stream to Parquet": "parquet"}
+    ways["archive to Parquet"] = "archive" if "archive" in done else "parquet"
+    for row, way in ways.items():
+        table.add(f"{row}, rows/s", column, records / done[way], count)
+    for row, way in ways.items():
+        table.add(f"{row}, processor s for a million rows", column, done[f"{way} cpu"] * 1e6 / records, seconds)
+    for row, way in ways.items():
+        table.add(f"memory, {row}", column, done[f"{way} memory"], mebibytes)
+
+
+def _beside() -> dict[str, tuple[str, str]]:
+    try:
+        return {BESIDE: ("kafka", str(jars("spark-connector", POM)))}
+    except KafkaUnavailable as error:
+        print(f"without Spark's Kafka connector: {error.reason}")
+        return {}
+
+
+def _filled(address: str, records: int) -> str:
+    topic = f"bench-{uuid.uuid4().hex}"
+    create_topic(address, topic, PARTITIONS)
+    load("produce", address, topic, records, SIZE, PARTITIONS)
+    return topic
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for what one program writes."""
+    folder = tempfile.mkdtemp(prefix="barnabas-bench-")
+    OURS.owns("folder", folder)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        OURS.disowns("folder", folder)

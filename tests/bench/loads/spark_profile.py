@@ -1,0 +1,61 @@
+"""Where the time goes that the source takes in a Python worker, without Spark: processor seconds for a million rows.
+
+python -m tests.bench.loads.spark_profile ADDRESS TOPIC
+
+The topic is read three times after a first one that is not counted; told is the quickest. A profiler would make the one
+loop over records look four times as slow, so the steps are timed as wholes, and some are parts of others: `to_arrow` is
+all of the decoding. `thread` is what a task waits for, `process` has the thread with it that receives.
+"""
+
+import functools
+import json
+import sys
+import time
+from collections import defaultdict
+from typing import Any, Final
+
+from barnabas_pipeline import columns, reader
+from barnabas_pipeline.options import ReadOptions
+
+STEPS: Final = (
+    (reader, "cut"),
+    (reader, "check_crc"),
+    (reader, "to_arrow"),
+    (columns, "_records"),
+    (columns, "_beginnings"),
+    (columns, "_varints"),
+    (columns, "_pick"),
+)
+
+
+def main(address: str, topic: str) -> None:
+    taken: defaultdict[str, float] = defaultdict(float)
+
+    def timed(module: Any, name: str) -> None:
+        step = getattr(module, name)
+
+        @functools.wraps(step)
+        def stopwatch(*args: Any, **named: Any) -> Any:
+            began = time.thread_time()
+            result = step(*args, **named)
+            taken[name] += time.thread_time() - began
+            return result
+
+        setattr(module, name, stopwatch)
+
+    for module, name in STEPS:
+        timed(module, name)
+    options = ReadOptions.of({"kafka.bootstrap.servers": address, "subscribe": topic}, streaming=False)
+    found: list[dict[str, float]] = []
+    for _ in range(4):
+        taken.clear()
+        began = time.process_time(), time.thread_time()
+        source = reader.BatchReader(options)
+        rows = sum(batch.num_rows for part in source.partitions() for batch in source.read(part))
+        whole = {"process": time.process_time() - began[0], "thread": time.thread_time() - began[1], **taken}
+        found.append({name: round(seconds * 1e6 / rows, 3) for name, seconds in whole.items()})
+    print(json.dumps(min(found[1:], key=lambda one: one["process"])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
