@@ -4,7 +4,6 @@ Against Barnabas by default; the same tests against Apache Kafka carry the marke
 """
 
 import gc
-import os
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -14,7 +13,6 @@ import pytest
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.clients.base import Admin, Client, Unsupported
 from tests.interop.clients.registry import MODULES, client_class
-from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve
 from tests.interop.server import Server
 
 
@@ -41,29 +39,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()
-
-
-@pytest.fixture(scope="session")
-def needs_jars() -> None:
-    """Java is here, and so are Kafka's jars: its servers and programs can run."""
-    try:
-        resolve()
-    except KafkaUnavailable as error:
-        # A skip that nobody reads would hide in CI that nothing was compared with the real thing any more.
-        if os.environ.get("CI") == "true" and has_tools():
-            pytest.fail(f"Apache Kafka could not run: {error.reason}", pytrace=False)
-        pytest.skip(f"no Apache Kafka: {error.reason}")
-
-
-@pytest.fixture(scope="session")
-def apache_kafka(needs_jars: None) -> Iterator[ApacheKafka]:
-    """One Apache Kafka for all interop tests of a session."""
-    kafka = ApacheKafka()
-    kafka.__enter__()
-    try:
-        yield kafka
-    finally:
-        kafka.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ names its seed: it makes the same group again.
 
 import base64
 import json
-import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,13 +27,13 @@ from barnabas_client.assignors import (
 from barnabas_client.assignors.user_data import Claim, decode_claim, decode_generation, encode_claim, encode_generation
 from barnabas_client.consumer_protocol import decode_subscription, encode_subscription
 from barnabas_client.structs import TopicPartition
-from tests.interop.kafka_server import KafkaUnavailable, has_tools, resolve, run_tool
+from tests.interop.kafka_server import run_tool
 
 SOURCE: Final = Path(__file__).with_name("java") / "Assignors.java"
 GROUPS: Final = 400  # for each assignor
 RACKS: Final = ("east", "west", "north")
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("needs_jars")]
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,6 @@ def _base64(data: bytes) -> str:
 
 
 def kafka_says(asked: list[dict[str, object]]) -> list[Any]:
-    try:
-        resolve()
-    except KafkaUnavailable as error:
-        if os.environ.get("CI") == "true" and has_tools():  # where a skip would hide that nothing was compared
-            pytest.fail(f"Apache Kafka's jars could not be had: {error.reason}", pytrace=False)
-        pytest.skip(f"no Apache Kafka: {error.reason}")
     # A JVM runs a single source file as it is.
     done = run_tool(str(SOURCE), timeout=100, stdin="".join(json.dumps(one) + "\n" for one in asked))
     assert done.returncode == 0, done.stderr[-2000:]

@@ -26,9 +26,13 @@ def _elect(version: int, *partitions: int, topic: str = "$topic", kind: int = 0)
     return ask(E, version, timeout_ms=10_000, **content)
 
 
-def _reassign(replicas: list[int] | None, partition: int = 0, topic: str = "$topic") -> Step:
+def _reassign(replicas: list[int] | None, partition: int = 0, version: int = 0, **content: Any) -> Step:
     parts = [{"partition_index": partition, "replicas": replicas}]
-    return ask(R, 0, timeout_ms=10_000, topics=[{"name": topic, "partitions": parts}])
+    return ask(R, version, timeout_ms=10_000, topics=[{"name": "$topic", "partitions": parts}], **content)
+
+
+def _as_many(replicas: list[int] | None) -> Step:
+    return _reassign(replicas, version=1, allow_replication_factor_change=False)
 
 
 def _ongoing(*partitions: int, topic: str = "$topic") -> Step:
@@ -60,6 +64,11 @@ SCENARIOS: Final = (
     _with("AlterPartitionReassignments v0: cancelled without any", _reassign(None)),
     _with("AlterPartitionReassignments v0: an unknown partition", _reassign([1], 7)),
     Scenario("AlterPartitionReassignments v0: an unknown topic", (_reassign([1]),)),
+    _with("AlterPartitionReassignments v1: where it is", _reassign([1], version=1), _ongoing(0)),
+    _with("AlterPartitionReassignments v1: as many replicas as before", _as_many([1])),
+    _with("AlterPartitionReassignments v1: as many replicas, cancelled without any", _as_many(None)),
+    _with("AlterPartitionReassignments v1: as many replicas, but one more that is not there", _as_many([1, 7])),
+    _with("AlterPartitionReassignments v1: as many replicas, but none", _as_many([])),
     _with("ListPartitionReassignments v0: none", _ongoing(0, 1)),
     _with("ListPartitionReassignments v0: an unknown partition", _ongoing(7)),
     Scenario("ListPartitionReassignments v0: an unknown topic", (_ongoing(0),)),

@@ -170,11 +170,6 @@ DIFFERENCES: Final = (
         "Kafka fails with UNKNOWN_SERVER_ERROR.",
         (("Metadata v12: neither name nor id", "*"),),
     ),
-    Difference(
-        "FindCoordinator 1-3 tells an empty error message where there is no error",
-        "Kafka's is the word NONE.",
-        (("FindCoordinator v[123] of type 0", "*.error_message"),),
-    ),
 )
 
 FAMILY: Final = Family("Metadata", SCENARIOS, DIFFERENCES)
