@@ -37,6 +37,7 @@ from barnabas_broker.coordinator.journal import Journal
 from barnabas_broker.coordinator.loading import Loader
 from barnabas_broker.coordinator.offset_service import OffsetService, Sweep
 from barnabas_broker.coordinator.ports import EventSink, OffsetsLog, Scheduler
+from barnabas_broker.coordinator.records import MAX_STRING
 from barnabas_broker.coordinator.responses import join_error, sync_error
 from barnabas_broker.coordinator.shapes import leave_response, leaving
 from barnabas_broker.coordinator.states import GroupState
@@ -174,7 +175,8 @@ class GroupCoordinator:
 
     def _join_error(self, request: JoinGroupRequest, hosted: Hosted | None) -> ErrorCode:
         """Why a JoinGroup does not even reach a machine; NONE if it does."""
-        if not request.group_id:
+        # A longer one cannot be a key in `__consumer_offsets`: Kafka finds out while it writes, and says no more.
+        if not request.group_id or len(request.group_id.encode()) > MAX_STRING:
             return ErrorCode.INVALID_GROUP_ID
         if not self._least_session <= request.session_timeout_ms <= self._most_session:
             return ErrorCode.INVALID_SESSION_TIMEOUT

@@ -107,6 +107,11 @@ async def test_an_empty_group_id_is_invalid_where_members_are_concerned(service:
     assert service.committed(group="") == 3
 
 
+async def test_a_group_id_that_cannot_be_kept_is_invalid(service: Service) -> None:
+    assert service.join(group="é" * 16_384).error_code == ErrorCode.INVALID_GROUP_ID
+    assert service.join(group="é" * 16_383).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
 async def test_sync_5_must_say_what_it_speaks(service: Service) -> None:
     assert service.sync("m", 1, protocol=None).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert service.sync("m", 1, version=4, protocol=None).error_code == ErrorCode.UNKNOWN_MEMBER_ID
