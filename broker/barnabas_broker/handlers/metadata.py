@@ -1,6 +1,6 @@
 """Metadata, DescribeCluster and FindCoordinator: where things are."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
@@ -48,24 +48,35 @@ def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) ->
     return codec.decode(cls, header.api_version, codec.body(cls, header, frame), trailing=True)
 
 
-async def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle_metadata(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Answer Metadata; topics that are missing are created first where both sides allow it."""
-    services = context.services
-    image = services.cluster.image
-    asked = request.topics
+    asked = request.topics or ()
+    if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
+        return _refused(asked)
+    if request.allow_auto_topic_creation or context.version < 4:
+        topics = context.services.cluster.image.topics
+        by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
+        missing = [name for name in dict.fromkeys(by_name) if name not in topics]
+        if missing:
+            return _create_and_answer(context, request, missing)
+    return _answer(context, request, {})
+
+
+async def _create_and_answer(
+    context: RequestContext, request: MetadataRequest, missing: Sequence[str]
+) -> MetadataResponse:
+    return _answer(context, request, await create_automatically(context.services, missing))
+
+
+def _answer(context: RequestContext, request: MetadataRequest, refused: Mapping[str, KafkaError]) -> MetadataResponse:
+    """What there is; `refused` are the topics that could not be created."""
+    image, asked = context.services.cluster.image, request.topics
+    reachable = _reachable(context, image)
     if asked is None or (not asked and context.version == 0):
-        reachable = _reachable(context, image)
         topics = [_topic(context, image, reachable, topic, request) for topic in image.topics.values()]
     else:
-        if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
-            return _refused(asked)
-        by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
-        missing = [name for name in dict.fromkeys(by_name) if name not in image.topics]
-        refused: dict[str, KafkaError] = {}
-        if missing and (request.allow_auto_topic_creation or context.version < 4):
-            refused = await create_automatically(services, missing)
-            image = services.cluster.image
-        reachable = _reachable(context, image)
         topics = []
         for one in _once(asked):
             name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
