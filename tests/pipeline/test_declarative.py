@@ -1,6 +1,7 @@
 """The Spark Declarative Pipeline of examples/declarative, run as people run it, twice."""
 
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -23,20 +24,23 @@ def flight(number: int) -> bytes:
 
 
 def run(folder: Path, broker: Broker) -> None:
-    command = ["env", f"BARNABAS_BOOTSTRAP={broker.bootstrap_servers}", f"PYSPARK_PYTHON={sys.executable}"]
+    """As docs/spark.md says it is run, in its folder."""
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (told,) = re.findall(r"spark-pipelines (run .*?)\n```", page, re.DOTALL)
     script = Path(sys.executable).with_name("spark-pipelines")
-    command += [str(script), "run", "--spec", str(folder / "spark-pipeline.yml"), "--remote", "local[2]"]
-    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
-    command += ["--conf", f"spark.sql.warehouse.dir={folder / 'tables'}"]
+    command = ["env", "-C", str(folder), f"BARNABAS_BOOTSTRAP={broker.bootstrap_servers}"]
+    command += [f"PYSPARK_PYTHON={sys.executable}", str(script), *shlex.split(told.replace("\\\n", " "))]
+    command += ["--remote", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
     done = process.run(command, LIMIT)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 def table(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_parquet(folder / "tables" / name)
+    return pd.read_parquet(folder / "spark-warehouse" / name)
 
 
 @pytest.mark.spark
+@pytest.mark.kafka
 @pytest.mark.timeout(2 * LIMIT + 100)
 def test_each_run_adds_what_has_come(spark: object, broker: Broker, tmp_path: Path) -> None:
     pytest.importorskip("grpc_status", reason="needs pyspark[pipelines]")
