@@ -14,8 +14,8 @@ from typing import Final
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 #: Bytes that are kept at the top of the heap, and from which size on memory is mapped by itself.
-_KEEP: Final = 64 * 1024 * 1024
-_MAP: Final = 32 * 1024 * 1024
+_KEEP: Final = 16 * 1024 * 1024
+_MAP: Final = 8 * 1024 * 1024
 #: Seconds between two looks.
 _LOOK_SECONDS: Final = 2.0
 #: Bytes between two looks up to which a broker counts as quiet: heartbeats, commits.

@@ -17,7 +17,9 @@ from barnabas_protocol.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.builder import build_batch
 from barnabas_protocol.codec import decode_response, encode_request
 from barnabas_protocol.schema import Request, Response
 
@@ -77,6 +79,14 @@ def ends(link: Link, topic: str, partitions: int) -> list[int]:
         if errors - PASSING or time.monotonic() > deadline:
             raise RuntimeError(f"{topic}: errors {errors}")
         time.sleep(0.02)
+
+
+def produce_one(link: Link, topic: str) -> int:
+    """Produce one record into partition 0 with acks=all; the error code."""
+    batch = build_batch([(None, b"value", (), int(time.time() * 1000))])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    produced = link.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
+    return produced.responses[0].partition_responses[0].error_code
 
 
 def delete_topic(address: str, name: str) -> None:

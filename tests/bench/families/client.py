@@ -10,7 +10,7 @@ from tests.bench.loads.clients import CLIENTS
 from tests.bench.machine import cores, pinned
 from tests.bench.results import Table, count, seconds
 from tests.bench.targets import Target, load
-from tests.bench.wire import create_topic, delete_topic
+from tests.bench.wire import Link, create_topic, delete_topic, produce_one
 
 TITLE: Final = "The client beside others"
 ABOUT: Final = (
@@ -24,8 +24,9 @@ ABOUT: Final = (
     " record is from when it is due to be sent to the call that returns it, with both ends in one process and no"
     " linger."
     " The first record of a new group is timed from the making of the consumer on, on a broker with a"
-    " group.initial.rebalance.delay.ms of 0: once as the first thing that a process does, and later on in it. All"
-    " values of a row have one size, which is what decoders like best; those of the mixed rows have any of 0 to 200 B."
+    " group.initial.rebalance.delay.ms of 0: once as the first thing that a process does, and later on in it; its topic"
+    " has no other. All values of a row have one size, which is what decoders like best; those of the mixed rows have"
+    " any of 0 to 200 B."
     " With the pytest plugin: a file with one test, by the fixtures kafka_bootstrap_servers and kafka_topic, that sends"
     " a record and reads it as a new group; from the start of `python -m pytest`, and from the start of the test, when"
     " the fixtures are there, to the record."
@@ -72,10 +73,15 @@ def _live(table: Table, address: str, quick: bool) -> None:
         done = load("live", client, "latency", address, topic, RATE, SECONDS / 10 if quick else SECONDS)
         table.add(f"end to end at {RATE:,} records/s, p50", client, done["p50"], milliseconds)
         table.add(f"end to end at {RATE:,} records/s, p99", client, done["p99"], milliseconds)
-        done = load("live", client, "first", address, topic, 1 if quick else GROUPS)
+        one = f"{topic}-one"
+        create_topic(address, one, 1)
+        with Link(address) as link:
+            assert produce_one(link, one) == 0
+        done = load("live", client, "first", address, one, 1 if quick else GROUPS)
         table.add("first record of a new group, in a new process", client, done["cold"], milliseconds)
         table.add("first record of a new group", client, done["warm"], milliseconds)
         delete_topic(address, topic)
+        delete_topic(address, one)
 
 
 def _plugin(table: Table) -> None:

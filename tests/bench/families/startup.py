@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
 from tests.bench.results import Chart, Table, seconds
 from tests.bench.targets import Target
-from tests.bench.wire import Link
+from tests.bench.wire import Link, produce_one
 
 TITLE: Final = "Start"
 ABOUT: Final = (
@@ -39,9 +37,6 @@ def _produced(port: int) -> bool:
             (topic,) = link.ask(asked, 4, MetadataResponse).topics
             if topic.error_code:
                 return False
-            batch = build_batch([(None, b"value", (), int(time.time() * 1000))])
-            data = TopicProduceData(name="first", partition_data=[PartitionProduceData(index=0, records=batch)])
-            produced = link.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
-            return produced.responses[0].partition_responses[0].error_code == 0
+            return produce_one(link, "first") == 0
     except (OSError, EOFError):
         return False
