@@ -18,7 +18,7 @@ from barnabas_protocol.registry import ApiKey, api
 #: When the records of scenarios were made, in ms since 1970.
 START: Final = 1_700_000_000_000
 
-Server = Literal["plain", "strict", "sharded"]
+Server = Literal["plain", "strict", "sharded", "expiring"]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
         "group.initial.rebalance.delay.ms": 1500,
         "group.max.size": 2,
     },
-    # As many partitions for the offsets of groups as there are by default, and offsets that expire soon.
-    "sharded": {"offsets.topic.num.partitions": 50, "offsets.retention.check.interval.ms": 200},
+    # As many partitions for the offsets of groups as there are by default; no other group is here than those whose
+    # partition is looked at.
+    "sharded": {"offsets.topic.num.partitions": 50},
+    # Offsets that expire soon.
+    "expiring": {"offsets.retention.check.interval.ms": 200},
 }

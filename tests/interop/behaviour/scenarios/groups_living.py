@@ -306,7 +306,7 @@ SCENARIOS: Final = (
         ),
         _fetched(until={"groups.0.topics.0.partitions.0.committed_offset": -1}),
         describe(),
-        server="sharded",
+        server="expiring",
     ),
     *(
         _rule(
