@@ -1,6 +1,7 @@
 """What both demos show of themselves: a live picture on a terminal, plain lines in a pipe."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -10,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 
 
-class Story:
+class Story(ABC):
     """A picture that is drawn anew, above the last lines of what happened.
 
     Args:
@@ -54,9 +55,9 @@ class Story:
         if self._live is None:
             print(line, flush=True)
 
+    @abstractmethod
     def refresh(self) -> None:
         """Show how things stand."""
-        raise NotImplementedError
 
     def draw(self, *parts: RenderableType) -> None:
         """Show these above the story, if there is a picture."""

@@ -18,8 +18,8 @@ from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Promises, Reader, Writer, broken, read_all
 from tests.cluster.stand import BROKERS, Machine, Stand
 
-#: Seconds after the last fault in which everything has to be well again, on a machine that may be very busy.
-HEAL_SECONDS = 180.0
+#: Seconds after the last fault in which everything has to be well again.
+HEAL_SECONDS = 90.0
 
 
 class Nemesis:
