@@ -1,4 +1,4 @@
-"""Apache Kafka for whichever tests are marked `kafka`: one for all of a session."""
+"""What all tests share: no property depends on the speed of a machine; one Apache Kafka for those marked `kafka`."""
 
 import os
 from collections.abc import Iterator
@@ -6,9 +6,13 @@ from typing import Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from hypothesis import HealthCheck, settings
 
 from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve
 from tests.interop.waiting import ask_until
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 #: Nothing is deleted behind the back of tests that write records of 1970: the first look comes after 30 s otherwise.
 NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}

@@ -391,4 +391,4 @@ class Broker(RuleBasedStateMachine):
 
 
 TestBroker = Broker.TestCase
-TestBroker.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBroker.settings = settings(max_examples=60, stateful_step_count=40)

@@ -143,6 +143,6 @@ class AnyOrderCooperative(AnyOrder):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30)
 TestAnyOrderCooperative = AnyOrderCooperative.TestCase
-TestAnyOrderCooperative.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAnyOrderCooperative.settings = settings(max_examples=100, stateful_step_count=30)

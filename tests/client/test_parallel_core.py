@@ -185,7 +185,7 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLives.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_a_tracker_refuses_to_go_back() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_pipeline.columns import arrow_schema, to_arrow
@@ -55,7 +55,6 @@ def told(batch: pa.RecordBatch) -> list[dict[str, object]]:
     return rows
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(RECORDS, st.sampled_from(CODECS), st.integers(0, 1), st.integers(0, 5)), min_size=1, max_size=4),
     st.integers(0, 40),

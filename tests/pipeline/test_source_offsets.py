@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_client import TopicPartition
@@ -61,7 +61,6 @@ def test_an_end_that_went_back_stays_where_it_is() -> None:
     assert limited({A0: 50, A1: 0}, {A0: 10, A1: 100}, 10) == {A0: 10, A1: 10}
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), min_size=1, max_size=8), st.integers(1, 10**6))
 def test_a_limit_is_kept_and_all_make_progress(sizes: list[tuple[int, int]], limit: int) -> None:
     start = {TopicPartition("a", number): first for number, (first, _) in enumerate(sizes)}
@@ -98,7 +97,6 @@ def test_no_task_reads_more_than_it_should() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 10**5), min_size=1, max_size=10),
     st.none() | st.integers(1, 40),

@@ -21,7 +21,7 @@ def test_size_is_that_of_the_batch_before_compression() -> None:
     assert len(builder.close()) < size
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     batch_size=st.integers(100, 2000),
     records=st.lists(

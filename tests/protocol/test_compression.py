@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.binary(max_size=300), times=st.integers(0, 400))
 def test_round_trip(codec: Codec, data: bytes, times: int) -> None:
     plain = data * times

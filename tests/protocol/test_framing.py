@@ -33,7 +33,7 @@ def feed(framer: Framer, data: bytes, steps: list[int]) -> list[bytes]:
     return frames
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 3, 60, 4000, 65_531, 65_532, 65_533, 70_000, 200_000]), max_size=6),
     steps=st.lists(st.sampled_from([1, 2, 3, 5, 64, 1000, 65_536, 10**6]), min_size=1, max_size=4),

@@ -22,9 +22,7 @@ from barnabas_protocol.hot_commit import _request, decode_offset_commit, encode_
 from tests.protocol.support import damaged, some, structs
 
 VERSIONS = range(10)
-relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def by_hand(frame: bytes) -> Any:

@@ -44,7 +44,7 @@ def expected(given: list[Given], base_offset: int) -> list[Record]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     given=st.lists(records, min_size=1, max_size=12),
     compression=st.sampled_from(CODECS),

@@ -40,7 +40,7 @@ def one_by_one(batch: bytes | bytearray) -> list[Record] | str:
         return read(batch)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(count=st.integers(1, 150), key_size=sizes, value_size=sizes, exceptions=exceptions)
 def test_records_of_one_size(
     count: int, key_size: int | None, value_size: int | None, exceptions: dict[int, str]
@@ -53,7 +53,7 @@ def test_records_of_one_size(
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     count=st.integers(1, 90),
     value_size=sizes,

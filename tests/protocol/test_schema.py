@@ -36,7 +36,7 @@ def test_round_trips_in_every_version(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_round_trips(cls: type[Message], data: st.DataObject) -> None:
     version = data.draw(st.integers(cls.VERSIONS.low, cls.VERSIONS.high))

@@ -198,5 +198,5 @@ class LogMachine(RuleBasedStateMachine):
             assert check(ROOT, files=self.files).problems == []
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestLogMachine = LogMachine.TestCase
