@@ -95,10 +95,11 @@ class Dispatch:
         key, version, correlation_id, client_id, _ = header
         known = self._served.get((key, version))
         if known is None:
-            found = self._find(header)
-            if isinstance(found, list):
-                return found
-            known = found
+            if key == ApiKey.API_VERSIONS and key in self.handlers:
+                versions = self.handlers[ApiKey.API_VERSIONS].served(ApiKey.API_VERSIONS)
+                if version not in versions:
+                    return _unsupported_api_versions(versions, correlation_id)
+            known = self._find(header)
         route, request_class, metrics = known
         request = route.decode(request_class, header, frame)
         context = peer.context
@@ -120,7 +121,7 @@ class Dispatch:
             metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
             return self._failed(header, peer)
 
-    def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics] | Answer:
+    def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics]:
         """The route of an API and version that is met for the first time."""
         try:
             key = ApiKey(header.api_key)
@@ -130,19 +131,10 @@ class Dispatch:
         if route is None:
             raise CloseConnection(f"API {key.name} is not served")
         if header.api_version not in route.served(key):
-            if key is ApiKey.API_VERSIONS:
-                return self._unsupported_api_versions(header)
             raise CloseConnection(f"{key.name} version {header.api_version} is not served, only {route.served(key)}")
         known = (route, api(key).request, self.metrics.of(key))
         self._served[header.api_key, header.api_version] = known
         return known
-
-    def _unsupported_api_versions(self, header: RequestHeader) -> Answer:
-        """The one answer that a client of any version understands (KIP-511)."""
-        versions = self.handlers[ApiKey.API_VERSIONS].served(ApiKey.API_VERSIONS)
-        entry = api_version_entry(ApiKey.API_VERSIONS, versions)
-        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
-        return encode(response, 0, header.correlation_id)
 
     def _later(
         self,
@@ -196,6 +188,13 @@ class Dispatch:
             response = response_class(**values)
             return encode(response, header.api_version, header.correlation_id)
         raise CloseConnection(f"{key.name} failed")
+
+
+def _unsupported_api_versions(versions: Versions, correlation_id: int) -> Answer:
+    """The one answer that a client of any version understands (KIP-511)."""
+    entry = api_version_entry(ApiKey.API_VERSIONS, versions)
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+    return encode(response, 0, correlation_id)
 
 
 def api_version_entry(key: ApiKey, versions: Versions) -> ApiVersion:

@@ -5,15 +5,17 @@ keeps its place, and what comes after it waits. Answers that are ready leave tog
 
 A peer that does not read is not read from: while the transport's write buffer is over its mark, or
 :data:`MAX_IN_FLIGHT` requests wait for their answers, no further request is started and, once the frames at hand are
-all waiting, the socket is not read. Nothing is kept for a frame over ``socket.request.max.bytes``.
+all waiting, the socket is not read. Nothing is kept for a frame over ``socket.request.max.bytes``. What an
+answer leaves in a file is read piece by piece, as the peer takes it.
 
 A request that cannot be answered in its protocol closes its connection and no other; one log line says who and why.
 """
 
 import asyncio
+import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import structlog
@@ -24,6 +26,7 @@ from barnabas_broker.listeners import PLAINTEXT
 from barnabas_broker.metrics import Traffic
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer
+from barnabas_protocol.hot import Unread
 from barnabas_protocol.wire import Buffer
 
 if TYPE_CHECKING:
@@ -40,7 +43,14 @@ WRITE_MARK: Final = 1024 * 1024
 #: Connections that may wait to be accepted.
 BACKLOG: Final = 1024
 
-Answer = list[Buffer]
+#: What is read from a file at a time: little enough to be in the processor's cache still when it is sent.
+PIECE: Final = 256 * 1024
+#: What a connection may send before it is the turn of others.
+TURN: Final = 4 * 1024 * 1024
+#: More follows: the kernel need not send a packet for this alone (Linux).
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+Answer = Sequence[Buffer | Unread]
 
 
 class CloseConnection(Exception):
@@ -128,10 +138,15 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[Buffer] = deque()
         #: The answers that are owed, in the order of their requests; the first one is not ready.
         self._owed: deque[Later] = deque()
+        #: The rest of a large answer and what comes after it, while the peer has not taken what came before.
+        self._unsent: deque[Buffer | Unread] = deque()
+        #: Past the transport, for what is in files; made when there is some.
+        self._socket: socket.socket | None = None
         self._writable = True
         self._reading = True
         self._working = False
         self._ending = False
+        self._closing = False
 
     # What the transport calls
 
@@ -151,6 +166,10 @@ class Connection(asyncio.BufferedProtocol):
         self.peer.context = None
         self._backlog.clear()
         self._owed.clear()
+        self._unsent.clear()
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+            self._socket.close()
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -158,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._work()
+        self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._framer.get_buffer()
@@ -174,14 +193,15 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def eof_received(self) -> bool:
-        return False
+        self.close()
+        return True
 
     # Requests in, answers out
 
     @property
     def busy(self) -> bool:
         """Whether a request waits for its answer or an answer for the peer to read it."""
-        return bool(self._owed or self._backlog or not self._writable)
+        return bool(self._owed or self._backlog or self._unsent or not self._writable)
 
     def _work(self) -> None:
         """Start the requests at hand as far as the peer keeps up, and send what is ready, in the order of requests."""
@@ -190,14 +210,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._working = True
         backlog, owed, dispatch, peer = self._backlog, self._owed, self.server.dispatch, self.peer
-        out: list[Buffer] = []
+        out: list[Buffer | Unread] = []
         size = 0
         try:
             while True:
                 answer = owed[0].answer if owed else None
                 if answer is not None:
                     owed.popleft()
-                elif backlog and self._writable and len(owed) < MAX_IN_FLIGHT and not self._ending:
+                elif backlog and self._writable and len(owed) < MAX_IN_FLIGHT and not (self._unsent or self._ending):
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -212,8 +232,8 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     break
                 out += answer
-                for buffer in answer:
-                    size += len(buffer)
+                for part in answer:
+                    size += len(part)
                 if size > FLUSH_BYTES:
                     self._send(transport, out, size)
                     out, size = [], 0
@@ -240,19 +260,102 @@ class Connection(asyncio.BufferedProtocol):
         elif self._owed and self._owed[0] is later:
             self._work()
 
-    def _send(self, transport: asyncio.Transport, out: list[Buffer], size: int) -> None:
+    def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
-        if len(out) == 1:
-            transport.write(out[0])
+        if size > FLUSH_BYTES or self._unsent:
+            self._unsent += out
+            self._pump(transport)
+        elif len(out) == 1:
+            transport.write(cast(Buffer, out[0]))
         elif out:
-            transport.writelines(out)
+            transport.writelines(cast(Sequence[Buffer], out))
+
+    def _go_on(self) -> None:
+        if self._transport is not None:
+            self._pump(self._transport)
+            self._work()
+
+    def _pump(self, transport: asyncio.Transport) -> None:
+        """Send what is unsent for as long as the peer keeps up and no other connection has to wait for long."""
+        unsent, left = self._unsent, TURN
+        try:
+            while unsent and self._writable and not transport.is_closing():
+                if left <= 0:
+                    asyncio.get_running_loop().call_soon(self._go_on)
+                    return
+                left -= self._push(transport) if self._is_direct(transport) else self._pass_on(transport)
+        except ConnectionError:
+            transport.abort()
+        except OSError as error:
+            # The frame's length has been told: nothing else can be said on this connection any more.
+            log.error("connection closed", peer=str(self.peer), reason=f"an answer cannot be completed: {error}")
+            self._traffic.dropped += 1
+            self._closing = self._ending = True
+            self._backlog.clear()
+            unsent.clear()
+            transport.abort()
+        if self._closing and not unsent:
+            transport.close()
+
+    def _is_direct(self, transport: asyncio.Transport) -> bool:
+        """Whether a file may go straight into the socket: it is one, and the transport has nothing to send before."""
+        if self._socket is None:
+            given = transport.get_extra_info("socket")
+            if given is None or transport.get_extra_info("sslcontext") is not None:
+                return False
+            # A descriptor of our own, because the loop watches the transport's for the transport alone.
+            self._socket = socket.socket(fileno=os.dup(given.fileno()))
+        return not transport.get_write_buffer_size()
+
+    def _push(self, transport: asyncio.Transport) -> int:
+        """Write the first unsent part past the transport; how many bytes of it."""
+        assert self._socket is not None
+        unsent = self._unsent
+        part = unsent[0]
+        try:
+            if isinstance(part, bytes | bytearray | memoryview):
+                sent = self._socket.send(part, _MORE if len(unsent) > 1 else 0)
+                unsent[0] = memoryview(part)[sent:]
+            else:
+                sent = part.send(self._socket.fileno(), TURN)
+        except BlockingIOError:
+            self._writable = False
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._drained)
+            return 0
+        if not len(unsent[0]):
+            unsent.popleft()
+        return sent
+
+    def _drained(self) -> None:
+        assert self._socket is not None
+        asyncio.get_running_loop().remove_writer(self._socket.fileno())
+        self.resume_writing()
+
+    def _pass_on(self, transport: asyncio.Transport) -> int:
+        """Give the transport what is in memory, and a piece of what is not; how many bytes of it."""
+        out: list[Buffer] = []
+        size, unsent = 0, self._unsent
+        while unsent:
+            part = unsent[0]
+            if isinstance(part, bytes | bytearray | memoryview):
+                unsent.popleft()
+            elif size < PIECE:
+                piece = part.read(PIECE - size)
+                if not len(part):
+                    unsent.popleft()
+                part = piece
+            else:
+                break
+            out.append(part)
+            size += len(part)
+        transport.writelines(out)
+        return size
 
     def _refuse(self, reason: str) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._closing:
             log.warning("connection closed", peer=str(self.peer), reason=reason)
             self._traffic.dropped += 1
-            self._backlog.clear()
-            self._transport.close()
+            self.close()
 
     # What the server calls
 
@@ -271,8 +374,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after what is written has left."""
-        if self._transport is not None:
+        self._closing = self._ending = True
+        self._backlog.clear()
+        if self._transport is None:
+            return
+        if not self._unsent:
             self._transport.close()
+        elif self._reading:
+            self._reading = False
+            self._transport.pause_reading()
 
     def abort(self) -> None:
         """Close now."""

@@ -7,9 +7,9 @@ compare them over all versions. Tagged fields that are not empty are left to the
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from construct import ConstructError
 
@@ -141,15 +141,37 @@ def _produce_flexible(view: memoryview, by_id: bool) -> tuple[ProduceHead, list[
     return ProduceHead(transactional_id, acks, timeout), topics, at
 
 
-def chain(buffers: list[Buffer]) -> Buffer:
-    """Let `buffers` stand where one buffer of records is declared, because a read crossed segments.
+class Unread(Protocol):
+    """Records that are still in a file: whoever writes the frame reads them, `len` bytes of them in all."""
+
+    def __len__(self) -> int:
+        """How many bytes have not been read yet."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next `size` bytes, or what is left.
+
+        Raises:
+            OSError: they are not to be had, and the frame cannot be completed.
+        """
+
+    def send(self, socket: int, size: int, /) -> int:
+        """Send up to `size` of the next bytes to a socket's descriptor, and tell how many.
+
+        Raises:
+            BlockingIOError: the socket takes none at the moment.
+            OSError: as `read`.
+        """
+
+
+def chain(parts: Sequence[Buffer | Unread]) -> Buffer:
+    """Let `parts` stand where one buffer of records is declared.
 
     Only :func:`encode_fetch_response` knows what to do with it.
     """
-    return cast(Buffer, buffers)
+    return cast(Buffer, parts)
 
 
-def encode_fetch_response(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer]:
+def encode_fetch_response(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer | Unread]:
     """Encode a whole Fetch response frame, size included, of version 4 to 18.
 
     Args:
@@ -158,7 +180,7 @@ def encode_fetch_response(response: FetchResponse, version: int, correlation_id:
         correlation_id: of the request.
 
     Returns:
-        Buffers that make up the frame; those of the records are the response's own, not copies.
+        Buffers that make up the frame; the records are the response's own parts, not copies.
 
     Raises:
         EncodeError: a value does not fit its field, or the version cannot express it.
@@ -173,13 +195,13 @@ def encode_fetch_response(response: FetchResponse, version: int, correlation_id:
     return buffers
 
 
-def _fetch_buffers(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer]:
+def _fetch_buffers(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer | Unread]:
     flexible = version >= 12
     int32 = _INT32.pack
     count_of: Callable[[int], bytes] = _compact_count if flexible else int32
     null, empty = count_of(-1), count_of(0)
     out = bytearray(_INT32X2.pack(0, correlation_id))
-    buffers: list[Buffer] = [out]
+    buffers: list[Buffer | Unread] = [out]
     if flexible:
         out += b"\x00"
     if version >= 7:

@@ -17,6 +17,7 @@ from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.codec import decode, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.wire import Buffer
 from tests.wire import Wire
 
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
@@ -117,7 +118,7 @@ class Owing:
 
 def code_of(answer: Answer | None) -> int:
     assert answer is not None
-    return decode_response(HeartbeatResponse, 4, b"".join(answer)[4:]).error_code
+    return decode_response(HeartbeatResponse, 4, b"".join(cast(list[Buffer], answer))[4:]).error_code
 
 
 async def test_a_future_of_a_handler_is_answered_when_it_is_done() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,8 @@ from barnabas_broker.config_keys import BROKER_KEYS
 from barnabas_broker.server import (
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
+    PIECE,
+    TURN,
     Answer,
     CloseConnection,
     Connection,
@@ -65,11 +68,34 @@ class Transport(asyncio.Transport):
         self.aborted = True
 
 
+class InFile:
+    """Bytes that are not read yet; from `broken` on they cannot be."""
+
+    def __init__(self, data: bytes, broken: int = -1) -> None:
+        self.left = data
+        self.sizes: list[int] = []
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def read(self, size: int, /) -> bytes:
+        if len(self.sizes) == self.broken:
+            raise OSError("the disk is gone")
+        self.sizes.append(size)
+        piece, self.left = self.left[:size], self.left[size:]
+        return piece
+
+    def send(self, socket: int, size: int, /) -> int:
+        raise NotImplementedError
+
+
 class Script:
-    """Answers frames by their content: b"now..." at once, b"later..." by hand, others as told."""
+    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with `file`, others as told."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
+        self.file = InFile(b"")
         self.later: dict[bytes, Later] = {}
         self.size = 1
         self.on_give: Callable[[], None] = lambda: None
@@ -84,6 +110,8 @@ class Script:
             self.on_give()
         if data.startswith(b"none"):
             return None
+        if data.startswith(b"file"):
+            return [b"<", self.file, b">"]
         if data.startswith(b"close"):
             raise CloseConnection("asked to")
         if data.startswith(b"broken"):
@@ -266,3 +294,90 @@ async def test_answers_to_a_lost_connection_go_nowhere(harness: Harness) -> None
     harness.script.later[b"later"].give([b"late"])
     assert harness.answered() == b""
     assert harness.server.connections == 0
+
+
+DATA = bytes(range(256)) * 16 * 1024
+
+
+async def test_what_is_in_a_file_is_read_as_the_peer_takes_it(harness: Harness) -> None:
+    harness.script.file = file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    taken = []
+    while not harness.connection._writable:
+        taken.append(len(DATA) - len(file))
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+    assert taken[:3] == [PIECE - 1, 2 * PIECE - 1, 3 * PIECE - 1]
+    assert max(file.sizes) == PIECE
+    assert not harness.connection.busy
+
+
+async def test_what_comes_after_it_waits(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"later1") + frame(b"file") + frame(b"later2") + frame(b"now3"))
+    harness.script.later[b"later1"].give([b"one"])
+    assert len(harness.transport.written) < len(DATA)
+    harness.script.later[b"later2"].give([b"two"])
+    while harness.connection.busy:
+        harness.connection.resume_writing()
+    assert harness.answered() == b"one<" + DATA + b">two<now3>"
+
+
+async def test_no_request_is_started_while_the_peer_takes_it(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.feed(frame(b"now"))
+    assert harness.script.seen == [b"file"]
+    assert not harness.transport.reading
+
+
+async def test_nobody_is_sent_so_much_that_others_wait(harness: Harness) -> None:
+    harness.script.file = InFile(DATA + DATA)
+    harness.feed(frame(b"file") + frame(b"now"))
+    assert len(harness.transport.written) == TURN
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert harness.answered() == b"<" + DATA + DATA + b"><now>"
+
+
+async def test_a_file_that_cannot_be_read_ends_its_connection_at_once(harness: Harness) -> None:
+    harness.script.file = InFile(DATA, broken=2)
+    harness.feed(frame(b"file") + frame(b"now"))
+    assert harness.transport.aborted
+    assert harness.transport.written == b"<" + DATA[: 2 * PIECE - 1]
+
+
+async def test_what_cannot_be_answered_closes_after_a_large_answer(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.feed(struct.pack(">i", -1))
+    assert not harness.transport.is_closing()
+    assert not harness.transport.reading
+    while not harness.transport.is_closing():
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+
+
+async def test_a_peer_that_says_no_more_still_gets_a_large_answer(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.connection.eof_received()
+    while not harness.transport.closed:
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+
+
+async def test_a_lost_connection_lets_go_of_what_it_had_to_send(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    gone = weakref.ref(harness.script.file)
+    harness.script.file = InFile(b"")
+    assert gone() is not None
+    harness.connection.connection_lost(None)
+    assert gone() is None

@@ -19,6 +19,7 @@ from barnabas_broker.cluster.kv import Changes
 from barnabas_broker.cluster.store import event_from_json
 from barnabas_broker.replication import isr, partition
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
 from tests.sim_cluster.etcd import Etcd
@@ -234,7 +235,7 @@ class Checker:
         ledger, at = self.ledger(where), self._verified.get(key, 0)
         grown = False
         while at < mark:
-            data = b"".join(bytes(each) for each in log.read(at, _CHUNK, mark, min_one=True))
+            data = joined(log.read(at, _CHUNK, mark, min_one=True))
             if not data:
                 self.world.fail(f"{where}: {key[:2]} cannot read its log at {at}, below its high watermark {mark}")
                 return

@@ -140,9 +140,9 @@ class _Reading:
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
             if limit > 0 or not self._size:
-                buffers = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
-                answer.records = chain(buffers)
-                self._size += sum(map(len, buffers))
+                parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
+                answer.records = chain(parts)
+                self._size += sum(map(len, parts))
         except KafkaError as error:
             nothing = _nothing(wanted.partition, error.code)
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:

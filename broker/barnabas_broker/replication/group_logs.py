@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
@@ -72,7 +73,7 @@ class OffsetsTopicLog:
         end = hosted.log.log_end_offset
         if offset >= end:
             return b""
-        return b"".join(hosted.log.read(offset, _CHUNK, end, min_one=True))
+        return joined(hosted.log.read(offset, _CHUNK, end, min_one=True))
 
 
 class _Both:

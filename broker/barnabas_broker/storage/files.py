@@ -35,6 +35,13 @@ class Files(Protocol):
     def read(self, handle: int, size: int, position: int) -> bytes:
         """At most `size` bytes from `position`; fewer only where the file ends."""
 
+    def send(self, handle: int, size: int, position: int, socket: int) -> int:
+        """Send up to `size` bytes from `position` on to a socket's descriptor; how many, 0 at the end of the file.
+
+        Raises:
+            BlockingIOError: the socket takes none at the moment.
+        """
+
     def is_cached(self, handle: int, size: int, position: int) -> bool:
         """Whether a read would not wait for the disk, as far as both ends and the middle of the range tell."""
 
@@ -103,6 +110,9 @@ class RealFiles:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def send(self, handle: int, size: int, position: int, socket: int) -> int:
+        return os.sendfile(socket, handle, position, size)
 
     def is_cached(self, handle: int, size: int, position: int) -> bool:
         probe = bytearray(1)

@@ -22,6 +22,7 @@ from barnabas_broker.storage.recovery import Recovered, load_snapshot, remove_sn
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.segments import Segments, TimestampAt
 from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.slices import Part
 from barnabas_broker.storage.swap import swap_in
 from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
 from barnabas_protocol.batches import CONTROL, BatchHeader
@@ -275,7 +276,7 @@ class Log:
 
     # Read
 
-    def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool) -> list[Buffer]:
+    def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool) -> list[Part]:
         """Whole batches from the one that holds `offset`, of one segment.
 
         Args:
@@ -285,7 +286,7 @@ class Log:
             min_one: the first batch as a whole, even if it is more than `max_bytes`.
 
         Returns:
-            Buffers that hold the batches one after another; none at the end.
+            Parts that hold the batches one after another; none at the end.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE, what is there is broken; KAFKA_STORAGE_ERROR, it cannot
@@ -307,7 +308,7 @@ class Log:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
             ) from error
 
-    def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> list[Buffer]:
+    def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> list[Part]:
         segments, log_end = self.segments, self.log_end_offset
         for n in range(segments.floor(offset), len(segments)):
             segment = segments.items[n]
@@ -326,12 +327,12 @@ class Log:
             elif (found := segment.locate(offset, end)) is not None:
                 position, first_size = found[0], found[1].size
             if 0 <= position < end:
-                view = segment.read(position, first_size, end, max_bytes, min_one=min_one)
-                if is_last and to_end and position + len(view) == end:
+                part = segment.read(position, first_size, end, max_bytes, min_one=min_one)
+                if is_last and to_end and position + len(part) == end:
                     if len(self._ends) > _REMEMBERED_ENDS:
                         self._ends.clear()
                     self._ends[up_to] = segment, end
-                return [view] if view else []
+                return [part] if part else []
             # Compaction has left nothing from `offset` to the end of this segment.
         return []
 

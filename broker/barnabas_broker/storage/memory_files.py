@@ -163,6 +163,10 @@ class MemoryFiles:
             self.fault("read", path)
         return bytes(node.seen[position : position + size])
 
+    def send(self, handle: int, size: int, position: int, socket: int) -> int:
+        data = self.read(handle, size, position)
+        return os.write(socket, data) if data else 0
+
     def is_cached(self, handle: int, size: int, position: int) -> bool:
         return self.cached
 

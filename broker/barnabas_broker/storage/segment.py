@@ -16,6 +16,7 @@ from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, CorruptIndex, OffsetIndex, TimeIndex
 from barnabas_broker.storage.scan import scan, sizes
 from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.slices import FileSlice, OpenFile, Part
 from barnabas_protocol.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch, read_header
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
@@ -24,6 +25,8 @@ log = structlog.get_logger("broker.storage")
 
 #: Read at once when a batch is looked for behind an index entry.
 _LOOK: Final = 4096
+#: Reads of more than this many bytes are left in the file until they are sent.
+_WORTH_LEAVING: Final = 256 * 1024
 
 
 class Segment:
@@ -43,7 +46,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_handle",
+        "_file",
         "_index",
         "_indexed_at",
         "_saved",
@@ -70,7 +73,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
         self.bad: list[tuple[int, int, int]] = []
-        self._handle = -1
+        self._file: OpenFile | None = None
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         #: Where the batch of the last index entry starts, or 0.
@@ -84,8 +87,8 @@ class Segment:
     def create(cls, files: Files, directory: Path, base_offset: int, now_ms: int) -> "Segment":
         """Make an empty one, with its files. What an earlier one of that name left is overwritten."""
         segment = cls(files, directory, base_offset, now_ms)
-        segment._handle = files.open(segment.path(names.LOG), create=True)
-        files.truncate(segment._handle, 0)
+        segment._file = OpenFile(files, files.open(segment.path(names.LOG), create=True))
+        files.truncate(segment.handle, 0)
         segment._index, segment._time_index = OffsetIndex(base_offset), TimeIndex(base_offset)
         segment._rewrite_indexes()
         return segment
@@ -99,9 +102,12 @@ class Segment:
     @property
     def handle(self) -> int:
         """Of the ``.log`` file, opened if it was not."""
-        if self._handle < 0:
-            self._handle = self.files.open(self.path(names.LOG))
-        return self._handle
+        return self._open().handle
+
+    def _open(self) -> OpenFile:
+        if self._file is None:
+            self._file = OpenFile(self.files, self.files.open(self.path(names.LOG)))
+        return self._file
 
     def load(self) -> None:
         """Read what a closed segment's last time index entry and size say.
@@ -150,10 +156,7 @@ class Segment:
 
     def close(self) -> None:
         """Give handles and maps back. Nothing is written."""
-        if self._handle >= 0:
-            self.files.close(self._handle)
-            self._handle = -1
-        self._index = self._time_index = None
+        self._file = self._index = self._time_index = None
 
     def rename(self, suffix: str) -> list[Path]:
         """Add `suffix` to the names of all its files; their new paths."""
@@ -333,8 +336,8 @@ class Segment:
             position += at
         return None
 
-    def read(self, position: int, first_size: int, end: int, max_bytes: int, *, min_one: bool) -> memoryview:
-        """Whole batches from `position` on.
+    def read(self, position: int, first_size: int, end: int, max_bytes: int, *, min_one: bool) -> Part:
+        """Whole batches from `position` on; many of them are left in the file for now.
 
         Args:
             position: where the first starts.
@@ -361,6 +364,8 @@ class Segment:
                 want = first_size or self._first_size(self.files.read(self.handle, HEADER_SIZE, position), position)
             else:
                 want = max_bytes
+        if want > _WORTH_LEAVING and (size := self._sound(position, want, end)):
+            return FileSlice(self._open(), position, size)
         view = memoryview(self.files.read(self.handle, want, position))
         if len(view) < want:
             raise self._corrupt(position + len(view), self.base_offset)
@@ -374,6 +379,19 @@ class Segment:
         if position < low or position + want > high:
             view = self._verify(view, position)
         return view
+
+    def _sound(self, position: int, want: int, end: int) -> int:
+        """How many bytes of the `want` from `position` on are whole batches; 0 if only reading them all can tell."""
+        low, high = self._verified
+        if position < low or position + want > high or self.files.size(self.handle) < position + want:
+            return 0
+        if position + want == end:
+            return want
+        boundary = self.index.boundary_before(position + want)
+        if boundary <= position:
+            return 0
+        left = position + want - boundary
+        return boundary - position + sizes(memoryview(self.files.read(self.handle, left, boundary)), 0, left)
 
     def _verify(self, view: memoryview, position: int) -> memoryview:
         """Check batches that came from the disk of a former life; those before the first broken one.

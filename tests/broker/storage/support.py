@@ -8,6 +8,7 @@ from barnabas_broker.config import Config, TopicConfig
 from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
 
 ROOT = Path("/data/log")
@@ -81,7 +82,7 @@ def read_records(
         buffers = log.read(offset, max_bytes, up_to, min_one=True)
         if not buffers:
             break
-        for header, data in iter_batches(b"".join(buffers)):
+        for header, data in iter_batches(joined(buffers)):
             records += [record for record in decode_records(data) if record.offset >= offset]
             offset = header.next_offset
     return records

@@ -10,6 +10,7 @@ from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition, n
 from barnabas_broker.storage.cleaner import Throttle
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import (
     ROOT,
@@ -126,7 +127,9 @@ def test_a_producers_last_batch_stays_though_it_is_empty() -> None:
     log.set_high_watermark(log.log_end_offset)
     assert compact(directory)
     batches = [
-        header for n in range(2) for header, _ in iter_batches(log.read(n, 1000, log.log_end_offset, min_one=True)[0])
+        header
+        for n in range(2)
+        for header, _ in iter_batches(joined(log.read(n, 1000, log.log_end_offset, min_one=True)))
     ]
     assert (batches[0].base_offset, batches[0].count, batches[0].last_sequence) == (0, 0, 0)
     for name in files.names(ROOT / str(TP)):

@@ -9,6 +9,7 @@ import pytest
 from barnabas_broker.config import Config
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import Record, decode_records, iter_batches
 from tests.broker.storage.support import (
@@ -79,7 +80,7 @@ def readable(log: Log) -> list[Record]:
             if error.code != ErrorCode.CORRUPT_MESSAGE:
                 raise
             break
-        for header, data in iter_batches(b"".join(buffers)):
+        for header, data in iter_batches(joined(buffers)):
             records += [record for record in decode_records(data) if record.offset >= offset]
             offset = header.next_offset
     return records

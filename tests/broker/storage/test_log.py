@@ -4,6 +4,7 @@ import pytest
 
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import (
@@ -47,7 +48,7 @@ def test_offsets_follow_each_other() -> None:
     assert (info.first_offset, info.last_offset, info.log_append_time, info.duplicate) == (2, 2, -1, False)
     assert [(r.offset, r.value) for r in read_records(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert (log.log_start_offset, log.log_end_offset) == (0, 3)
-    (header, _), _ = iter_batches(log.read(0, 1000, 3, min_one=True)[0])
+    (header, _), _ = iter_batches(joined(log.read(0, 1000, 3, min_one=True)))
     assert header.leader_epoch == 3
 
 
@@ -66,7 +67,7 @@ def test_reads_end_at_max_bytes_unless_the_first_batch_is_larger() -> None:
         for max_bytes in (0, 70, 90, 200, 500):
             size = sum(map(len, log.read(offset, max_bytes, log.log_end_offset, min_one=False)))
             assert size <= max_bytes
-            forced = log.read(offset, max_bytes, log.log_end_offset, min_one=True)[0]
+            forced = joined(log.read(offset, max_bytes, log.log_end_offset, min_one=True))
             batches = list(iter_batches(forced))
             assert len(forced) <= max_bytes or len(batches) == 1
             assert batches[0][0].base_offset <= offset <= batches[0][0].last_offset
@@ -75,7 +76,7 @@ def test_reads_end_at_max_bytes_unless_the_first_batch_is_larger() -> None:
 def test_nothing_is_read_past_the_high_watermark() -> None:
     log = filled()
     ends = [header.next_offset for n in range(log.log_end_offset) for header, _ in iter_batches(
-        log.read(n, 1, log.log_end_offset, min_one=True)[0])]  # fmt: skip
+        joined(log.read(n, 1, log.log_end_offset, min_one=True)))]  # fmt: skip
     for up_to in sorted(set(ends)):
         got = read_records(log, 0, 300, up_to)
         assert [record.offset for record in got] == list(range(up_to))
@@ -189,12 +190,12 @@ def test_truncation_forgets_records_epochs_and_sequences() -> None:
 def test_a_follower_has_what_its_leader_has() -> None:
     leader, follower = filled(), new_log(None, {"segment.bytes": "1500"})
     while follower.log_end_offset < leader.log_end_offset:
-        data = b"".join(leader.read(follower.log_end_offset, 700, leader.log_end_offset, min_one=True))
+        data = joined(leader.read(follower.log_end_offset, 700, leader.log_end_offset, min_one=True))
         follower.append_as_follower(data + data[:30])
     assert read_records(follower) == read_records(leader)
     assert follower.leader_epochs.entries() == leader.leader_epochs.entries()
     with pytest.raises(KafkaError):
-        follower.append_as_follower(leader.read(0, 700, 100, min_one=True)[0])
+        follower.append_as_follower(joined(leader.read(0, 700, 100, min_one=True)))
 
 
 def test_ends_of_epochs() -> None:
@@ -272,4 +273,4 @@ def test_many_segments_are_read_with_few_open_files() -> None:
     log = filled(400, segment_bytes="200")
     assert len(log.segments) > 150
     assert len(values(log)) == log.log_end_offset
-    assert sum(segment._handle >= 0 for segment in log.segments) <= 130
+    assert sum(segment._file is not None for segment in log.segments) <= 130

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_broker.storage import Log, names
 from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config, values
 
@@ -159,7 +160,7 @@ def test_a_broken_batch_in_a_closed_segment_is_reported_and_kept(
     path, position = damaged_in_the_middle(files, log, 20)
     again = reopened(files)
     assert again.log_end_offset == 60
-    got = bytes(again.read(18, 10_000, 60, min_one=True)[0])
+    got = joined(again.read(18, 10_000, 60, min_one=True))
     assert b"value 19" in got
     assert b"value 21" not in got
     with pytest.raises(KafkaError) as caught:
@@ -183,7 +184,7 @@ def test_what_was_synced_is_not_cut_even_at_the_end() -> None:
     overwrite(files, log.segments.active.path(names.LOG), position + 8, b"\xff\xff\xff\xff")
     again = reopened(files)
     assert (again.log_end_offset, len(again.segments)) == (10, 2)
-    assert b"value 8" in bytes(again.read(0, 10_000, 10, min_one=True)[0])
+    assert b"value 8" in joined(again.read(0, 10_000, 10, min_one=True))
     with pytest.raises(KafkaError):
         again.read(9, 10_000, 10, min_one=True)
     assert again.append_as_leader(batch(b"next"), leader_epoch=3, now_ms=0).first_offset == 10

@@ -1,6 +1,6 @@
 """An error code in the right place of every response, in every version that is served."""
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from barnabas_protocol.codec import decode_request_header, decode_response, enco
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct, Versions, WireType
+from barnabas_protocol.wire import Buffer
 
 TABLE: Final = handlers()
 SERVED: Final = [(key, version) for key, route in TABLE.items() for version in route.served(key)]
@@ -92,7 +93,7 @@ def test_the_code_is_where_clients_look_for_it(key: ApiKey, version: int) -> Non
 
     made = refusal(key, request, version, CODE)
     assert made is not None
-    encoded = b"".join(TABLE[key].encode(made, version, 7))
+    encoded = b"".join(cast(list[Buffer], TABLE[key].encode(made, version, 7)))
     answer = decode_response(api(key).response, version, encoded[4:])
 
     assert first_error(answer) == CODE.name
