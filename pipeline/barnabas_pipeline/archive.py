@@ -25,6 +25,9 @@ from barnabas_pipeline.remote import Remote
 
 #: Reasons that a summary names.
 _MOST_REASONS: Final = 5
+#: Records of a step whose size nobody has named: at least so many, at most so many.
+_LEAST_BATCH: Final = 1_000_000
+_MOST_BATCH: Final = 10_000_000
 _TOPIC: Final = "barnabas.topic"
 _TOPIC_ID: Final = "barnabas.topic.id"
 _FORMAT: Final = "barnabas.format"
@@ -42,7 +45,8 @@ class Plan:
         given: the schema of the value, if one is given.
         event_time: the field of the value that tells the day; None for the record's timestamp.
         quarantine: the path that holds the tables of bad records; within the lake if None.
-        batch: the most records of a step.
+        batch: the most records of a step; None for a million, and once the table tells how many bytes a record takes,
+            for as many as fill a file of each task, up to ten million.
         target: the bytes that files should have.
         allow_loss: whether to go on where records were deleted before they were archived.
         group: a group to note the progress in, for lag tools.
@@ -54,7 +58,7 @@ class Plan:
     given: StructType | None = None
     event_time: str | None = None
     quarantine: str | None = None
-    batch: int = 1_000_000
+    batch: int | None = None
     target: int = 128 * 1024 * 1024
     allow_loss: bool = False
     group: str | None = None
@@ -202,7 +206,7 @@ class TopicArchive:
             PySparkException: Spark failed; the lake is as it was before.
         """
         start = self.told.position
-        end = limited(start, self.told.ends, self.plan.batch)
+        end = limited(start, self.told.ends, self.plan.batch or self._batch())
         taken = {tp: offset for tp, offset in end.items() if offset > start[tp]}
         if not taken:
             return False
@@ -220,6 +224,8 @@ class TopicArchive:
         if self.plan.event_time:
             # Days are mixed within a batch: without this every task would write a file for each of them.
             good = good.hint("rebalance", "date")
+        else:
+            good = good.coalesce(self._tasks())
         staged = self.table.stage(good, self.plan.target)
         told = seen.get
         offsets = {tp.partition: offset for tp, offset in taken.items()}
@@ -246,6 +252,18 @@ class TopicArchive:
             return {}
         counted = self.bad.read(files).groupBy(schema.REASON).count().orderBy(sf.desc("count"), schema.REASON)
         return {row[0]: row[1] for row in counted.limit(_MOST_REASONS).collect()}
+
+    def _tasks(self) -> int:
+        """How many tasks write a step: one for each partition, but where Spark runs on this machine alone no more than
+        it has cores. Each writes files of its own, and many small ones would have to be merged. (On a cluster, cores
+        may come when there are tasks for them.)"""
+        context, partitions = self.spark.sparkContext, len(self.told.position)
+        return min(partitions, context.defaultParallelism) if str(context.master).startswith("local") else partitions
+
+    def _batch(self) -> int:
+        """The most records of the next step: what is written in files of their full size need not be merged."""
+        filling = self.table.rows_in(self.plan.target * self._tasks())
+        return min(max(filling, _LEAST_BATCH), _MOST_BATCH)
 
     def _records(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> DataFrame:
         reader = self.spark.read.format("barnabas").options(**self.plan.options)

@@ -194,9 +194,8 @@ def _archive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-records",
         type=checked(values.positive),
-        default=1_000_000,
         metavar="N",
-        help="a step's most (default: 1000000)",
+        help="a step's most (default: what fills files, 1000000 to 10000000)",
     )
     parser.add_argument(
         "--file-size",

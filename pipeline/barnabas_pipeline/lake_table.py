@@ -103,12 +103,18 @@ class Table:
             target: the bytes that a file should have at most, as far as that can be told beforehand; 0 for any.
         """
         staging = f"{STAGING}/{self._run}"
-        size, known = sum(file.size for file in self.state.files.values()), self.state.rows
         # Small files say little about how many bytes a row takes.
-        most = max(1, target * known // size) if known and size >= target > 0 else 0
+        most = max(1, self.rows_in(target)) if self.state.rows and self._size() >= target > 0 else 0
         writer = rows.write.mode("overwrite").partitionBy(DATE).option("maxRecordsPerFile", most)
         writer.parquet(f"{self.folder.path}/{staging}")
         return staging
+
+    def rows_in(self, size: int) -> int:
+        """About how many rows so many bytes hold, going by the table's files; 0 if it has none."""
+        return size * self.state.rows // max(self._size(), 1)
+
+    def _size(self) -> int:
+        return sum(file.size for file in self.state.files.values())
 
     def append(self, staged: str, offsets: Mapping[int, int], count: int) -> int:
         """Add staged rows, and move the offsets on, in one step.
@@ -144,7 +150,9 @@ class Table:
         old = [file for files in chosen.values() for file in files]
         if not old:
             return 0
-        rows = self.read([file.path for file in old]).repartition(min(len(chosen), 64), DATE)
+        rows = self.read([file.path for file in old])
+        # What goes into one file need not be shuffled, which costs as much again.
+        rows = rows.coalesce(1) if len(chosen) == 1 else rows.repartition(min(len(chosen), 64), DATE)
         order = [name for name in (DATE, "partition", "offset") if name in rows.columns]
         files = self._place(self.stage(rows.sortWithinPartitions(*order), 0))
         now = _now()

@@ -91,7 +91,7 @@ def test_bytes_stay_bytes(lake: Lake, topic: str) -> None:
 
 def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     lake.produce(topic, *(b'{"n":%d}' % number for number in range(60)))
-    one = lake.archive(topic, batch=20)[topic]
+    one = lake.archive(topic, batch=10)[topic]
     assert one.told.records == 60
     assert one.told.compacted >= 8
     assert one.compact() == 0
@@ -102,6 +102,34 @@ def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     assert len(live_files(lake.table(topic))) == len(list(lake.table(topic).glob("date=*/*.parquet"))) < 8
     told = summary({topic: one}, 0.0)["topics"][topic]
     assert (told["records"], told["lake_records"], told["lag"]) == (60, 60, 0)
+
+
+def test_files_of_several_days_are_merged_at_once(lake: Lake, topic: str) -> None:
+    day = 86_400_000
+    lake.produce(topic, *(b'{"t":%d}' % (number % 2 * day + number) for number in range(60)), partition=0)
+    one = lake.archive(topic, batch=6, event_time="t")[topic]
+    assert one.told.compacted >= 16
+    rows = lake.rows(topic)
+    assert [value["t"] % day for value in rows["value"]] == list(range(60))
+    assert rows["date"].astype(str).tolist() == ["1970-01-01", "1970-01-02"] * 30
+    files = live_files(lake.table(topic))
+    assert len(files) == 2
+    for file in files:
+        assert pd.read_parquet(file)["offset"].is_monotonic_increasing
+
+
+def test_steps_grow_to_what_fills_files_and_each_core_writes_one(
+    lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_pipeline.archive._LEAST_BATCH", 15)
+    lake.produce(topic, *(b"%d" % number for number in range(60)))
+    one = lake.archive(topic, format=schema.RAW)[topic]
+    state = one.table.state
+    assert (one.told.records, one.told.compacted, state.rows) == (60, 0, 60)
+    # The table is made; 15 records or a few more tell what a record takes; then comes the rest at once.
+    assert state.version == 2
+    assert len(state.files) <= 2 * 2
+    assert one.table.rows_in(sum(file.size for file in state.files.values())) == 60
 
 
 def test_what_a_kill_left_is_swept_and_the_other_writer_is_fenced(lake: Lake, topic: str) -> None:

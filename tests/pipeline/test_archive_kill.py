@@ -38,7 +38,7 @@ async def produce(broker: Broker, topic: str, first: int) -> None:
 
 
 def start(broker: Broker, topic: str, lake: Path) -> "subprocess.Popen[str]":
-    words = ["archive", topic, "--once", "--lake", str(lake), "--schema", "number BIGINT", "--batch-records", "130"]
+    words = ["archive", topic, "--once", "--lake", str(lake), "--schema", "number BIGINT", "--batch-records", "50"]
     words += ["-b", broker.bootstrap_servers, "--conf", "spark.master=local[1]", "--conf", "spark.driver.memory=512m"]
     return subprocess.Popen(
         [sys.executable, "-m", "barnabas_pipeline.cli", *words],

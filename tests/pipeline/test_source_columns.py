@@ -1,6 +1,8 @@
 """The Arrow columns of record batches against what the slow decoder says of the same batches."""
 
 import random
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas_pipeline.columns import arrow_schema, to_arrow
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.records import build_batch, decode_records, read_header
+from barnabas_protocol.records import HEADER_SIZE, build_batch, decode_records, read_header
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
 RECORDS = st.lists(
@@ -86,9 +88,49 @@ def test_long_lengths_are_read() -> None:
     assert found.column("offset").to_pylist() == list(range(10, 17))
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 57, 58, 8180, 9000]), st.sampled_from([1, 31, 32, 65, 300])), max_size=5)
+)
+def test_records_of_one_length_are_found_together(runs: list[tuple[int, int]]) -> None:
+    sizes = [size for size, count in runs for _ in range(count)]
+    batches: list[bytearray] = []
+    # Lengths go on being the same from one batch to the next.
+    for part in (sizes[: len(sizes) // 3], sizes[len(sizes) // 3 :]):
+        first = len(batches) and read_header(batches[-1]).next_offset
+        if part:
+            records = [(None, b"v" * size, (), 1_700_000_000_000) for size in part]
+            batches.append(build_batch(records, base_offset=first))
+    found = to_arrow("flights", 4, batches, 0, len(sizes), headers=True)
+    assert told(found) == expected(batches, 0, len(sizes), [0] * len(batches))
+
+
+@pytest.mark.parametrize("place", [0, 40, 99])
+def test_one_wrong_length_among_many_is_refused(place: int) -> None:
+    batch = build_batch([(None, b"v" * 20, (), 5)] * 100)
+    assert to_arrow("flights", 4, [batch], 0, 100).num_rows == 100
+    at = HEADER_SIZE
+    for _ in range(place):
+        at += 1 + batch[at] // 2
+    batch[at] += 2  # one byte more than it has
+    with pytest.raises(DecodeError):
+        to_arrow("flights", 4, [batch], 0, 100)
+
+
 def test_no_records_are_no_rows() -> None:
     batch = build_batch([(None, b"x", (), 0)], base_offset=5)
     assert to_arrow("flights", 4, [batch], 6, 9, headers=True).num_rows == 0
+
+
+def test_pandas_stays_out_of_the_workers() -> None:
+    program = """
+import sys
+from barnabas_pipeline.columns import to_arrow
+from barnabas_protocol.records import build_batch
+batch = build_batch([(b"key", None, (), 5), (None, b"value", (), 6)])
+assert to_arrow("flights", 4, [batch], 0, 9, headers=True).num_rows == 2
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_timestamp_beyond_what_spark_has_is_its_last() -> None:

@@ -1,11 +1,13 @@
 """The source of a streaming query as Spark uses it, without Spark: what it takes, and what it says of what is gone."""
 
+import gc
 import logging
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from barnabas_broker.testing import Broker
@@ -14,7 +16,7 @@ from barnabas_client.errors import KafkaTimeoutError
 from barnabas_pipeline.offsets import Offset, Range
 from barnabas_pipeline.options import ReadOptions
 from barnabas_pipeline.planning import DataLossError
-from barnabas_pipeline.reader import BatchReader, RangePartition
+from barnabas_pipeline.reader import BatchReader, RangePartition, _settle
 from barnabas_pipeline.remote import close_all, remote_for
 from barnabas_pipeline.stream import StreamReader
 from tests.pipeline.support import admin, committed, numbered, options, produce, run
@@ -210,6 +212,22 @@ def test_a_topic_that_was_deleted_is_data_loss(broker: Broker) -> None:
     gone = easy.latestOffset(end, ALL)
     assert gone == {}
     assert values(easy, end, gone) == []
+
+
+def test_what_a_worker_has_loaded_is_not_collected_after_every_task(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(broker.bootstrap_servers, topic, [b"one"])
+    reader = BatchReader(ReadOptions.of(options(broker, subscribe=topic), streaming=False))
+    assert read(reader, reader.partitions()) == [b"one"]
+    assert gc.get_freeze_count() == 0, "only in Spark's tasks"
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    try:
+        assert read(reader, reader.partitions()) == [b"one"]
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
+        _settle.cache_clear()
 
 
 def test_offsets_that_compaction_left_out_do_not_hold_up_a_range() -> None:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.bench.results import Table, count, mebibytes, seconds
 from tests.bench.targets import Target, load
@@ -20,11 +20,11 @@ ABOUT: Final = (
     " the same Barnabas broker, on all cores together with it. Rows/s from the start of a query to its end, 100-byte"
     " records in six partitions, 5,000,000 of them, after 200,000 that are not counted: to Spark's noop sink as a batch"
     " and as a stream (AvailableNow); as a stream to Parquet, partitioned by topic and day, headers included, a million"
-    " records a micro-batch; and the same with `barnabas-pipeline archive --format raw --once`, beside the connector's"
-    " stream to Parquet. Micro-batches that start one after the other while 1,000 records/s come, to noop: how long"
-    " each takes. Processor time and memory are those of Python's driver, the JVM and Python's workers together,"
-    " without the broker's; memory is the most there was at one moment, and what forked workers share counts for each"
-    " of them."
+    " records a micro-batch; and with `barnabas-pipeline archive --format raw --once`, whose steps are as large as it"
+    " makes them, beside the connector's stream to Parquet. Micro-batches that start one after the other while 1,000"
+    " records/s come, to noop: how long each takes; once more with spark.python.unix.domain.socket.enabled, which only"
+    " matters where Python reads. Processor time and memory are those of Python's driver, the JVM and Python's workers"
+    " together, without the broker's; memory is the most there was at one moment, what they share counted once."
 )
 ROUNDS: Final = 3
 RECORDS: Final = 5_000_000
@@ -51,16 +51,24 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
                     done = load("spark", source, jars_, address, "bulk", bulk, records, warm, str(folder))
                 _add(table, column, records, done)
             for column, (source, jars_) in sources.items():
-                topic = f"bench-{uuid.uuid4().hex}"
-                create_topic(address, topic, PARTITIONS)
-                lasting = SECONDS / 5 if quick else SECONDS
-                with _folder() as folder:
-                    done = load("spark", source, jars_, address, "live", topic, RATE, lasting, str(folder))
-                delete_topic(address, topic)
+                done = _live(address, source, jars_, quick, "live")
                 for name in ("p50", "p95"):
                     table.add(f"micro-batch at {RATE:,} records/s, {name}", column, done[name], milliseconds)
                 table.add("memory, micro-batches", column, done["memory"], mebibytes)
+            done = _live(address, *sources[OURS_NAME], quick, "live-unix")
+            for name in ("p50", "p95"):
+                table.add(f"the same over Unix sockets, {name}", OURS_NAME, done[name], milliseconds)
     return table
+
+
+def _live(address: str, source: str, jars_: str, quick: bool, what: str) -> dict[str, Any]:
+    topic = f"bench-{uuid.uuid4().hex}"
+    create_topic(address, topic, PARTITIONS)
+    lasting = SECONDS / 5 if quick else SECONDS
+    with _folder() as folder:
+        done = load("spark", source, jars_, address, what, topic, RATE, lasting, str(folder))
+    delete_topic(address, topic)
+    return done
 
 
 def milliseconds(value: float) -> str:

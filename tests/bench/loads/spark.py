@@ -1,12 +1,12 @@
 """Reads a topic with Spark, through our source or its own connector; prints seconds, of the processor too, and bytes.
 
 python -m tests.bench.loads.spark SOURCE JARS ADDRESS bulk TOPIC COUNT WARM FOLDER
-python -m tests.bench.loads.spark SOURCE JARS ADDRESS live TOPIC RATE SECONDS FOLDER
+python -m tests.bench.loads.spark SOURCE JARS ADDRESS live|live-unix TOPIC RATE SECONDS FOLDER
 
 SOURCE is `barnabas` or `kafka`, JARS the folder of the connector's jars or `-`. A process of its own, because a process
 has one JVM. `bulk` reads all COUNT records of TOPIC in each way, after it has read those of the topic WARM in the same
 way, which are not counted: nobody's first query is measured. `live` feeds TOPIC with RATE records/s evenly, and tells
-how long micro-batches take.
+how long micro-batches take; `live-unix` does it with Unix sockets between the JVM and Python's workers.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from tests.bench.loads.spark_memory import Sampler
 #: Seconds that one query may take, and those of a live one that are not counted.
 LIMIT: Final = 500.0
 WARM: Final = 3.0
-#: Records of a micro-batch that is written to Parquet: what `barnabas-pipeline archive` takes.
+#: Records of a micro-batch that is written to Parquet.
 STEP: Final = 1_000_000
 
 
-def session(jars: str, folder: Path) -> Any:
+def session(jars: str, folder: Path, *, unix: bool) -> Any:
     """Spark as it comes: its own defaults for memory and everything that is not named here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -44,6 +44,8 @@ def session(jars: str, folder: Path) -> Any:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
+    if unix:
+        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if jars != "-":
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(Path(jars).glob("*.jar"))))
     return builder.getOrCreate()
@@ -99,7 +101,7 @@ class Bulk:
         from barnabas_pipeline.settings import Settings
 
         options = {"kafka.bootstrap.servers": self._address}
-        plan = Plan(lake=str(self._fresh()), options=options, format="raw", batch=STEP)
+        plan = Plan(lake=str(self._fresh()), options=options, format="raw")
         done = archive(self._spark, remote_for(Settings.of(options)), [topic], plan, pause=None)
         return done[topic].told.records
 
@@ -153,7 +155,7 @@ def _feeding(address: str, topic: str, rate: int, seconds: float) -> "Iterator[s
 
 def main(source: str, jars: str, address: str, what: str, topic: str, *rest: str) -> None:
     folder = Path(rest[-1])
-    spark = session(jars, folder)
+    spark = session(jars, folder, unix=what == "live-unix")
     if what == "bulk":
         found = Bulk(spark, source, address, folder).measure(topic, int(rest[0]), rest[1])
     else:
