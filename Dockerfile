@@ -7,14 +7,14 @@ COPY broker broker
 COPY client client
 COPY pipeline pipeline
 RUN python -m venv --without-pip /opt/barnabas \
-    && pip --python /opt/barnabas/bin/python install --no-cache-dir --no-compile '.[cluster,http]' \
+    && pip --python /opt/barnabas/bin/python install --no-cache-dir '.[cluster,http]' \
     && find /opt/barnabas -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.c' -delete
 
 FROM python:3.11-slim
 RUN useradd --system --create-home --uid 1001 barnabas \
     && mkdir /data && chown barnabas /data
 COPY --from=build /opt/barnabas /opt/barnabas
-ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
 USER barnabas
 VOLUME /data
 EXPOSE 9092

@@ -1,7 +1,8 @@
 """The `broker` command: flags, signals, exit statuses.
 
 Exit status 0 after a drained stop, 1 when a broker of a cluster stops by itself because its disk failed, 2 for anything
-that keeps the broker from starting, with one line on stderr.
+that keeps the broker from starting, with one line on stderr. The broker itself is imported when flags and configuration
+are good.
 """
 
 import argparse
@@ -13,13 +14,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-import uvloop
-
 from barnabas_broker import heap, logs
-from barnabas_broker.broker import Broker, BrokerError, product_version
 from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
 from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
-from barnabas_broker.supervisor import Supervisor, SupervisorError
 
 
 def _fail(message: str) -> NoReturn:
@@ -30,6 +27,14 @@ def _fail(message: str) -> NoReturn:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _fail(f"{message} (see broker --help)")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from barnabas_broker.broker import product_version
+
+        print(f"barnabas {product_version()}")
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-format", choices=logs.FORMATS, default="console", help="default: %(default)s")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="default: %(default)s")
-    parser.add_argument("--version", action="version", version=f"barnabas {product_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show it and exit")
     return parser
 
 
@@ -97,6 +102,10 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
 
 def _supervise(arguments: argparse.Namespace, config: Config) -> None:
     """Run a local cluster until SIGTERM or SIGINT."""
+    import uvloop
+
+    from barnabas_broker.supervisor import Supervisor, SupervisorError
+
     given = (arguments.cluster, arguments.node_id, arguments.advertise, arguments.http_port)
     if arguments.cores < 1 or any(value is not None for value in given):
         raise ConfigError("--cores: at least 1, and without --cluster, --node-id, --advertise and --http-port")
@@ -119,7 +128,22 @@ def _supervise(arguments: argparse.Namespace, config: Config) -> None:
         _fail(str(error))
 
 
-async def _serve(broker: Broker) -> int:
+def _run(arguments: argparse.Namespace, config: Config) -> int:
+    """Run a broker until SIGTERM or SIGINT; its exit status."""
+    # Next to nothing of what is made until it serves is garbage: the collector would look for that in vain.
+    gc.disable()
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(arguments, config))
+
+
+async def _serve(arguments: argparse.Namespace, config: Config) -> int:
+    from barnabas_broker.broker import Broker, BrokerError
+
+    broker = Broker(
+        config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
+    )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,10 +156,10 @@ async def _serve(broker: Broker) -> int:
         print(f"barnabas: listening on {listener.host}:{listener.port}", flush=True)
     if broker.http_port is not None:
         print(f"barnabas: http on {broker.http_host}:{broker.http_port}", flush=True)
-    # What is there now stays: the collector need not look at it again.
-    gc.collect()
+    # What is there now stays: the collector need not look at it.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     heap.keep(broker.traffic)
     ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -163,11 +187,7 @@ def main() -> None:
         _fail(str(error))
     for key in unknown:
         print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        broker = Broker(
-            config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
-        )
-        raise SystemExit(runner.run(_serve(broker)))
+    raise SystemExit(_run(arguments, config))
 
 
 if __name__ == "__main__":

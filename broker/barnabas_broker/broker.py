@@ -13,13 +13,12 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
+from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.controller import IsrChange, alter_isr
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
@@ -31,10 +30,7 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.cluster.member import Member, open_member
-from barnabas_broker.cluster.membership import MembershipError
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import Config, ConfigError, parse_properties
 from barnabas_broker.config_keys import (
     ADVERTISED_LISTENERS,
@@ -47,14 +43,11 @@ from barnabas_broker.config_keys import (
     NODE_ID,
 )
 from barnabas_broker.context import Services
-from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.dispatch import Dispatch
 from barnabas_broker.group_partitions import GroupPartitions
-from barnabas_broker.handlers.table import handlers
+from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
-from barnabas_broker.replication.fetcher import Fetchers
-from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
-from barnabas_broker.replication.isr import IsrKeeper
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import SessionCache
 from barnabas_broker.server import BACKLOG, Server
@@ -63,10 +56,14 @@ from barnabas_broker.storage.checkpoints import new_cluster_id
 from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
+    from barnabas_broker.cluster.member import Member
+    from barnabas_broker.coordinator.service import GroupCoordinator
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
+    from barnabas_broker.replication.fetcher import Fetchers
+    from barnabas_broker.replication.isr import IsrKeeper
 
-log = structlog.get_logger("broker")
+log = logger("broker")
 
 #: Seconds between two looks at what storage has to do.
 MAINTENANCE_SECONDS: Final = 1.0
@@ -85,6 +82,8 @@ def wall_ms() -> int:
 
 def product_version() -> str:
     """The version of Barnabas that is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("barnabas")
     except PackageNotFoundError:
@@ -157,7 +156,7 @@ class Broker:
                     http_listener = opened.enter_context(closing(_bind(self.http_host, self.http_port)))
                     self.http_port = http_listener.getsockname()[1]
                 await self._start(sockets, http_listener)
-            except (LogDirectoryError, StoreError, MembershipError, ConfigError) as error:
+            except (LogDirectoryError, ClusterError, ConfigError) as error:
                 await self.stop()
                 raise BrokerError(str(error)) from error
             except BrokerError:
@@ -204,20 +203,13 @@ class Broker:
             may_serve=cluster.may_serve,
         )
         self._replicate(replicas, cluster)
-        groups = self._groups = GroupCoordinator(
-            self.config,
-            OffsetsTopicLog(replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
-            new_id=lambda: str(uuid.uuid4()),
-            events=GroupEventsLog(replicas, wall_ms),
-        )
+        groups = cache(partial(self._make_coordinator, replicas, cluster))
         partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
         sessions = SessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
         services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, partitions, wall_ms)
-        dispatch = Dispatch(services, handlers())
+        dispatch = Dispatch(services, Handlers())
         self._server = Server(self.config, dispatch, time.monotonic)
         self._tell_groups(image, image.snapshot())
         if http_listener is not None:
@@ -233,6 +225,22 @@ class Broker:
             await self._server.listen(bound, listener.name)
         log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
 
+    def _make_coordinator(self, replicas: ReplicaManager, cluster: Cluster) -> "GroupCoordinator":
+        """The group coordinator, when it is first needed: many a broker has no groups, and each starts sooner."""
+        from barnabas_broker.coordinator.service import GroupCoordinator
+        from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
+
+        groups = self._groups = GroupCoordinator(
+            self.config,
+            OffsetsTopicLog(replicas, wall_ms),
+            now=time.monotonic,
+            wall_ms=wall_ms,
+            new_id=lambda: str(uuid.uuid4()),
+            events=GroupEventsLog(replicas, wall_ms),
+        )
+        groups.topics_changed(_partition_counts(cluster.image))
+        return groups
+
     async def _open_alone(self, path: Path, endpoints: Endpoints) -> Cluster:
         """Open the data directory as a single broker, which keeps the metadata in it."""
         directory = self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
@@ -244,7 +252,9 @@ class Broker:
         return Cluster(image.apply(BrokerRegistered(self.node_id, endpoints)), self._store, loaded.sequence)
 
     async def _open_shared(self, path: Path, endpoints: Endpoints) -> Cluster:
-        """Open the data directory as a broker of a cluster, whose metadata is in etcd."""
+        """Open the data directory as a broker of a cluster, whose metadata is in etcd. Nobody else needs its parts."""
+        from barnabas_broker.cluster.member import open_member
+
         if (path / METADATA_JOURNAL).exists():
             raise BrokerError(
                 f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir"
@@ -264,6 +274,9 @@ class Broker:
         if self._member is None:
             replicas.start(cluster.image)
             return
+        from barnabas_broker.replication.fetcher import Fetchers
+        from barnabas_broker.replication.isr import IsrKeeper
+
         membership = self._member.membership
         assert membership is not None
         node_id = self.node_id
@@ -305,16 +318,17 @@ class Broker:
         from barnabas_broker.http.endpoint import Endpoint
         from barnabas_broker.http.view import View
 
+        groups = services.groups()
         self._view = View(
             node_id=self.node_id,
             version=product_version(),
             cluster=services.cluster,
             replicas=services.replicas,
-            groups=services.groups,
+            groups=groups,
             directory=directory,
             server=server,
             requests=dispatch.metrics,
-            history=services.groups.journal,
+            history=groups.journal,
             now=time.monotonic,
             membership=None if self._member is None else self._member.membership,
         )
@@ -329,11 +343,11 @@ class Broker:
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""
-        assert self._groups is not None
-        deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
-        if deleted:
-            self._groups.topics_deleted(deleted)
-        self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+        if self._groups is not None:
+            deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
+            if deleted:
+                self._groups.topics_deleted(deleted)
+            self._groups.topics_changed(_partition_counts(image))
         assert self._group_partitions is not None
         self._group_partitions.look()
 
@@ -361,11 +375,11 @@ class Broker:
             await self._fetchers.close()
         if self._replicas is not None:
             self._replicas.wake_fetches()
-        if self._server is not None and self._groups is not None:
-            # Together: no further request is started, and members that are parked are answered, not waited for.
-            await asyncio.gather(self._server.stop(GRACE_SECONDS), self._groups.close())
-        elif self._groups is not None:
-            await self._groups.close()
+        # Together: no further request is started, and members that are parked are answered, not waited for.
+        ends = [] if self._server is None else [self._server.stop(GRACE_SECONDS)]
+        if self._groups is not None:
+            ends.append(self._groups.close())
+        await asyncio.gather(*ends)
         if self._endpoint is not None:
             await self._endpoint.stop()
         if self._member is not None:
@@ -377,6 +391,10 @@ class Broker:
         self._server = self._endpoint = self._view = self._groups = self._replicas = None
         self._fetchers = self._isr = self._group_partitions = None
         self._store = self._member = self._directory = None
+
+
+def _partition_counts(image: Image) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in image.topics.items()}
 
 
 def _cluster_of(path: Path) -> str | None:

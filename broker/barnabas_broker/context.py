@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """What the broker consists of. Wired once, in the composition root."""
+    """What the broker consists of. Wired once, in the composition root; `groups` makes the coordinator when it must."""
 
     config: Config
     node_id: int
     cluster: "Cluster"
     replicas: "ReplicaManager"
     fetch_sessions: "SessionCache"
-    groups: "GroupCoordinator"
+    groups: "Callable[[], GroupCoordinator]"
     group_partitions: "GroupPartitions"
     wall_ms: Callable[[], int]
 

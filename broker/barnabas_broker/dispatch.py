@@ -6,13 +6,12 @@ client asked for no answer. It translates between messages and services and hold
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.server import Answer, CloseConnection, Later, Peer
 from barnabas_protocol import codec
@@ -23,7 +22,7 @@ from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, Request, Response, Versions
 from barnabas_protocol.wire import Buffer
 
-log = structlog.get_logger("broker.dispatch")
+log = logger("dispatch")
 
 Handled = Response | Awaitable[Response] | None
 Handler = Callable[[RequestContext, Any], Handled]
@@ -73,7 +72,7 @@ class Dispatch:
     """
 
     def __init__(
-        self, services: Services, handlers: dict[ApiKey, Route], now: Callable[[], float] = time.perf_counter
+        self, services: Services, handlers: Mapping[ApiKey, Route], now: Callable[[], float] = time.perf_counter
     ) -> None:
         self.services = services
         self.handlers = handlers

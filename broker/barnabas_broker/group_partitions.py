@@ -8,11 +8,13 @@ second, so that what could not be loaded is tried again.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from barnabas_broker.coordinator.service import GroupCoordinator
 from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
 from barnabas_broker.replication.manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from barnabas_broker.coordinator.service import GroupCoordinator
 
 #: Seconds between two looks.
 LOOK_SECONDS: Final = 0.5
@@ -22,12 +24,14 @@ class GroupPartitions:
     """Loads and unloads the coordinator's partitions.
 
     Args:
-        groups: the coordinator.
+        groups: gives the coordinator, which is made when the first partition is led.
         replicas: the partitions of this broker.
         may_serve: whether no other broker can have taken this one's place.
     """
 
-    def __init__(self, groups: GroupCoordinator, replicas: ReplicaManager, may_serve: Callable[[], bool]) -> None:
+    def __init__(
+        self, groups: "Callable[[], GroupCoordinator]", replicas: ReplicaManager, may_serve: Callable[[], bool]
+    ) -> None:
         self._groups = groups
         self._replicas = replicas
         self._may_serve = may_serve
@@ -45,17 +49,17 @@ class GroupPartitions:
         for index, leader_epoch in led.items():
             taken = self._taken.get(index)
             if taken is not None and taken[0] == leader_epoch:
-                if taken[1].done() and index not in self._groups.loaded:
+                if taken[1].done() and index not in self._groups().loaded:
                     del self._taken[index]  # it failed; the next look tries again
                 continue
             if taken is not None:
                 self._let_go(index)
-            task = asyncio.get_running_loop().create_task(self._groups.load(index, leader_epoch))
+            task = asyncio.get_running_loop().create_task(self._groups().load(index, leader_epoch))
             self._taken[index] = (leader_epoch, task)
 
     def _let_go(self, index: int) -> None:
         self._taken.pop(index)[1].cancel()
-        self._groups.unload(index)
+        self._groups().unload(index)
 
     def look_regularly(self) -> None:
         """Look now, and from now on."""

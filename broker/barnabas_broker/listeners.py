@@ -6,8 +6,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.config import ConfigError
 
@@ -17,8 +16,7 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")
 _ADDRESS: Final = re.compile(r"(?:([\w.-]+)://)?\[?([^\[\]/,\s]*)\]?:([0-9]{1,5})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """An address with a name; the name is "" where the configuration leaves it out."""
 
     name: str

@@ -18,11 +18,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-import structlog
-
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import CONNECTIONS_MAX_IDLE_MS, MAX_CONNECTIONS, SOCKET_REQUEST_MAX_BYTES
 from barnabas_broker.listeners import PLAINTEXT
+from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer
@@ -32,7 +31,7 @@ from barnabas_protocol.wire import Buffer
 if TYPE_CHECKING:
     from barnabas_broker.context import RequestContext
 
-log = structlog.get_logger("broker.server")
+log = logger("server")
 
 #: Requests of one connection that may wait for their answers.
 MAX_IN_FLIGHT: Final = 512

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
+from barnabas_broker.logs import logger
 
-log = structlog.get_logger("broker.supervisor")
+log = logger("supervisor")
 
 #: Seconds until a process that ended is started again.
 RESTART_SECONDS: Final = 1.0

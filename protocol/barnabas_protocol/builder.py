@@ -40,7 +40,11 @@ def _varint(value: int) -> bytes:
 
 #: The varints of one and two bytes, of what is not negative: nearly all that records need.
 _SMALL: Final = 8192
-_VARINTS: Final = tuple(_varint(value) for value in range(_SMALL))
+_BYTES: Final = [bytes((value,)) for value in range(256)]
+_VARINTS: Final = (
+    *_BYTES[0:0x80:2],
+    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),  # each by itself would take 3 ms
+)
 #: Record length, attributes, timestamp delta, offset delta, key length, value length, header count, at their longest.
 _MOST_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 

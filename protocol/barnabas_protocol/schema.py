@@ -18,7 +18,8 @@ it as data, and a test compares every declaration with it).
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform, overload
+from functools import cache
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, dataclass_transform, overload
 
 from construct import Construct
 
@@ -35,15 +36,16 @@ class Versions:
     low: int
     high: int
 
-    @classmethod
-    def of(cls, text: str) -> Self:
+    @staticmethod
+    @cache
+    def of(text: str) -> "Versions":
         """Read Kafka's notation; an open end is 32767, and "none" is a range that holds nothing."""
         if text == "none":
-            return cls(0, -1)
+            return Versions(0, -1)
         if text.endswith("+"):
-            return cls(int(text[:-1]), 32767)
+            return Versions(int(text[:-1]), 32767)
         low, _, high = text.partition("-")
-        return cls(int(low), int(high or low))
+        return Versions(int(low), int(high or low))
 
     def __contains__(self, version: int) -> bool:
         return self.low <= version <= self.high
@@ -62,8 +64,7 @@ class Versions:
 NONE: Final = Versions.of("none")
 
 
-@dataclass(frozen=True, slots=True)
-class WireType(Generic[T]):
+class WireType(NamedTuple, Generic[T]):
     """A field's type: how it stands on the wire, plain and compact, nullable and not, and what it is when absent."""
 
     name: str
@@ -120,8 +121,7 @@ def array(of: Any) -> WireType[Any]:
 _MISSING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One declared field. `flexible` overrides the message's flexible versions for this field's own encoding."""
 
     name: str
@@ -219,10 +219,7 @@ class _StructMeta(type):
         for key in declared:
             del namespace[key]
         namespace["__slots__"] = tuple(declared)
-        namespace["FIELDS"] = tuple(
-            Field(key, f.type, f.versions, f.nullable, f.default, f.required, f.tag, f.tagged, f.ignorable, f.flexible)
-            for key, f in declared.items()
-        )
+        namespace["FIELDS"] = tuple(f._replace(name=key) for key, f in declared.items())
         return super().__new__(mcs, name, bases, namespace, **options)
 
 

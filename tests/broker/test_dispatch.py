@@ -9,7 +9,7 @@ import pytest
 from barnabas_broker.broker import Broker
 from barnabas_broker.context import RequestContext
 from barnabas_broker.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import handlers
+from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.server import Answer, CloseConnection, Later, Peer
 from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -28,7 +28,7 @@ async def test_api_versions_tells_what_the_table_serves(wire: Wire, version: int
     response = await wire.ask(VERSIONS, version, ApiVersionsResponse)
     assert response.error_code == ErrorCode.NONE
     told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {key: (r.served(key).low, r.served(key).high) for key, r in handlers().items()}
+    assert told == {key: (r.served(key).low, r.served(key).high) for key, r in Handlers().items()}
 
 
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire: Wire) -> None:

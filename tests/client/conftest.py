@@ -5,12 +5,12 @@ What asks for a real one runs once with Barnabas and, marked `kafka`, once with 
 
 import asyncio
 import gc
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import structlog
 
 from barnabas_broker.broker import Broker
 from tests.client.fake_broker import FakeBroker, brokers
@@ -76,10 +76,11 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def quiet() -> Iterator[None]:
     """Keep what the broker logs out of what a command prints: it is the same process here."""
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    logger = logging.getLogger("barnabas_broker")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     yield
-    structlog.configure(**before)
+    logger.setLevel(before)
 
 
 @pytest.fixture

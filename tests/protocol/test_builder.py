@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol.batches import HEADER_SIZE, check_batch, read_header
-from barnabas_protocol.builder import BatchBuilder, Headers, build_batch
+from barnabas_protocol.builder import _VARINTS, BatchBuilder, Headers, _varint, build_batch
 from barnabas_protocol.records import decode_records
 
 
@@ -89,3 +89,7 @@ def test_a_batch_may_be_written_to() -> None:
     assert type(batch) is bytearray
     batch.append(0)  # nothing holds a view of it
     assert decode_records(batch[:-1])[0].value == b"v"
+
+
+def test_the_varints_that_are_kept_are_those_that_would_be_made() -> None:
+    assert list(_VARINTS) == [_varint(value) for value in range(8192)]

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any
 
-import structlog
-
 from tests.sim.bugs import BUGS
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
@@ -29,7 +27,7 @@ def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
 
 
 def _quiet() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("barnabas_broker").setLevel(logging.CRITICAL)
 
 
 def main() -> int:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from tests.sim.bugs import BUGS
 from tests.sim.scenario import run_seed
@@ -17,10 +16,11 @@ STEP = 25
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """No log lines of thousands of rebalances."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logger = logging.getLogger("barnabas_broker")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     yield
-    structlog.configure(**before)
+    logger.setLevel(before)
 
 
 def run_seeds(count: int) -> None:

@@ -5,12 +5,9 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any
-
-import structlog
 
 from tests.sim_cluster.bugs import BUGS
 from tests.sim_cluster.loop import LIFE
@@ -38,13 +35,15 @@ def _replay(seed: int, bug: str | None) -> int:
     world = scenario.world
     world.trace = deque()
 
-    def note(_: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        life = LIFE.get()
-        what = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-        world.note("  %s %s: %s %s", life and life.name, level, event.get("event"), what)
-        raise structlog.DropEvent
+    class Noted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            life = LIFE.get()
+            world.note("  %s %s: %s", life and life.name, record.levelname.lower(), record.getMessage())
 
-    structlog.configure(processors=[note], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    logger = logging.getLogger("barnabas_broker")
+    logger.addHandler(Noted())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     with planted:
         try:
             scenario.run()
@@ -56,7 +55,7 @@ def _replay(seed: int, bug: str | None) -> int:
 
 
 def _quiet() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("barnabas_broker").setLevel(logging.CRITICAL)
 
 
 def main() -> int:

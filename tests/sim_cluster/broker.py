@@ -17,7 +17,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.config_keys import BROKER_KEYS
 from barnabas_broker.context import Services
 from barnabas_broker.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import handlers
+from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.replication.fetcher import Fetchers
 from barnabas_broker.replication.isr import IsrKeeper
 from barnabas_broker.replication.manager import ReplicaManager
@@ -41,7 +41,7 @@ LISTENER: Final = "PLAINTEXT"
 _ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
-    key: route for key, route in handlers().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
+    key: route for key, route in Handlers().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
 }
 _CONFIG: Final = {
     "log.cleaner.enable": "false",

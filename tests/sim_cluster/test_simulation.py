@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from tests.sim_cluster.bugs import BUGS
 from tests.sim_cluster.scenario import run_seed
@@ -21,10 +20,11 @@ BUG_START = {"leader-epochs-are-not-compared": 40, "lease-is-trusted-for-too-lon
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """No log lines of thousands of elections."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logger = logging.getLogger("barnabas_broker")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     yield
-    structlog.configure(**before)
+    logger.setLevel(before)
 
 
 def run_seeds(first: int, count: int) -> None:

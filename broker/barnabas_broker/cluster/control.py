@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import UncleanRule
 from barnabas_broker.cluster.image import Event, Image
@@ -20,9 +18,10 @@ from barnabas_broker.cluster.membership import Membership
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.shared import SharedStore
 from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.logs import logger
 from barnabas_protocol.errors import KafkaError
 
-log = structlog.get_logger("broker.controller")
+log = logger("controller")
 
 #: Seconds until what failed is tried again, at first and at most.
 _RETRY_SECONDS: Final = (0.1, 2.0)

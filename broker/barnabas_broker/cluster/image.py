@@ -5,16 +5,16 @@ same events in the same order gives the same image on every broker.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 #: Where a broker is told to be, by the name of the listener: host and port. At least one; the first comes first.
 Endpoints = Mapping[str, tuple[str, int]]
+_EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     """A broker as clients are told about it; `epoch` tells one life of a broker from the next."""
 
     node_id: int
@@ -29,8 +29,7 @@ class BrokerInfo:
         return f"{host}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """Who keeps a partition.
 
     Attributes:
@@ -52,14 +51,13 @@ class PartitionInfo:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A topic: its id (16 bytes, never zero), its partitions by index, what its configuration overrides."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionInfo, ...]
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = _EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +156,7 @@ Event = (
 )
 
 
-def _empty() -> Mapping[Any, Any]:
-    return MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """The cluster after some events.
 
     Attributes:
@@ -178,10 +171,10 @@ class Image:
 
     cluster_id: str
     controller_id: int = -1
-    brokers: Mapping[int, BrokerInfo] = field(default_factory=_empty)
-    topics: Mapping[str, TopicInfo] = field(default_factory=_empty)
-    names: Mapping[bytes, str] = field(default_factory=_empty)
-    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
+    brokers: Mapping[int, BrokerInfo] = _EMPTY
+    topics: Mapping[str, TopicInfo] = _EMPTY
+    names: Mapping[bytes, str] = _EMPTY
+    broker_configs: Mapping[str, Mapping[str, str]] = _EMPTY
     next_producer_id: int = 0
 
     def apply(self, event: Event) -> "Image":
@@ -268,7 +261,7 @@ class _Draft:
                 self._partitions_of(topic).extend(event.partitions)
             case TopicConfigured():
                 configs = MappingProxyType(dict(event.configs))
-                self._map("topics")[topic.name] = replace(topic, configs=configs)
+                self._map("topics")[topic.name] = topic._replace(configs=configs)
 
     def _drop(self, name: str) -> None:
         topic = self._topic(name)
@@ -279,8 +272,8 @@ class _Draft:
 
     def finished(self) -> Image:
         for name, partitions in self._partitions.items():
-            self._map("topics")[name] = replace(self._map("topics")[name], partitions=tuple(partitions))
+            self._map("topics")[name] = self._map("topics")[name]._replace(partitions=tuple(partitions))
         changed: dict[str, Any] = {
             name: MappingProxyType(value) if isinstance(value, dict) else value for name, value in self._changed.items()
         }
-        return replace(self._base, **changed) if changed else self._base
+        return self._base._replace(**changed) if changed else self._base

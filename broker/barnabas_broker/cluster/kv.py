@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import structlog
+from barnabas_broker.logs import logger
 
-log = structlog.get_logger("broker.cluster")
+log = logger("cluster")
 
 #: Seconds before a watch that broke is set up anew, at first and at most.
 _RETRY_SECONDS: Final = (0.05, 1.0)

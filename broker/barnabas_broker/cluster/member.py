@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from barnabas_broker.cluster.control import Controller
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.fence import clock
@@ -46,8 +44,9 @@ from barnabas_broker.config_keys import (
     TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
     UNCLEAN_LEADER_ELECTION_ENABLE,
 )
+from barnabas_broker.logs import logger
 
-log = structlog.get_logger("broker.cluster")
+log = logger("cluster")
 
 T = TypeVar("T")
 #: Seconds that a start waits for etcd.

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
-from barnabas_broker.cluster import controller
+from barnabas_broker.cluster import ClusterError, controller
 from barnabas_broker.cluster.controller import UncleanRule
 from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import Event, Image
@@ -30,9 +28,10 @@ from barnabas_broker.cluster.kv import (
 from barnabas_broker.cluster.registration import Living, Registration, read_registration
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.shared import SharedStore
+from barnabas_broker.logs import logger
 from barnabas_protocol.errors import KafkaError
 
-log = structlog.get_logger("broker.cluster")
+log = logger("cluster")
 
 #: Renewals in the time of one session.
 _RENEWALS: Final = 3
@@ -43,7 +42,7 @@ _RETRY_SECONDS: Final = 0.2
 _GRACE_SECONDS: Final = 3.0
 
 
-class MembershipError(Exception):
+class MembershipError(ClusterError):
     """This broker cannot be a member; the text says why and what to do."""
 
 

@@ -10,15 +10,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-import structlog
-
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.store import Batch, Loaded, MetadataStore, StoreError, StoreFenced, StoreUnavailable
+from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-log = structlog.get_logger("broker.cluster")
+log = logger("cluster")
 
 T = TypeVar("T")
 #: Seconds that a change waits for those before it, and for what another broker changed.

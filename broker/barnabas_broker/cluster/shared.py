@@ -21,8 +21,6 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-import structlog
-
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.kv import (
     Created,
@@ -46,8 +44,9 @@ from barnabas_broker.cluster.store import (
     event_from_json,
     event_to_json,
 )
+from barnabas_broker.logs import logger
 
-log = structlog.get_logger("broker.cluster")
+log = logger("cluster")
 
 #: Seconds that an append is asked again when there is no answer.
 APPEND_SECONDS: Final = 6.0

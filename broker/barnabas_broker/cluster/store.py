@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from barnabas_broker.cluster import image
+from barnabas_broker.cluster import ClusterError, image
 from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
 from barnabas_broker.listeners import PLAINTEXT
 
 
-class StoreError(Exception):
+class StoreError(ClusterError):
     """Events that cannot be kept or read; the text says where and why."""
 
 
@@ -22,8 +21,7 @@ class StoreFenced(StoreError):
     """This broker may not write: its registration, or its being the controller, is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """Everything that is kept: events that make the image out of an empty one.
 
     Attributes:
@@ -35,8 +33,7 @@ class Loaded:
     events: Sequence[Event]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Events that were kept together, in one step: the batch after `sequence` - 1."""
 
     sequence: int

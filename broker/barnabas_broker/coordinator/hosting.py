@@ -5,8 +5,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-import structlog
-
 from barnabas_broker.coordinator.effects import Effect, Kind, Note, Persist
 from barnabas_broker.coordinator.group import Group, GroupSettings
 from barnabas_broker.coordinator.lines import line_of
@@ -16,11 +14,12 @@ from barnabas_broker.coordinator.records import group_key, group_value, offset_k
 from barnabas_broker.coordinator.states import GroupState
 from barnabas_broker.coordinator.timers import Timers
 from barnabas_broker.coordinator.writer import Writer
+from barnabas_broker.logs import logger
 from barnabas_protocol.apis.join_group import JoinGroupResponse
 from barnabas_protocol.errors import EncodeError, ErrorCode
 from barnabas_protocol.schema import Response
 
-log = structlog.get_logger("broker.coordinator")
+log = logger("coordinator")
 
 #: Groups without members, offsets or a past that are kept at most: a client may ask for ids in ever new groups.
 MAX_EMBRYOS = 20_000

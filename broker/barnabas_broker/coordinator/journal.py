@@ -9,15 +9,14 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-import structlog
-
 from barnabas_broker.coordinator.effects import Kind, Note
 from barnabas_broker.coordinator.events import UNTOLD, Event, encode_event, event_of
 from barnabas_broker.coordinator.ports import EventSink, Scheduler
 from barnabas_broker.coordinator.storms import StormWatch
+from barnabas_broker.logs import logger
 from barnabas_protocol.records import build_batch
 
-log = structlog.get_logger("broker.coordinator")
+log = logger("coordinator")
 
 #: Notes that wait to be written at most.
 _MOST_WAITING: Final = 20_000

@@ -2,17 +2,16 @@
 
 import asyncio
 
-import structlog
-
 from barnabas_broker.coordinator.effects import Effect, Kind
 from barnabas_broker.coordinator.group import Group
 from barnabas_broker.coordinator.hosting import Host, Hosted, Partition, note_of
 from barnabas_broker.coordinator.offsets import GroupOffsets
 from barnabas_broker.coordinator.ports import OffsetsLog
 from barnabas_broker.coordinator.replay import Replay
+from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
 
-log = structlog.get_logger("broker.coordinator")
+log = logger("coordinator")
 
 
 class Loader:

@@ -15,8 +15,6 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-import structlog
-
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import (
     GROUP_INITIAL_REBALANCE_DELAY_MS,
@@ -41,6 +39,7 @@ from barnabas_broker.coordinator.records import MAX_STRING
 from barnabas_broker.coordinator.responses import join_error, sync_error
 from barnabas_broker.coordinator.shapes import leave_response, leaving
 from barnabas_broker.coordinator.states import GroupState
+from barnabas_broker.logs import logger
 from barnabas_protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,7 +54,7 @@ from barnabas_protocol.errors import ErrorCode
 
 __all__ = ["Caller", "EventSink", "GroupCoordinator", "OffsetsLog", "java_hash"]
 
-log = structlog.get_logger("broker.coordinator")
+log = logger("coordinator")
 
 #: Responses to Heartbeat: there is nothing in them but the code, so each is made once.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}

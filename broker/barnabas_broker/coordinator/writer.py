@@ -7,13 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import structlog
-
 from barnabas_broker.coordinator.ports import OffsetsLog, Scheduler
+from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import build_batch
 
-log = structlog.get_logger("broker.coordinator")
+log = logger("coordinator")
 
 #: Bytes of records after which a batch is full: a little less than Kafka's default of ``message.max.bytes``.
 _BATCH_BYTES: Final = 960 * 1024

@@ -8,6 +8,7 @@ from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
 from barnabas_broker.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
 from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
 from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers.topics import check_topic_configs
 from barnabas_protocol.apis.alter_configs import AlterableConfig as ReplacingConfig
 from barnabas_protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -32,6 +33,7 @@ from barnabas_protocol.apis.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
@@ -339,3 +341,11 @@ def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
             config.keys[name].read(text)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.DESCRIBE_CONFIGS: Route(handle_describe_configs),
+    ApiKey.ALTER_CONFIGS: Route(handle_alter_configs),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(handle_incremental_alter_configs),
+    ApiKey.LIST_CONFIG_RESOURCES: Route(handle_list_config_resources),
+}

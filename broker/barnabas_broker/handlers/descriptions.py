@@ -6,6 +6,7 @@ from typing import Final
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.storage import TopicPartition
@@ -30,6 +31,7 @@ from barnabas_protocol.apis.describe_topic_partitions import (
     ResponseCursor,
 )
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.registry import ApiKey
 
 #: Partitions that one answer holds at most (max.request.partition.size.limit).
 _LIMIT: Final = 2000
@@ -154,3 +156,10 @@ def handle_alter_replica_log_dirs(
         throttle_time_ms=0,
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=done) for name, done in topics.items()],
     )
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.DESCRIBE_LOG_DIRS: Route(handle_describe_log_dirs),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(handle_describe_topic_partitions),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Route(handle_alter_replica_log_dirs),
+}

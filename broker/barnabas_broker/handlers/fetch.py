@@ -12,6 +12,7 @@ from typing import Final
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.config_keys import FETCH_MAX_BYTES
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.partition import DelayedFetch, Hosted
 from barnabas_broker.replication.sessions import Fetch, Target, Wanted
@@ -23,7 +24,8 @@ from barnabas_protocol.apis.fetch import (
     PartitionData,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import chain
+from barnabas_protocol.hot import chain, encode_fetch_response
+from barnabas_protocol.registry import ApiKey
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
@@ -208,3 +210,8 @@ def _nothing(partition: int, code: ErrorCode) -> PartitionData:
         aborted_transactions=[] if code in _NOT_HERE else None,
         records=b"",
     )
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.FETCH: Route(handle_fetch, encode=encode_fetch_response),
+}

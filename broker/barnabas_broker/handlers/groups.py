@@ -2,11 +2,13 @@
 
 from asyncio import Future
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from barnabas_broker.context import RequestContext
 from barnabas_broker.coordinator.service import Caller, GroupCoordinator
-from barnabas_broker.dispatch import Handler
+from barnabas_broker.dispatch import Handler, Route
+from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 
 Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any]]
@@ -20,6 +22,24 @@ def handler_for(method: Method) -> Handler:
         if not services.cluster.may_serve():
             services.group_partitions.look()  # lets go of all, so that the answer is NOT_COORDINATOR
         caller = Caller(context.client_id, f"/{context.peer.host}")
-        return method(services.groups, request, context.version, caller)
+        return method(services.groups(), request, context.version, caller)
 
     return handle
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.OFFSET_COMMIT: Route(
+        handler_for(GroupCoordinator.commit_offsets),
+        decode=decode_offset_commit,
+        encode=encode_offset_commit,
+    ),
+    ApiKey.OFFSET_FETCH: Route(handler_for(GroupCoordinator.fetch_offsets)),
+    ApiKey.JOIN_GROUP: Route(handler_for(GroupCoordinator.join)),
+    ApiKey.HEARTBEAT: Route(handler_for(GroupCoordinator.heartbeat)),
+    ApiKey.LEAVE_GROUP: Route(handler_for(GroupCoordinator.leave)),
+    ApiKey.SYNC_GROUP: Route(handler_for(GroupCoordinator.sync)),
+    ApiKey.DESCRIBE_GROUPS: Route(handler_for(GroupCoordinator.describe)),
+    ApiKey.LIST_GROUPS: Route(handler_for(GroupCoordinator.list_groups)),
+    ApiKey.DELETE_GROUPS: Route(handler_for(GroupCoordinator.delete_groups)),
+    ApiKey.OFFSET_DELETE: Route(handler_for(GroupCoordinator.delete_offsets)),
+}

@@ -1,11 +1,13 @@
 """ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: who leads partitions, and who keeps them."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.dispatch import Route
 from barnabas_protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -26,6 +28,7 @@ from barnabas_protocol.apis.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -124,3 +127,10 @@ def _moving(topic: TopicInfo, indexes: Sequence[int]) -> list[OngoingPartitionRe
         for index in dict.fromkeys(indexes)
         if 0 <= index < len(topic.partitions) and controller.is_reassigning(partition := topic.partitions[index])
     ]
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.ELECT_LEADERS: Route(handle_elect_leaders),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(handle_alter_partition_reassignments),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route(handle_list_partition_reassignments),
+}

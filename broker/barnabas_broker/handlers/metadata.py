@@ -6,6 +6,7 @@ from typing import Final
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
@@ -27,6 +28,7 @@ from barnabas_protocol.apis.metadata import (
 )
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
@@ -214,7 +216,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    leader = topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader
+    leader = topic.partitions[services.groups().partition_for(key) % len(topic.partitions)].leader
     there = _reachable(context, image).get(leader)
     if there is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
@@ -224,3 +226,10 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
 
 def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.METADATA: Route(handle_metadata, decode=decode_metadata),
+    ApiKey.FIND_COORDINATOR: Route(handle_find_coordinator),
+    ApiKey.DESCRIBE_CLUSTER: Route(handle_describe_cluster),
+}

@@ -7,6 +7,7 @@ from typing import Final
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.config_keys import CLEANUP_POLICY
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.replication.partition import Hosted
 from barnabas_protocol.apis.delete_records import (
     DeleteRecordsPartition,
@@ -30,6 +31,7 @@ from barnabas_protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -200,3 +202,10 @@ def _delete_records(
     except KafkaError as error:
         answer.error_code = error.code
     return answer
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.LIST_OFFSETS: Route(handle_list_offsets),
+    ApiKey.DELETE_RECORDS: Route(handle_delete_records),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(handle_offset_for_leader_epoch),
+}

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.server import CloseConnection
 from barnabas_broker.storage import AppendInfo
@@ -27,6 +28,7 @@ from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.compression import Codec
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
@@ -221,3 +223,9 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     return InitProducerIdResponse(
         error_code=code, producer_id=producer_id, producer_epoch=0 if code is ErrorCode.NONE else -1
     )
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.PRODUCE: Route(handle_produce, decode=decode_produce),
+    ApiKey.INIT_PRODUCER_ID: Route(handle_init_producer_id),
+}

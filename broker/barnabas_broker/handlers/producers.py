@@ -3,6 +3,7 @@
 from typing import Final
 
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_protocol.apis.describe_producers import (
     DescribeProducersRequest,
@@ -18,6 +19,7 @@ from barnabas_protocol.apis.describe_transactions import (
 )
 from barnabas_protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 
 #: The states that a transaction may be asked for by.
 _STATES: Final = frozenset(
@@ -100,3 +102,10 @@ def handle_list_transactions(context: RequestContext, request: ListTransactionsR
         unknown_state_filters=[state for state in request.state_filters if state not in _STATES],
         transaction_states=[],
     )
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.DESCRIBE_PRODUCERS: Route(handle_describe_producers),
+    ApiKey.DESCRIBE_TRANSACTIONS: Route(handle_describe_transactions),
+    ApiKey.LIST_TRANSACTIONS: Route(handle_list_transactions),
+}

@@ -4,6 +4,7 @@ does where nothing of it is switched on."""
 from typing import Final
 
 from barnabas_broker.context import RequestContext
+from barnabas_broker.dispatch import Route
 from barnabas_protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from barnabas_protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -16,6 +17,7 @@ from barnabas_protocol.apis.describe_user_scram_credentials import (
 from barnabas_protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.registry import ApiKey
 
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
@@ -83,3 +85,14 @@ def handle_describe_user_scram_credentials(
             for user in request.users or ()
         ],
     )
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.SASL_HANDSHAKE: Route(handle_sasl_handshake),
+    ApiKey.SASL_AUTHENTICATE: Route(handle_sasl_authenticate),
+    ApiKey.DESCRIBE_ACLS: Route(handle_describe_acls),
+    ApiKey.CREATE_ACLS: Route(handle_create_acls),
+    ApiKey.DELETE_ACLS: Route(handle_delete_acls),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Route(handle_describe_client_quotas),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(handle_describe_user_scram_credentials),
+}

@@ -19,6 +19,7 @@ from barnabas_broker.config_keys import (
     TOPIC_KEYS,
 )
 from barnabas_broker.context import RequestContext, Services
+from barnabas_broker.dispatch import Route
 from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -40,6 +41,7 @@ from barnabas_protocol.apis.delete_topics import (
     DeleteTopicState,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.registry import ApiKey
 
 _NO_ID = bytes(16)
 
@@ -259,3 +261,10 @@ async def _add_partitions(services: Services, topic: CreatePartitionsTopic, vali
         return [] if validate_only else [event], None
 
     await services.cluster.change(decide)
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    ApiKey.CREATE_TOPICS: Route(handle_create_topics),
+    ApiKey.DELETE_TOPICS: Route(handle_delete_topics),
+    ApiKey.CREATE_PARTITIONS: Route(handle_create_partitions),
+}

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import structlog
 from aiohttp import web
 
 from barnabas_broker.http.families import exposition
@@ -15,8 +14,9 @@ from barnabas_broker.http.groups import all_groups, one_group
 from barnabas_broker.http.process import LoopLag
 from barnabas_broker.http.text import gather, listing
 from barnabas_broker.http.view import View
+from barnabas_broker.logs import logger
 
-log = structlog.get_logger("broker.http")
+log = logger("http")
 
 JSON: Final = "application/json; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"

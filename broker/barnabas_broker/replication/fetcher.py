@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import (
     REPLICA_FETCH_BACKOFF_MS,
@@ -20,6 +18,7 @@ from barnabas_broker.config_keys import (
     REPLICA_FETCH_WAIT_MAX_MS,
     REPLICA_SOCKET_TIMEOUT_MS,
 )
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.following import VERSION, Asking, Key, Position, truncation_offset
 from barnabas_broker.replication.link import Link
 from barnabas_broker.replication.partition import Hosted
@@ -29,7 +28,7 @@ from barnabas_protocol.apis.fetch import FetchResponse, PartitionData
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
 
-log = structlog.get_logger("broker.replication")
+log = logger("replication")
 
 #: Where a broker listens: host and port; None while it is not there.
 Address = Callable[[int], tuple[str, int] | None]

@@ -5,14 +5,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
-log = structlog.get_logger("broker.offsets")
+log = logger("offsets")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 EVENTS_TOPIC: Final = "__group_events"

@@ -7,16 +7,15 @@ leaderships every half of ``replica.lag.time.max.ms``. One change is on its way 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-import structlog
-
 from barnabas_broker.cluster.controller import IsrChange
 from barnabas_broker.config import Config
 from barnabas_broker.config_keys import REPLICA_LAG_TIME_MAX_MS
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.partition import Hosted
 from barnabas_protocol.errors import KafkaError
 
-log = structlog.get_logger("broker.replication")
+log = logger("replication")
 
 #: Asks the cluster to change ISRs; what it agrees to comes back with the image. Raises KafkaError.
 Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]

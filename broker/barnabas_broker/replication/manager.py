@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import structlog
-
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
@@ -25,12 +23,13 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.config import Config, ConfigError, TopicConfig
 from barnabas_broker.config_keys import TOPIC_KEYS
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-log = structlog.get_logger("broker.replication")
+log = logger("replication")
 
 #: Partitions that are made before others have a turn.
 MADE_AT_ONCE: Final = 100
@@ -161,7 +160,6 @@ class ReplicaManager:
         for index in indexes:
             where = TopicPartition(topic.name, index)
             partition_log = self.directory.create(where, topic.topic_id, config, self._wall_ms())
-            partition_log.configure(config)
             info = topic.partitions[index]
             hosted = self._hosted[topic.name][index] = Hosted(partition_log, info)
             self._assume(hosted, info)

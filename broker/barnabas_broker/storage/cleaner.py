@@ -7,13 +7,11 @@ happened to the old ones meanwhile. What a crash interrupts is undone or finishe
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.compaction import collect, filter_batch
 from barnabas_broker.storage.disk import Disk
@@ -28,7 +26,7 @@ from barnabas_protocol.batches import BatchHeader, read_header
 if TYPE_CHECKING:
     from barnabas_broker.storage.log import Log
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 #: Keys whose last offset is kept in memory at a time; a log with more is cleaned in several rounds.
 MOST_KEYS: Final = 1_000_000
@@ -64,8 +62,7 @@ class Throttle:
             self._pause(early)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A closed segment as the thread sees it."""
 
     base_offset: int
@@ -74,8 +71,7 @@ class Source:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What is to be cleaned.
 
     Attributes:
@@ -94,8 +90,7 @@ class Plan:
     last_offsets: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """What the thread has made: groups of old segments, each with the base offset of the one that replaces it."""
 
     groups: Sequence[tuple[Sequence[Source], int]]

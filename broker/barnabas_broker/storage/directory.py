@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from barnabas_broker.config import Config, TopicConfig, parse_properties
 from barnabas_broker.config_keys import (
     LOG_CLEANER_BACKOFF_MS,
@@ -20,6 +18,7 @@ from barnabas_broker.config_keys import (
     LOG_RETENTION_CHECK_INTERVAL_MS,
     TOPIC_KEYS,
 )
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
@@ -38,7 +37,7 @@ from barnabas_broker.storage.recovery import Checkpointed, Recovery
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 #: What may lie in a directory that no broker has used yet.
 _HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
@@ -228,8 +227,10 @@ class LogDirectory:
         try:
             if topic_partition in self._stale:
                 self._checkpoint_now()
+            new = not files.exists(path)
             files.make_directory(path)
-            recovered = Recovery(files, path, LogSettings.of(config), Checkpointed(), now_ms).load()
+            recovery = Recovery(files, path, LogSettings.of(config), Checkpointed(), now_ms)
+            recovered = recovery.empty(0) if new else recovery.load()
         except OSError as error:
             raise self._disk.fail(f"creation of {topic_partition}", error) from error
         created = Log(self._disk, path, topic_partition, topic_id, config, recovered)

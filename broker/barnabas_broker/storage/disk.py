@@ -10,15 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.storage.files import Files
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from barnabas_broker.storage.segment import Segment
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 T = TypeVar("T")
 

@@ -222,11 +222,16 @@ def write_file(files: Files, path: Path, content: bytes) -> None:
 
 
 def replace_file(files: Files, path: Path, content: bytes) -> None:
-    """Write a file so that, whatever happens, it holds the old content or the new: temporary, sync, rename, sync.
+    """Write a file so that, whatever happens, it holds the old content or the new: temporary, sync, rename, sync."""
+    put_file(files, path, content)
+    files.sync_directory(path.parent)
+
+
+def put_file(files: Files, path: Path, content: bytes) -> None:
+    """As :func:`replace_file`, but it may be the old content that survives the machine until the directory is synced.
 
     The temporary has the suffix that Apache Kafka gives its own.
     """
     temporary = path.with_name(path.name + ".tmp")
     write_file(files, temporary, content)
     files.rename(temporary, path)
-    files.sync_directory(path.parent)

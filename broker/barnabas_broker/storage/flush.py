@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
-from barnabas_broker.storage.files import Files, replace_file
+from barnabas_broker.storage.files import Files, put_file
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Work(NamedTuple):
             for handle in self.handles:
                 self.files.close(handle)
         steps: list[Callable[[], None]] = [partial(self._sync, path) for path in self.paths]
-        steps += [partial(replace_file, self.files, path, content) for path, content in self.replaced]
+        steps += [partial(put_file, self.files, path, content) for path, content in self.replaced]
         steps += [partial(self.files.sync_directory, path) for path in self.directories]
         for step in steps:
             with self.gate.lock:
@@ -233,7 +233,7 @@ class Flusher:
                 log.leader_epochs.dirty = False
         if self._new_directory and any(log.topic_id):
             replaced.append((log.path / names.PARTITION_METADATA, format_partition_metadata(log.topic_id)))
-        if self._new_names:
+        if self._new_names or replaced:
             directories.append(log.path)
         if self._new_directory:
             directories.append(log.path.parent)

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from barnabas_broker.config import TopicConfig
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names, retention
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
@@ -29,7 +28,7 @@ from barnabas_protocol.batches import CONTROL, BatchHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 #: Places where reads ended, remembered so that the next read of a consumer that keeps up needs no look-up.
 _REMEMBERED_ENDS: Final = 128

@@ -6,12 +6,10 @@ ones to the end of a closed segment is no torn tail: it is reported, kept, and a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
 from barnabas_broker.storage.epochs import LeaderEpochs
@@ -29,11 +27,10 @@ from barnabas_protocol.wire import Buffer
 #: No offset is larger.
 LONG_MAX: Final = 2**63 - 1
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """A log as it was found; the last segment is the one to write to. Offsets as in :class:`~.log.Log`."""
 
     segments: list[Segment]
@@ -45,8 +42,7 @@ class Recovered:
     producers: Producers
 
 
-@dataclass(slots=True)
-class Checkpointed:
+class Checkpointed(NamedTuple):
     """What the checkpoints say of a log; zeros if nothing."""
 
     recovery_point: int = 0
@@ -161,7 +157,7 @@ class Recovery:
         self._epochs = self._read_epochs()
         bases = self._tidy()
         if not bases:
-            return self._empty(known.log_start_offset)
+            return self.empty(known.log_start_offset)
         segments = [Segment(files, path, base, self._now_ms) for base in bases]
         log_start = max(known.log_start_offset, bases[0])
         trusted = LONG_MAX if known.clean else known.recovery_point
@@ -183,7 +179,7 @@ class Recovery:
         if log_start > end:
             log.error("log ends before it starts, its segments are dropped", path=str(path), start=log_start, end=end)
             self._drop(segments)
-            return self._empty(log_start)
+            return self.empty(log_start)
         self._epochs.truncate_end(end)
         self._epochs.truncate_start(log_start)
         for segment in segments[:-1]:
@@ -191,7 +187,12 @@ class Recovery:
         high_watermark = min(max(known.high_watermark, log_start), end)
         return Recovered(segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers)
 
-    def _empty(self, start: int) -> Recovered:
+    def empty(self, start: int) -> Recovered:
+        """Begin a log of which there is nothing, at an offset.
+
+        Raises:
+            OSError: the disk does not do it.
+        """
         segment = Segment.create(self._files, self._path, start, self._now_ms)
         self._producers.clear(start)
         self._epochs.clear()

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.segment import Segment
@@ -14,7 +13,7 @@ from barnabas_broker.storage.settings import LogSettings
 if TYPE_CHECKING:
     from barnabas_broker.storage.log import Log
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 
 class Expired(NamedTuple):

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, CorruptIndex, OffsetIndex, TimeIndex
@@ -21,7 +20,7 @@ from barnabas_protocol.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHead
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
-log = structlog.get_logger("broker.storage")
+log = logger("storage")
 
 #: Read at once when a batch is looked for behind an index entry.
 _LOOK: Final = 4096

@@ -2,16 +2,11 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Final
 
-import structlog
 import uvloop
-from structlog.typing import Processor
 
 from barnabas_broker.testing.host import Host
 from barnabas_broker.testing.link import START_SECONDS, STOP_SECONDS, BrokerError, Command, Reply
@@ -71,7 +66,7 @@ class ThreadLink:
         raise BrokerError("kill() needs a process of its own: Broker(process=True), or kafka_broker_mode = process")
 
     def _run(self) -> None:
-        with _quiet(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
@@ -80,35 +75,3 @@ class ThreadLink:
         self._ready.set()
         await self._end.wait()
         await host.stop()
-
-
-_FACTORY: Final = structlog.stdlib.LoggerFactory()
-_WARNINGS: Final = structlog.make_filtering_bound_logger(logging.WARNING)
-_PROCESSORS: Final[Sequence[Processor]] = (
-    structlog.processors.format_exc_info,
-    structlog.processors.KeyValueRenderer(key_order=["event"]),
-)
-_configured = 0
-_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The broker's log lines go to `logging`, where pytest finds them, unless the application has configured structlog.
-
-    structlog's configuration is one for the whole process. It is put back when the last broker here has ended.
-    """
-    global _configured
-    with _lock:
-        ours = not structlog.is_configured() or structlog.get_config()["logger_factory"] is _FACTORY
-        if ours:
-            _configured += 1
-            structlog.configure(processors=list(_PROCESSORS), wrapper_class=_WARNINGS, logger_factory=_FACTORY)
-    try:
-        yield
-    finally:
-        with _lock:
-            if ours:
-                _configured -= 1
-                if not _configured and structlog.get_config()["logger_factory"] is _FACTORY:
-                    structlog.reset_defaults()

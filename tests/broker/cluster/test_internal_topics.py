@@ -59,13 +59,12 @@ async def replicas(broker: Broker, name: str) -> tuple[int, list[int]]:
 
 
 async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_asked_for(
-    start_member: StartMember, capfd: pytest.CaptureFixture[str]
+    start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await start_member(1, {FACTOR: "2"})
     assert await coordinator(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.INVALID_REPLICATION_FACTOR, [])
-    told = capfd.readouterr()
-    assert (told.out + told.err).count("groups have to wait: start more brokers, or set a lower") == 1
+    assert caplog.text.count("groups have to wait: start more brokers, or set a lower") == 1
     await start_member(2, {FACTOR: "2"})
 
     async def found() -> bool:
@@ -76,7 +75,7 @@ async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_aske
 
 
 async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
-    start_member: StartMember, capfd: pytest.CaptureFixture[str]
+    start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = await start_member(1, {})
 
@@ -85,8 +84,7 @@ async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
 
     await eventually("there is a coordinator", found)
     assert await replicas(alone, "__consumer_offsets") == (ErrorCode.NONE, [1])
-    told = capfd.readouterr()
-    lines = [line for line in (told.out + told.err).splitlines() if "fewer replicas than it should" in line]
+    lines = [line for line in caplog.messages if "fewer replicas than it should" in line]
     assert len(lines) == 2, "one for each of the two topics"
     assert all("kafka-reassign-partitions" in line for line in lines)
 

@@ -1,7 +1,5 @@
 """What leaders may say about who is in sync."""
 
-from dataclasses import replace
-
 import pytest
 
 from barnabas_broker.cluster.controller import IsrChange, alter_isr
@@ -19,12 +17,12 @@ def test_a_leader_admits_and_puts_out() -> None:
     assert isinstance(outcome, PartitionInfo)
     assert outcome == only(IMAGE, events)
     assert (outcome.isr, outcome.leader, outcome.leader_epoch, outcome.partition_epoch) == ((1, 2, 3), 1, 5, 8)
-    events, (outcome,) = alter_isr(IMAGE, 1, 10, [replace(WISH, isr=((1, -1),))])
+    events, (outcome,) = alter_isr(IMAGE, 1, 10, [WISH._replace(isr=((1, -1),))])
     assert only(IMAGE, events).isr == (1,)
 
 
 def test_what_is_so_already_changes_nothing() -> None:
-    assert alter_isr(IMAGE, 1, 10, [replace(WISH, isr=((2, 20), (1, 10)))]) == (
+    assert alter_isr(IMAGE, 1, 10, [WISH._replace(isr=((2, 20), (1, 10)))]) == (
         [],
         [IMAGE.topics["topic"].partitions[0]],
     )
@@ -33,17 +31,17 @@ def test_what_is_so_already_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("wish", "code"),
     [
-        (replace(WISH, topic="nothing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(WISH, topic_id=b"x" * 16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(WISH, partition=1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(WISH, leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
-        (replace(WISH, leader_epoch=6), ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        (replace(WISH, partition_epoch=6), ErrorCode.INVALID_UPDATE_VERSION),
-        (replace(WISH, isr=((2, 20),)), ErrorCode.INVALID_REQUEST),
-        (replace(WISH, isr=()), ErrorCode.INVALID_REQUEST),
-        (replace(WISH, isr=((1, 10), (1, 10))), ErrorCode.INVALID_REQUEST),
-        (replace(WISH, isr=((1, 10), (9, 90))), ErrorCode.INVALID_REQUEST),
-        (replace(WISH, isr=((1, 10), (2, 20), (3, 29))), ErrorCode.INELIGIBLE_REPLICA),
+        (WISH._replace(topic="nothing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (WISH._replace(topic_id=b"x" * 16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (WISH._replace(partition=1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (WISH._replace(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
+        (WISH._replace(leader_epoch=6), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (WISH._replace(partition_epoch=6), ErrorCode.INVALID_UPDATE_VERSION),
+        (WISH._replace(isr=((2, 20),)), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=()), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((1, 10), (1, 10))), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((1, 10), (9, 90))), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((1, 10), (2, 20), (3, 29))), ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
 def test_what_a_leader_may_not_say(wish: IsrChange, code: ErrorCode) -> None:
@@ -52,7 +50,7 @@ def test_what_a_leader_may_not_say(wish: IsrChange, code: ErrorCode) -> None:
 
 def test_a_broker_that_is_gone_is_not_admitted() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2, 3), (1, 2)))
-    assert alter_isr(image, 1, 10, [replace(WISH, isr=((1, 10), (2, 20), (3, -1)))])[1] == [
+    assert alter_isr(image, 1, 10, [WISH._replace(isr=((1, 10), (2, 20), (3, -1)))])[1] == [
         ErrorCode.INELIGIBLE_REPLICA
     ]
 
@@ -69,7 +67,7 @@ def test_an_earlier_life_has_no_say(node: int, epoch: int) -> None:
 
 def test_one_bad_wish_does_not_spoil_the_others() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (1,)), partition(1, (1, 2, 3), (1,)))
-    wishes = [replace(WISH, partition_epoch=1), replace(WISH, partition=1)]
+    wishes = [WISH._replace(partition_epoch=1), WISH._replace(partition=1)]
     events, outcomes = alter_isr(image, 1, 10, wishes)
     assert outcomes[0] is ErrorCode.INVALID_UPDATE_VERSION
     assert only(image, events, 0).isr == (1,)

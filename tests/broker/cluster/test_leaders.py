@@ -1,7 +1,5 @@
 """Who leads, as brokers come and go."""
 
-from dataclasses import replace
-
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, leaders
 from barnabas_broker.cluster.image import (
@@ -79,7 +77,7 @@ def test_a_broker_that_is_back_leads_what_nobody_else_may() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
     alone = settled(image, 2, {2: image.brokers[2]})
     assert set(alone.brokers) == {2}
-    back = settled(alone, 2, {2: image.brokers[2], 1: replace(image.brokers[1], epoch=99)})
+    back = settled(alone, 2, {2: image.brokers[2], 1: image.brokers[1]._replace(epoch=99)})
     after = back.topics["topic"].partitions[0]
     assert (after.leader, after.isr, back.brokers[1].epoch) == (1, (1,), 99)
     assert after.leader_epoch > 5
@@ -88,7 +86,7 @@ def test_a_broker_that_is_back_leads_what_nobody_else_may() -> None:
 def test_a_broker_that_was_away_too_shortly_to_be_missed_leads_in_a_new_epoch() -> None:
     # What it had not on its disk it may have lost, so nobody may take its old epoch for the new one.
     image = with_topic(brokers(2, 1), partition(1, (1, 2), (1,)), partition(1, (1, 2)))
-    events = controller.reconcile(image, 2, {2: image.brokers[2], 1: replace(image.brokers[1], epoch=99)}, clean)
+    events = controller.reconcile(image, 2, {2: image.brokers[2], 1: image.brokers[1]._replace(epoch=99)}, clean)
     first, second = only(image, events, 0), only(image, events, 1)
     assert (first.leader, first.isr) == (1, (1,))
     assert first.leader_epoch > 5
@@ -101,7 +99,7 @@ def test_brokers_that_are_gone_together_keep_their_partition_to_themselves() -> 
     gone = settled(image, 3, {3: image.brokers[3]})
     assert gone.topics["topic"].partitions[0].leader == -1
     # Each of the two has everything that was acknowledged; the first that is back leads, alone.
-    back = settled(gone, 3, {3: image.brokers[3], 2: replace(image.brokers[2], epoch=77)})
+    back = settled(gone, 3, {3: image.brokers[3], 2: image.brokers[2]._replace(epoch=77)})
     assert (back.topics["topic"].partitions[0].leader, back.topics["topic"].partitions[0].isr) == (2, (2,))
 
 

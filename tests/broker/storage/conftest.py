@@ -1,14 +1,29 @@
-"""Log lines of the storage tests: kept for those who look, not printed."""
+"""Log lines of the storage tests: kept for those who look."""
 
+import logging
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pytest
-import structlog
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[MutableMapping[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = vars(record)
+        self.lines.append({**said["fields"], "event": said["event"], "log_level": record.levelname.lower()})
 
 
 @pytest.fixture(autouse=True)
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
     """What was logged, as dictionaries."""
-    with structlog.testing.capture_logs() as lines:
-        yield lines
+    logger, kept = logging.getLogger("barnabas_broker"), _Kept()
+    level = logger.level
+    logger.addHandler(kept)
+    logger.setLevel(logging.DEBUG)
+    yield kept.lines
+    logger.setLevel(level)
+    logger.removeHandler(kept)

@@ -53,7 +53,7 @@ async def test_aiokafka_waits_for_a_coordinator(running: Broker, faults: Faults)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # it forgets the sockets that were refused
-def test_kafka_python_survives_a_restart(running: Broker, faults: Faults) -> None:
+def test_kafka_python_survives_a_restart(running: Broker, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
     running.create_topic("python")
     producer = kafka.KafkaProducer(bootstrap_servers=running.bootstrap_servers)
     producer.send("python", b"before").get(PATIENCE)
@@ -69,6 +69,7 @@ def test_kafka_python_survives_a_restart(running: Broker, faults: Faults) -> Non
     assert [next(consumer).value, next(consumer).value] == [b"before", b"after"]
     consumer.close()
     del producer, consumer
+    caplog.clear()  # what is logged holds tracebacks, and these the sockets
     gc.collect()
 
 

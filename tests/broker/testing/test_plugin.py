@@ -31,7 +31,7 @@ def test_it_costs_nothing_before_it_is_used() -> None:
 import sys
 import pytest
 import barnabas_broker.pytest_plugin
-heavy = {"construct", "uvloop", "structlog", "barnabas_protocol", "barnabas_broker.broker", "barnabas_broker.testing"}
+heavy = {"construct", "uvloop", "barnabas_protocol", "barnabas_broker.broker", "barnabas_broker.testing"}
 print(sorted(heavy & set(sys.modules)))
 import barnabas_broker.testing
 print(sorted((heavy - {"barnabas_broker.testing"}) & set(sys.modules)))

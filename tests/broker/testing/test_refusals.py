@@ -4,7 +4,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from barnabas_broker.handlers.table import handlers
+from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.testing.refusals import refusal
 from barnabas_broker.testing.seen import first_error
 from barnabas_protocol.apis.fetch import FetchRequest
@@ -16,7 +16,7 @@ from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct, Versions, WireType
 from barnabas_protocol.wire import Buffer
 
-TABLE: Final = handlers()
+TABLE: Final = Handlers()
 SERVED: Final = [(key, version) for key, route in TABLE.items() for version in route.served(key)]
 CODE: Final = ErrorCode.INVALID_REQUEST
 

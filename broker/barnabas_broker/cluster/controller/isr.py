@@ -1,7 +1,7 @@
 """What leaders say about who is in sync: Kafka's AlterPartition (KIP-497, KIP-841, KIP-903)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas_broker.cluster.controller.leaders import led_by
 from barnabas_broker.cluster.controller.reassignment import completed
@@ -9,8 +9,7 @@ from barnabas_broker.cluster.image import Event, Image, PartitionChanged, Partit
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
-@dataclass(frozen=True, slots=True)
-class IsrChange:
+class IsrChange(NamedTuple):
     """A leader's wish for the ISR of one of its partitions.
 
     Attributes:

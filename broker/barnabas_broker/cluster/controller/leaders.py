@@ -6,7 +6,6 @@ acknowledged. With ``unclean.leader.election.enable`` any replica that lives lea
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
@@ -38,8 +37,7 @@ class ElectionType(IntEnum):
 
 def led_by(partition: PartitionInfo, leader: int, isr: Sequence[int]) -> PartitionInfo:
     """The partition with this leader and ISR; a leader that changed, or is gone, is a new leader epoch."""
-    return replace(
-        partition,
+    return partition._replace(
         leader=leader,
         leader_epoch=partition.leader_epoch + (leader != partition.leader),
         isr=tuple(isr),

@@ -5,7 +5,6 @@ which will go. It is complete when all that are added are in the ISR.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from barnabas_broker.cluster.controller.leaders import led_by
 from barnabas_broker.cluster.image import Image, PartitionChanged, PartitionInfo
@@ -32,10 +31,10 @@ def completed(partition: PartitionInfo, live: Collection[int]) -> PartitionInfo:
     leader = partition.leader if partition.leader in leaders else next(iter(leaders), None)
     if leader is None:
         return partition
-    done = replace(led_by(partition, leader, isr), replicas=replicas, adding=(), removing=())
+    done = led_by(partition, leader, isr)._replace(replicas=replicas, adding=(), removing=())
     if partition.removing and leader == partition.leader:
         # The leader epoch tells those that go that they are replicas no more.
-        done = replace(done, leader_epoch=partition.leader_epoch + 1)
+        done = done._replace(leader_epoch=partition.leader_epoch + 1)
     return done
 
 
@@ -87,7 +86,7 @@ def _moved(
     leader = partition.leader
     if leader != -1 and leader not in isr:
         leader = next((node for node in replicas if node in isr and node in image.brokers), -1)
-    return replace(led_by(partition, leader, isr), replicas=replicas, adding=adding, removing=removing)
+    return led_by(partition, leader, isr)._replace(replicas=replicas, adding=adding, removing=removing)
 
 
 def _check(
