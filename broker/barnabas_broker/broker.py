@@ -115,7 +115,7 @@ class Broker:
         http_port: int | None = None,
     ) -> None:
         # A copy: what is worked out at the start is written into it.
-        self.config = Config(config.keys, dict(config.given), dict(config.dynamic))
+        self.config = Config(config.keys, dict(config.given))
         self.host = host
         self.port = port
         self.listeners: tuple[Listener, ...] = ()
@@ -339,7 +339,7 @@ class Broker:
         """Take up what was set while brokers run: for all brokers (""), then for this one."""
         if any(isinstance(event, BrokerConfigured) for event in events):
             configs = image.broker_configs
-            self.config.set_dynamic({**configs.get("", {}), **configs.get(str(self.node_id), {})})
+            self.config.set_dynamic(configs.get(str(self.node_id), {}), configs.get("", {}))
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""

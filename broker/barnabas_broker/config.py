@@ -95,12 +95,15 @@ class Config:
 
     Args:
         keys: the keys that are known, by name.
-        given: what was set, as text, with where it was set last.
+        given: what was set before it started, as text.
+        dynamic: what was set for this broker while it runs.
+        dynamic_default: what was set for all brokers while they run.
     """
 
     keys: Mapping[str, Key[Any]]
     given: dict[str, str] = field(default_factory=dict)
-    dynamic: dict[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, key: Key[T]) -> T:
@@ -111,18 +114,32 @@ class Config:
     def explain(self, key: Key[T]) -> tuple[T, ConfigSource]:
         """The value of `key` and where it comes from."""
         for name, factor, parser in ((key.name, 1, key), *((k.name, f, k) for k, f in key.fallbacks)):
-            for layer, source in (
-                (self.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
-                (self.given, ConfigSource.STATIC_BROKER_CONFIG),
-            ):
+            for layer, source in self._layers():
                 if name in layer:
                     value = parser.read(layer[name])
                     return cast(T, value * factor if factor != 1 and value >= 0 else value), source
         return key.default, ConfigSource.DEFAULT_CONFIG
 
-    def set_dynamic(self, values: Mapping[str, str]) -> None:
+    def synonyms(self, key: Key[Any]) -> list[tuple[Key[Any], str, ConfigSource]]:
+        """All that was said about `key` and those that stand in for it, as text, the most specific first.
+
+        Source: KIP-226; Kafka's ``ConfigHelper.configSynonyms``.
+        """
+        keys = (key, *(fallback for fallback, _ in key.fallbacks))
+        return [
+            (each, layer[each.name], source) for layer, source in self._layers() for each in keys if each.name in layer
+        ]
+
+    def _layers(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+        return (
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.given, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+
+    def set_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> None:
         """Replace what was set while the broker runs; every value must have been read before."""
-        self.dynamic = dict(values)
+        self.dynamic, self.dynamic_default = dynamic, dynamic_default
         self._values.clear()
 
     def check(self) -> list[str]:

@@ -98,7 +98,7 @@ def test_a_topic_overrides_its_brokers_defaults() -> None:
 def test_dynamic_values_win_over_static_ones() -> None:
     config = Config(BROKER_KEYS, {"log.segment.bytes": "1000"})
     assert config[LOG_SEGMENT_BYTES] == 1000
-    config.set_dynamic({"log.segment.bytes": "2000"})
+    config.set_dynamic({"log.segment.bytes": "2000"}, {})
     assert config[LOG_SEGMENT_BYTES] == 2000
     assert config.explain(LOG_SEGMENT_BYTES) == (2000, ConfigSource.DYNAMIC_BROKER_CONFIG)
 

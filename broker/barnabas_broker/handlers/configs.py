@@ -1,6 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics and brokers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import dropwhile
 from typing import Any, Final
 
 from barnabas_broker.cluster import controller
@@ -107,11 +108,11 @@ def _describe(
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             config = TopicConfig(services.config, topic.configs, TOPIC_KEYS)
-            rows = _rows(TOPIC_KEYS.values(), config.explain, request, context.version)
+            rows = _rows(TOPIC_KEYS.values(), services.config, config.explain, request, context.version)
         elif resource.resource_type == _BROKER:
             _check_broker(services, resource.resource_name)
-            rows = _rows(BROKER_KEYS.values(), services.config.explain, request, context.version)
-            rows = _as_brokers(services, resource.resource_name, rows)
+            rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
+            rows = _as_brokers(services.config, resource.resource_name, rows)
         elif resource.resource_type in (_CLIENT_METRICS, _GROUP) and resource.resource_name:
             rows = []  # nothing of them can be set; tools that go through all groups shall get on
         else:
@@ -127,24 +128,18 @@ def _describe(
 
 
 def _as_brokers(
-    services: Services, name: str, rows: list[DescribeConfigsResourceResult]
+    config: Config, name: str, rows: list[DescribeConfigsResourceResult]
 ) -> list[DescribeConfigsResourceResult]:
-    """Tell what was set for this broker from what was set for all, which is all that is told of broker ""."""
-    configs = services.cluster.image.broker_configs
-    for_all = configs.get("", {})
-    own = configs.get(name, {}) if name else {}
+    """Of broker "" only what was set for all brokers is told; else what is unset in Kafka has no value."""
     if not name:
-        rows = [row for row in rows if row.name in for_all]
+        rows = [row for row in rows if row.name in config.dynamic_default]
     for row in rows:
-        if row.name in _UNSET and row.config_source == ConfigSource.DEFAULT_CONFIG:
-            row.value = None
-        elif row.name in for_all and row.name not in own:
-            row.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-            for synonym in row.synonyms[:1]:
-                synonym.source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         if not name:
-            row.value = for_all[row.name]
-            del row.synonyms[1:]
+            row.value = config.dynamic_default[row.name]
+            row.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            row.synonyms = [each for each in row.synonyms if each.source == row.config_source]
+        elif row.name in _UNSET and row.config_source == ConfigSource.DEFAULT_CONFIG:
+            row.value = None
     return rows
 
 
@@ -158,6 +153,7 @@ def _check_broker(services: Services, name: str) -> None:
 
 def _rows(
     keys: Iterable[Key[Any]],
+    config: Config,
     explain: Callable[[Key[Any]], tuple[Any, ConfigSource]],
     request: DescribeConfigsRequest,
     version: int,
@@ -173,7 +169,7 @@ def _rows(
                 is_default=version == 0 and source is ConfigSource.DEFAULT_CONFIG,
                 config_source=source,
                 is_sensitive=False,
-                synonyms=_synonyms(key, value, source) if request.include_synonyms else [],
+                synonyms=_synonyms(config, key, value, source) if request.include_synonyms else [],
                 config_type=key.type,
                 documentation=key.doc if request.include_documentation else None,
             )
@@ -181,18 +177,22 @@ def _rows(
     return rows
 
 
-def _synonyms(key: Key[Any], value: Any, source: ConfigSource) -> list[DescribeConfigsSynonym]:
+def _synonyms(config: Config, key: Key[Any], value: Any, source: ConfigSource) -> list[DescribeConfigsSynonym]:
     """Where the value comes from and what would hold without that, most specific first."""
     broker = key if key.broker is None else key.broker
-    found = []
-    if source is not ConfigSource.DEFAULT_CONFIG:
-        name = key.name if source is ConfigSource.DYNAMIC_TOPIC_CONFIG else broker.name
-        found.append(DescribeConfigsSynonym(name=name, value=show(value), source=source))
-    if broker.name not in _UNSET:
-        found.append(
-            DescribeConfigsSynonym(name=broker.name, value=show(broker.default), source=ConfigSource.DEFAULT_CONFIG)
-        )
-    return found
+    said: list[tuple[str, str | None, ConfigSource]] = [
+        (each.name, text, layer) for each, text, layer in config.synonyms(broker)
+    ]
+    said += [
+        (each.name, show(each.default), ConfigSource.DEFAULT_CONFIG)
+        for each in (broker, *(fallback for fallback, _ in broker.fallbacks))
+        if each.name not in _UNSET
+    ]
+    # As Kafka does: nothing is told of those that stand in for a key which itself nobody has set.
+    told = list(dropwhile(lambda each: each[0] != broker.name, said))
+    if source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+        told.insert(0, (key.name, show(value), source))
+    return [DescribeConfigsSynonym(name=name, value=text, source=layer) for name, text, layer in told]
 
 
 async def handle_incremental_alter_configs(

@@ -76,6 +76,39 @@ async def test_a_keys_default_is_told_under_its_name_for_brokers(wire: Wire) -> 
     assert [(s.name, s.source) for s in told.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
 
 
+async def test_all_that_would_hold_is_told_the_most_specific_first(wire: Wire) -> None:
+    for kind, name, key, value in (
+        (BROKER, "", "log.segment.bytes", "3000"),
+        (BROKER, "1", "log.segment.bytes", "2000"),
+        (TOPIC, "t", "segment.bytes", "1000"),
+    ):
+        assert await alter(wire, kind, name, (key, SET, value)) == ErrorCode.NONE
+    of_broker = [
+        ("log.segment.bytes", "2000", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("log.segment.bytes", "3000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT_CONFIG),
+    ]
+    told = [
+        [(s.name, s.value, s.source) for s in (await row(wire, kind, name, key)).synonyms]
+        for kind, name, key in (
+            (TOPIC, "t", "segment.bytes"),
+            (BROKER, "1", "log.segment.bytes"),
+            (BROKER, "", "log.segment.bytes"),
+        )
+    ]
+    assert told == [
+        [("segment.bytes", "1000", ConfigSource.DYNAMIC_TOPIC_CONFIG), *of_broker],
+        of_broker,
+        of_broker[1:2],
+    ]
+
+
+async def test_what_stands_in_for_a_key_is_told_below_it(wire: Wire) -> None:
+    assert await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2000")) == ErrorCode.NONE
+    told = await row(wire, TOPIC, "t", "retention.ms")
+    assert [(s.name, s.value) for s in told.synonyms] == [("log.retention.ms", "2000"), ("log.retention.hours", "168")]
+
+
 async def test_keys_are_told_in_the_order_in_which_they_are_asked_for(wire: Wire) -> None:
     asked = ["segment.bytes", "cleanup.policy", "no.such.key", "segment.bytes", "retention.ms"]
     told = await describe(wire, TOPIC, "t", asked)
