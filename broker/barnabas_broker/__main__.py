@@ -7,8 +7,10 @@ are good.
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -128,8 +130,17 @@ def _supervise(arguments: argparse.Namespace, config: Config) -> None:
         _fail(str(error))
 
 
+def _raise_file_limit() -> None:
+    """As many connections and segments as the system lets this process have open, as a JVM does it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems call a limit infinite and mean less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     """Run a broker until SIGTERM or SIGINT; its exit status."""
+    _raise_file_limit()
     # Next to nothing of what is made until it serves is garbage: the collector would look for that in vain.
     gc.disable()
     import uvloop

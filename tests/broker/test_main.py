@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -67,6 +68,22 @@ async def test_it_serves_until_it_is_told_to_stop(command: Command, number: sign
         command.process.send_signal(number)
         status, err = await command.end()
     assert status == 0, err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the limits of another process")
+async def test_it_may_have_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        command = await Command.start("--port", "0", "--data-dir", str(tmp_path / "data"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        await command.port()
+        assert resource.prlimit(command.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        command.process.kill()
+        await command.end()
 
 
 async def test_a_second_broker_on_the_same_data_is_refused(command: Command, tmp_path: Path) -> None:
