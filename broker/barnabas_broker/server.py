@@ -46,6 +46,7 @@ BACKLOG: Final = 1024
 PIECE: Final = 256 * 1024
 #: What a connection may send before it is the turn of others.
 TURN: Final = 4 * 1024 * 1024
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
 #: More follows: the kernel need not send a packet for this alone (Linux).
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -236,14 +237,19 @@ class Connection(asyncio.BufferedProtocol):
                 if size > FLUSH_BYTES:
                     self._send(transport, out, size)
                     out, size = [], 0
+            if out:
+                self._send(transport, out, size)
         except (CloseConnection, DecodeError) as error:
             self._send(transport, out, size)
             self._refuse(str(error))
             return
+        except Exception as error:
+            # A peer that waits for ever for what nobody will send would be worse.
+            log.exception("connection failed", peer=str(peer))
+            self._drop(transport, repr(error))
+            return
         finally:
             self._working = False
-        if out:
-            self._send(transport, out, size)
         if self._ending:
             self._end_if_answered()
         elif (not backlog) is not self._reading:
@@ -261,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
-        if size > FLUSH_BYTES or self._unsent:
+        if self._unsent or not all(isinstance(part, _IN_MEMORY) for part in out):
             self._unsent += out
             self._pump(transport)
         elif len(out) == 1:
@@ -287,12 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
         except OSError as error:
             # The frame's length has been told: nothing else can be said on this connection any more.
-            log.error("connection closed", peer=str(self.peer), reason=f"an answer cannot be completed: {error}")
-            self._traffic.dropped += 1
-            self._closing = self._ending = True
-            self._backlog.clear()
-            unsent.clear()
-            transport.abort()
+            self._drop(transport, f"an answer cannot be completed: {error}")
         if self._closing and not unsent:
             transport.close()
 
@@ -312,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self._unsent
         part = unsent[0]
         try:
-            if isinstance(part, bytes | bytearray | memoryview):
+            if isinstance(part, _IN_MEMORY):
                 sent = self._socket.send(part, _MORE if len(unsent) > 1 else 0)
                 unsent[0] = memoryview(part)[sent:]
             else:
@@ -336,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         size, unsent = 0, self._unsent
         while unsent:
             part = unsent[0]
-            if isinstance(part, bytes | bytearray | memoryview):
+            if isinstance(part, _IN_MEMORY):
                 unsent.popleft()
             elif size < PIECE:
                 piece = part.read(PIECE - size)
@@ -355,6 +356,14 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("connection closed", peer=str(self.peer), reason=reason)
             self._traffic.dropped += 1
             self.close()
+
+    def _drop(self, transport: asyncio.Transport, reason: str) -> None:
+        log.error("connection closed", peer=str(self.peer), reason=reason)
+        self._traffic.dropped += 1
+        self._closing = self._ending = True
+        self._backlog.clear()
+        self._unsent.clear()
+        transport.abort()
 
     # What the server calls
 

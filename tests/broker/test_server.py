@@ -4,6 +4,7 @@ import asyncio
 import struct
 import weakref
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -288,6 +289,13 @@ async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
     assert harness.script.seen == [b"later"]
 
 
+async def test_a_mistake_of_ours_ends_its_connection(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.feed(frame(b"later"))
+    harness.script.later[b"later"].give(cast(Answer, [b"<", 5, b">"]))
+    assert harness.transport.aborted
+    assert "connection failed" in caplog.text
+
+
 async def test_answers_to_a_lost_connection_go_nowhere(harness: Harness) -> None:
     harness.feed(frame(b"later"))
     harness.connection.connection_lost(None)
@@ -310,6 +318,13 @@ async def test_what_is_in_a_file_is_read_as_the_peer_takes_it(harness: Harness) 
     assert harness.answered() == b"<" + DATA + b">"
     assert taken[:3] == [PIECE - 1, 2 * PIECE - 1, 3 * PIECE - 1]
     assert max(file.sizes) == PIECE
+    assert not harness.connection.busy
+
+
+async def test_little_in_a_file_is_sent_too(harness: Harness) -> None:
+    harness.script.file = InFile(b"little")
+    harness.feed(frame(b"now") + frame(b"file") + frame(b"now"))
+    assert harness.answered() == b"<now><little><now>"
     assert not harness.connection.busy
 
 
