@@ -239,6 +239,23 @@ async def test_a_batch_over_the_limits_gets_through_alone(wire: Wire, topic_id: 
     assert values(response.responses[0].partitions[0]) == [b"x" * 1000]
 
 
+@pytest.mark.parametrize("limit", [150_000, 262_144, 270_000, 300_000, 399_999, 1_000_000, 50_000_000])
+async def test_large_answers_hold_whole_batches_whatever_the_limit(wire: Wire, topic_id: bytes, limit: int) -> None:
+    size, count = 100_000, 12
+    sent = [bytes([n]) * size for n in range(count)]
+    for value in sent:
+        assert (await produce(wire, batch(value))).error_code == ErrorCode.NONE
+    got: list[bytes | None] = []
+    while len(got) < count:
+        request = fetching(len(got), version=12)
+        request.topics[0].partitions[0].partition_max_bytes = limit
+        answer = (await wire.ask(request, 12, FetchResponse)).responses[0].partitions[0]
+        found = values(answer)
+        assert len(found) == min(limit // (size + 100), count - len(got))
+        got += found
+    assert got == sent
+
+
 async def list_offset(wire: Wire, timestamp: int, version: int = 7, epoch: int = -1) -> ListOffsetsPartitionResponse:
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
