@@ -304,7 +304,10 @@ class Connection(asyncio.BufferedProtocol):
             if given is None or transport.get_extra_info("sslcontext") is not None:
                 return False
             # A descriptor of our own, because the loop watches the transport's for the transport alone.
-            self._socket = socket.socket(fileno=os.dup(given.fileno()))
+            try:
+                self._socket = socket.socket(fileno=os.dup(given.fileno()))
+            except OSError:
+                return False  # too many are open: the transport does it too
         return not transport.get_write_buffer_size()
 
     def _push(self, transport: asyncio.Transport) -> int:

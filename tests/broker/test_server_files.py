@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -89,6 +90,19 @@ async def test_it_arrives_whole_and_in_order(tmp_path: Path) -> None:
     async with connected(tmp_path) as (broker, reader, writer):
         writer.write(framed(b"a") + framed(b"file") + framed(b"b") + framed(b"file") + framed(b"c"))
         expected = b"<a>" + broker.expected() + b"<b>" + broker.expected() + b"<c>"
+        assert await reader.readexactly(len(expected)) == expected
+
+
+async def test_without_a_descriptor_for_it_the_transport_sends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with connected(tmp_path) as (broker, reader, writer):
+        monkeypatch.setattr(os, "dup", none_left)
+        writer.write(framed(b"file") + framed(b"c"))
+        expected = broker.expected() + b"<c>"
         assert await reader.readexactly(len(expected)) == expected
 
 

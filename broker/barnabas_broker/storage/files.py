@@ -5,6 +5,7 @@ between any two steps (:mod:`barnabas_broker.storage.memory_files`). Handles are
 Every method raises :class:`OSError` when the disk does not do it.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -18,6 +19,9 @@ from barnabas_protocol.wire import Buffer
 MOST_BUFFERS: Final = 1024
 #: Read from the page cache or not at all; other systems than Linux have no such thing, and always read.
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+#: How a file system says that it has no part in sendfile; what it has is read and written in pieces then.
+_CANNOT: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_PIECE: Final = 256 * 1024
 
 
 class Files(Protocol):
@@ -112,7 +116,13 @@ class RealFiles:
         return b"".join(parts)
 
     def send(self, handle: int, size: int, position: int, socket: int) -> int:
-        return os.sendfile(socket, handle, position, size)
+        try:
+            return os.sendfile(socket, handle, position, size)
+        except OSError as error:
+            if error.errno not in _CANNOT:
+                raise
+        data = os.pread(handle, min(size, _PIECE), position)
+        return os.write(socket, data) if data else 0
 
     def is_cached(self, handle: int, size: int, position: int) -> bool:
         probe = bytearray(1)

@@ -1,6 +1,8 @@
 """Large reads stay in their file until they are sent."""
 
 import contextlib
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -130,6 +132,20 @@ def test_what_cannot_be_sent_now_is_left(tmp_path: Path) -> None:
             while sent < 10_000_000:
                 sent += part.send(ours.fileno(), 10_000_000)
     assert 0 < sent == 10_000_000 - len(part) < 10_000_000
+
+
+def test_a_file_system_without_sendfile_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(*_: int) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "sendfile", cannot)
+    (tmp_path / "x").write_bytes(bytes(range(100)))
+    files = RealFiles()
+    part = FileSlice(OpenFile(files, files.open(tmp_path / "x")), 10, 50)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert part.send(ours.fileno(), 1000) == 50
+        assert theirs.recv(1000) == bytes(range(10, 60))
 
 
 def test_a_file_that_was_cut_cannot_be_sent(tmp_path: Path) -> None:
