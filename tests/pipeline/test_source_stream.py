@@ -217,6 +217,7 @@ def test_a_topic_that_was_deleted_is_data_loss(broker: Broker) -> None:
 def test_what_a_worker_has_loaded_is_not_collected_after_every_task(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gc.unfreeze()  # whatever else this process has frozen
     produce(broker.bootstrap_servers, topic, [b"one"])
     reader = BatchReader(ReadOptions.of(options(broker, subscribe=topic), streaming=False))
     assert read(reader, reader.partitions()) == [b"one"]
