@@ -177,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self.active = self.server.now()
         self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -202,6 +203,11 @@ class Connection(asyncio.BufferedProtocol):
     def busy(self) -> bool:
         """Whether a request waits for its answer or an answer for the peer to read it."""
         return bool(self._owed or self._backlog or self._unsent or not self._writable)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the peer has to read before it is sent more."""
+        return not self._writable
 
     def _work(self) -> None:
         """Start the requests at hand as far as the peer keeps up, and send what is ready, in the order of requests."""
@@ -457,11 +463,15 @@ class Server:
             self._emptied.set()
 
     def sweep(self) -> None:
-        """Close the connections that are idle."""
+        """Close the connections that are idle, and those whose peers read nothing: answers hold memory and files."""
         limit = self.now() - self._max_idle
-        for connection in [c for c in self._connections if c.active < limit and not c.busy]:
-            log.info("connection closed", peer=str(connection.peer), reason="idle")
-            connection.close()
+        for connection in [c for c in self._connections if c.active < limit]:
+            if connection.stalled:
+                log.warning("connection closed", peer=str(connection.peer), reason="the peer does not read")
+                connection.abort()
+            elif not connection.busy:
+                log.info("connection closed", peer=str(connection.peer), reason="idle")
+                connection.close()
 
     def _sweep_again(self) -> None:
         self.sweep()

@@ -275,6 +275,21 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     assert idle.peer.host == "127.0.0.1"
 
 
+async def test_a_peer_that_reads_nothing_is_given_up_and_a_slow_one_is_not() -> None:
+    harness = Harness(connections_max_idle_ms="10000")
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.clock = 10.5
+    harness.connection.resume_writing()
+    harness.clock = 20.0
+    harness.server.sweep()
+    assert not harness.transport.is_closing()
+    harness.clock = 21.0
+    harness.server.sweep()
+    assert harness.transport.aborted
+
+
 async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
     harness.feed(frame(b"later"))
     stopping = asyncio.ensure_future(harness.server.stop(5.0))
