@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from barnabas_broker import heap, logs
-from barnabas_broker.config import Config, ConfigError, layered, parse_environment, parse_properties
-from barnabas_broker.config_keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.config.config import Config, ConfigError, layered, parse_environment, parse_properties
+from barnabas_broker.config.keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
 
 
 def _fail(message: str) -> NoReturn:

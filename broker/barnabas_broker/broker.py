@@ -31,8 +31,8 @@ from barnabas_broker.cluster.image import (
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.config import Config, ConfigError, parse_properties
-from barnabas_broker.config_keys import (
+from barnabas_broker.config.config import Config, ConfigError, parse_properties
+from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
     CLUSTER_URL,
     FETCH_SESSION_SLOTS,
@@ -42,22 +42,22 @@ from barnabas_broker.config_keys import (
     LOG_DIR,
     NODE_ID,
 )
-from barnabas_broker.context import Services
-from barnabas_broker.dispatch import Dispatch
+from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
 from barnabas_broker.group_partitions import GroupPartitions
+from barnabas_broker.handlers.context import Services
+from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.table import Handlers
-from barnabas_broker.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import SessionCache
-from barnabas_broker.server import BACKLOG, Server
+from barnabas_broker.server.server import BACKLOG, Server
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
 from barnabas_broker.storage.checkpoints import new_cluster_id
 from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
     from barnabas_broker.cluster.member import Member
-    from barnabas_broker.coordinator.service import GroupCoordinator
+    from barnabas_broker.groups.coordinator.service import GroupCoordinator
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
     from barnabas_broker.replication.fetcher import Fetchers
@@ -227,7 +227,7 @@ class Broker:
 
     def _make_coordinator(self, replicas: ReplicaManager, cluster: Cluster) -> "GroupCoordinator":
         """The group coordinator, when it is first needed: many a broker has no groups, and each starts sooner."""
-        from barnabas_broker.coordinator.service import GroupCoordinator
+        from barnabas_broker.groups.coordinator.service import GroupCoordinator
         from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
 
         groups = self._groups = GroupCoordinator(

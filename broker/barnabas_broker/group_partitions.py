@@ -14,7 +14,7 @@ from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
 from barnabas_broker.replication.manager import ReplicaManager
 
 if TYPE_CHECKING:
-    from barnabas_broker.coordinator.service import GroupCoordinator
+    from barnabas_broker.groups.coordinator.service import GroupCoordinator
 
 #: Seconds between two looks.
 LOOK_SECONDS: Final = 0.5

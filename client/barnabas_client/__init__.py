@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from barnabas_client import errors
-    from barnabas_client.admin import Admin
-    from barnabas_client.admin_types import (
+    from barnabas_client.admin.admin import Admin
+    from barnabas_client.admin.types import (
         AlterConfigOp,
         ClusterDescription,
         ConfigEntry,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
         RoundRobinAssignor,
         StickyAssignor,
     )
-    from barnabas_client.consumer import Consumer
+    from barnabas_client.consumer.consumer import Consumer
+    from barnabas_client.consumer.rebalance import ConsumerRebalanceListener
     from barnabas_client.errors import ErrorCode, KafkaError
-    from barnabas_client.producer import Producer
-    from barnabas_client.rebalance import ConsumerRebalanceListener
+    from barnabas_client.producer.producer import Producer
     from barnabas_client.structs import (
         ConsumerRecord,
         OffsetAndMetadata,
@@ -98,9 +98,9 @@ __all__ = [
     "errors",
 ]
 
-#: Where each name is; the rest is in `admin_types`.
+#: Where each name is; the rest is in `admin.types`.
 _PLACES: Final = {
-    "admin": ("Admin",),
+    "admin.admin": ("Admin",),
     "assignors": (
         "Assignor",
         "CooperativeStickyAssignor",
@@ -111,10 +111,10 @@ _PLACES: Final = {
         "RoundRobinAssignor",
         "StickyAssignor",
     ),
-    "consumer": ("Consumer",),
+    "consumer.consumer": ("Consumer",),
     "errors": ("ErrorCode", "KafkaError"),
-    "producer": ("Producer",),
-    "rebalance": ("ConsumerRebalanceListener",),
+    "producer.producer": ("Producer",),
+    "consumer.rebalance": ("ConsumerRebalanceListener",),
     "structs": ("ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"),
 }
 _MODULES: Final = {name: module for module, names in _PLACES.items() for name in names}
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'barnabas_client' has no attribute {name!r}")
     if name == "errors":
         return import_module("barnabas_client.errors")
-    value: object = getattr(import_module(f"barnabas_client.{_MODULES.get(name, 'admin_types')}"), name)
+    value: object = getattr(import_module(f"barnabas_client.{_MODULES.get(name, 'admin.types')}"), name)
     globals()[name] = value
     return value
 

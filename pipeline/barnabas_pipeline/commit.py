@@ -18,11 +18,11 @@ from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.commit_plan import Done, Entry, Plan, Staged
 from barnabas_pipeline.remote import Remote
 from barnabas_pipeline.staging import Folder
-from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.batches import CRC_START
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records import check_crc, iter_batches
+from barnabas_protocol.records.batches import CRC_START
 
 _log: Final = logging.getLogger("barnabas_pipeline")
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from barnabas_client.partitioner import StickyPartitioner, positive_hash
+from barnabas_client.producer.partitioner import StickyPartitioner, positive_hash
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.commit import Committer
 from barnabas_pipeline.commit_plan import Entry, Staged

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from barnabas_client.fetched import Chunk, cut
+from barnabas_client.consumer.fetched import Chunk, cut
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.columns import to_arrow
 from barnabas_pipeline.offsets import Range, split_ranges

@@ -16,19 +16,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import uvloop
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import OffsetSpec
-from barnabas_client.backoff import Backoff
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import KafkaTimeoutError, error_for
-from barnabas_client.metadata import NO_ID, Cluster
-from barnabas_client.network import Network, Purpose, jitter
-from barnabas_client.producer import Producer
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.metadata import NO_ID, Cluster
+from barnabas_client.network.network import Network, Purpose, jitter
+from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 from barnabas_pipeline.settings import Settings
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 T = TypeVar("T")
 

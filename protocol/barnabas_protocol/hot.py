@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from construct import ConstructError
 
-from barnabas_protocol.apis.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas_protocol.codec import response_body
 from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas_protocol.schema import Struct
 from barnabas_protocol.structures import build_tags, parse_tags, tagged_fields
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, Reader, WireError, uvarint

@@ -9,13 +9,13 @@ import struct
 from typing import Final
 
 from barnabas_protocol import codec
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer, uvarint
 

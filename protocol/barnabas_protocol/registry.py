@@ -1,6 +1,6 @@
 """Which API has which key, and where its messages are declared. A module is imported when its API is first used.
 
-Versions are stated once, on the message classes of :mod:`barnabas_protocol.apis`; everything that needs a range
+Versions are stated once, on the message classes of :mod:`barnabas_protocol.messages`; everything that needs a range
 reads it there.
 """
 
@@ -76,6 +76,6 @@ class Api(NamedTuple):
 def api(key: ApiKey) -> Api:
     """The messages of an API."""
     name = key.name.lower()
-    module = import_module(f"barnabas_protocol.apis.{name}")
+    module = import_module(f"barnabas_protocol.messages.{name}")
     camel = "".join(part.capitalize() for part in name.split("_"))
     return Api(getattr(module, f"{camel}Request"), getattr(module, f"{camel}Response"))

@@ -6,21 +6,21 @@ import time
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from barnabas_protocol.builder import build_batch
-from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 from tests.wire import Wire
 
 StartBroker = Callable[..., Awaitable[Broker]]

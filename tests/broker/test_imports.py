@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.builder import build_batch
 from tests.wire import PATIENCE, Wire
 
 #: The command, which tells at its end what it has imported.
@@ -34,8 +34,8 @@ FOR_OTHERS = {
     "barnabas_broker.testing",
 }
 FOR_GROUPS = {
-    "barnabas_broker.coordinator.group",
-    "barnabas_broker.coordinator.service",
+    "barnabas_broker.groups.classic.group",
+    "barnabas_broker.groups.coordinator.service",
 }
 FOR_GROUP_MEMBERS = {"barnabas_broker.handlers.groups"}
 

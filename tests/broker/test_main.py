@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.wire import PATIENCE, Wire
 
 

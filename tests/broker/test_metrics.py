@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from barnabas_broker.metrics import LATENCY_BOUNDS, ApiMetrics, Histogram, RequestMetrics, error_paths
-from barnabas_protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas_protocol.apis.heartbeat import HeartbeatResponse
-from barnabas_protocol.apis.leave_group import LeaveGroupResponse, MemberResponse
-from barnabas_protocol.apis.metadata import MetadataResponse
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas_protocol.messages.heartbeat import HeartbeatResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from barnabas_protocol.messages.metadata import MetadataResponse
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey, api
 
 

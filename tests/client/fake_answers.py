@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from barnabas_protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from barnabas_protocol.apis.heartbeat import HeartbeatResponse
-from barnabas_protocol.apis.join_group import JoinGroupResponse
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas_protocol.messages.heartbeat import HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupResponse
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas_protocol.apis.produce import (
+from barnabas_protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.schema import Request, Response
 
 

@@ -12,51 +12,51 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, TypeVar, cast
 
-from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
-from barnabas_protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from barnabas_protocol.apis.describe_cluster import (
+from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from barnabas_protocol.apis.fetch import EpochEndOffset as FetchEpochEnd
-from barnabas_protocol.apis.fetch import (
+from barnabas_protocol.messages.fetch import EpochEndOffset as FetchEpochEnd
+from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from barnabas_protocol.apis.metadata import (
+from barnabas_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas_protocol.apis.offset_for_leader_epoch import (
+from barnabas_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from barnabas_protocol.apis.produce import (
+from barnabas_protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import build_batch, read_header
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Response

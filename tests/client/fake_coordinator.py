@@ -1,24 +1,24 @@
 """The fake broker's group coordinator: there is only ever one member, and it agrees with all it says."""
 
-from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas_protocol.apis.offset_fetch import (
+from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.fake_answers import refuse_join

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from barnabas_protocol.apis.fetch import AbortedTransaction
+from barnabas_protocol.messages.fetch import AbortedTransaction
 from barnabas_protocol.records import Record, decode_records, read_header, restamp
 
 

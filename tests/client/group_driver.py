@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from barnabas_client.assignors import Assignor, MemberSubscription, RangeAssignor, RebalanceProtocol, RoundRobinAssignor
-from barnabas_client.consumer_protocol import encode_assignment, encode_subscription
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.group import GroupMember
-from barnabas_client.group_types import AskCluster, Assign, Effect, Fail, MemberConfig, Note, Revoke, Send
+from barnabas_client.membership.classic import GroupMember
+from barnabas_client.membership.consumer_protocol import encode_assignment, encode_subscription
+from barnabas_client.membership.types import AskCluster, Assign, Effect, Fail, MemberConfig, Note, Revoke, Send
 from barnabas_client.structs import TopicPartition
-from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.schema import Request
 
 E = TypeVar("E")

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 from tests.interop.waiting import ask_until
 
 #: For tests of what Barnabas alone has, or of its files, among those that ask for `empty_servers`.

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas_client import Admin, Consumer, Producer, TopicPartition
 from barnabas_client.errors import IllegalStateError, InvalidTopicError, KafkaConnectionError, KafkaError
-from barnabas_protocol.apis.metadata import MetadataRequest
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member

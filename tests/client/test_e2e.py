@@ -22,7 +22,6 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
-from barnabas_client.connection import Connection
 from barnabas_client.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -31,7 +30,8 @@ from barnabas_client.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from barnabas_client.partitioner import positive_hash
+from barnabas_client.network.connection import Connection
+from barnabas_client.producer.partitioner import positive_hash
 from tests.client.fake_broker import until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.supervisor import free_port
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.interop.process import end, spawn
 from tests.wire import Wire
 

@@ -16,10 +16,10 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.builder import build_batch
 from tests.cluster.harness import (
     SHORT_LEASE,
     Brokers,

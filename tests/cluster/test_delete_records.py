@@ -2,16 +2,16 @@
 
 import pytest
 
-from barnabas_protocol.apis.delete_records import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.builder import build_batch
 from tests.cluster.harness import Brokers, Node, create, leaders
 from tests.wire import Wire
 

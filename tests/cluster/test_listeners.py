@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_protocol.apis.metadata import MetadataResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.builder import build_batch
 from tests.cluster.harness import Brokers, create, leaders
 from tests.wire import Wire
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas_protocol.apis.metadata import MetadataResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataResponse
 from tests.cluster.harness import SHORT_LEASE, Brokers, Node, create, eventually, leaders
 
 pytestmark = pytest.mark.cluster

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_protocol.apis.alter_partition_reassignments import (
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from barnabas_protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_protocol.apis.list_partition_reassignments import (
+from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from barnabas_protocol.apis.metadata import MetadataResponse
-from barnabas_protocol.codec import decode_response
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataResponse
 from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
 from tests.wire import Wire
 

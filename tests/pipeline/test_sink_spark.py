@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_broker.testing import Broker
-from barnabas_client.partitioner import positive_hash
+from barnabas_client.producer.partitioner import positive_hash
 from tests.pipeline.support import consume, numbered, options, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from construct import ConstructError
 from hypothesis import strategies as st
 
 from barnabas_protocol import consumer_protocol, coordinator_records
-from barnabas_protocol.apis import headers
+from barnabas_protocol.messages import headers
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Data, Field, Message, Struct, WireType
 from barnabas_protocol.structures import construct_for

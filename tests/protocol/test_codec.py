@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from barnabas_protocol import codec
-from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.apis.create_topics import CreateTopicsRequest
-from barnabas_protocol.apis.delete_groups import DeleteGroupsRequest
-from barnabas_protocol.apis.fetch import FetchResponse
-from barnabas_protocol.apis.headers import RequestHeader, ResponseHeader
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.metadata import MetadataRequest
-from barnabas_protocol.apis.offset_commit import OffsetCommitRequest
-from barnabas_protocol.apis.produce import ProduceRequest
 from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.create_topics import CreateTopicsRequest
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas_protocol.messages.fetch import FetchResponse
+from barnabas_protocol.messages.headers import RequestHeader, ResponseHeader
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.metadata import MetadataRequest
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.schema import Message, Request, Response
 from barnabas_protocol.wire import MAX_ELEMENTS
 from tests.protocol.support import BROKEN, MESSAGES, PAIRS, damaged, name_of, slow_decode, some

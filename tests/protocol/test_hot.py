@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol import codec, hot
-from barnabas_protocol.apis.fetch import (
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -17,8 +18,7 @@ from barnabas_protocol.apis.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
 from tests.protocol.support import damaged, some, structs
 

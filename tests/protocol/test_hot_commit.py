@@ -8,7 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol import codec
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.codec import decode_request_header
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.hot_commit import _request, decode_offset_commit, encode_offset_commit
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -16,9 +19,6 @@ from barnabas_protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas_protocol.codec import decode_request_header
-from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot_commit import _request, decode_offset_commit, encode_offset_commit
 from tests.protocol.support import damaged, some, structs
 
 VERSIONS = range(10)

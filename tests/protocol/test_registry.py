@@ -22,8 +22,8 @@ def test_both_messages_belong_together(key: ApiKey) -> None:
 def test_a_module_is_imported_when_it_is_used() -> None:
     script = (
         "import sys; from barnabas_protocol.registry import ApiKey, api;"
-        "before = 'barnabas_protocol.apis.metadata' in sys.modules; api(ApiKey.METADATA);"
-        "print(before, 'barnabas_protocol.apis.metadata' in sys.modules)"
+        "before = 'barnabas_protocol.messages.metadata' in sys.modules; api(ApiKey.METADATA);"
+        "print(before, 'barnabas_protocol.messages.metadata' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

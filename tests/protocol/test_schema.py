@@ -8,15 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol import codec
-from barnabas_protocol.apis.fetch import FetchResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.produce import (
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.messages.fetch import FetchResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.schema import Message, Versions
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError

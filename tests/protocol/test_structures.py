@@ -5,8 +5,8 @@ import io
 import pytest
 
 from barnabas_protocol import codec, structures
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from barnabas_protocol.structures import Both
 from barnabas_protocol.wire import Reader, WireError
 from tests.protocol.support import slow_encode

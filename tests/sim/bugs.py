@@ -7,16 +7,16 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.coordinator.core import Assigning
-from barnabas_broker.coordinator.effects import Effect, Persist
-from barnabas_broker.coordinator.group import Group
-from barnabas_broker.coordinator.hosting import Host
-from barnabas_broker.coordinator.offset_service import _CommitWaiter
-from barnabas_broker.coordinator.phases import Phases
-from barnabas_broker.coordinator.writer import Writer
+from barnabas_broker.groups.classic.core import Assigning
+from barnabas_broker.groups.classic.group import Group
+from barnabas_broker.groups.classic.phases import Phases
+from barnabas_broker.groups.coordinator.hosting import Host
+from barnabas_broker.groups.coordinator.offset_service import _CommitWaiter
+from barnabas_broker.groups.coordinator.writer import Writer
+from barnabas_broker.groups.effects import Effect, Persist
 from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, OffsetsTopicLog
 from barnabas_broker.storage.flush import Flusher
-from barnabas_client.group_leader import Leadership
+from barnabas_client.membership.leader import Leadership
 from barnabas_protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[Any]]

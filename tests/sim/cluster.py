@@ -5,18 +5,18 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_broker.coordinator.effects import Kind, Note
-from barnabas_broker.coordinator.service import Caller, GroupCoordinator
-from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest
-from barnabas_protocol.apis.join_group import JoinGroupRequest
-from barnabas_protocol.apis.leave_group import LeaveGroupRequest
-from barnabas_protocol.apis.offset_commit import OffsetCommitRequest
-from barnabas_protocol.apis.offset_fetch import OffsetFetchRequest
-from barnabas_protocol.apis.sync_group import SyncGroupRequest
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.effects import Kind, Note
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.join_group import JoinGroupRequest
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from barnabas_protocol.schema import Request, Response
 from tests.sim.invariants import Invariants
 from tests.sim.storage import PARTITIONS, Done, OffsetsPartition

@@ -4,11 +4,11 @@ from bisect import insort
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
-from barnabas_protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from barnabas_protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.schema import Request, Response
 from tests.sim.world import World
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas_client.assignors import RangeAssignor
-from barnabas_client.group import GroupMember
-from barnabas_client.group_types import (
+from barnabas_client.membership.classic import GroupMember
+from barnabas_client.membership.types import (
     AskCluster,
     Assign,
     Disconnect,
@@ -15,20 +15,20 @@ from barnabas_client.group_types import (
     Revoke,
     Send,
 )
-from barnabas_protocol.apis.join_group import JoinGroupResponse
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.join_group import JoinGroupResponse
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from barnabas_protocol.apis.offset_fetch import (
+from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Response
 from tests.sim.cluster import Node
 from tests.sim.invariants import Invariants

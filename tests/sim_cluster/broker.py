@@ -13,16 +13,16 @@ from barnabas_broker.cluster.member import Member
 from barnabas_broker.cluster.membership import MembershipError
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_broker.context import Services
-from barnabas_broker.dispatch import Dispatch, Route
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.handlers.context import Services
+from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.replication.fetcher import Fetchers
 from barnabas_broker.replication.isr import IsrKeeper
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import SessionCache
-from barnabas_broker.server import CloseConnection, Later, Peer
+from barnabas_broker.server.server import CloseConnection, Later, Peer
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer

@@ -12,15 +12,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker import dispatch
 from barnabas_broker.cluster import member, shared
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
 from barnabas_broker.cluster.kv import Changes
 from barnabas_broker.cluster.store import event_from_json
+from barnabas_broker.handlers import dispatch
 from barnabas_broker.replication import isr, partition
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
 from barnabas_broker.storage.slices import joined
-from barnabas_protocol.batches import iter_batches
+from barnabas_protocol.records.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
 from tests.sim_cluster.etcd import Etcd
 from tests.sim_cluster.loop import LIFE

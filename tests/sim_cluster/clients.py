@@ -6,13 +6,13 @@ from typing import Final
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.replication.link import Link
 from barnabas_broker.storage import TopicPartition
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.batches import iter_batches
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.batches import iter_batches
+from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.schema import Request
 from tests.sim_cluster.broker import LISTENER, Node
 from tests.sim_cluster.checker import Checker

@@ -9,10 +9,10 @@ from typing import Any, Final
 from barnabas_broker.cli import Output
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, dump
-from barnabas_protocol.batches import BatchHeader
-from barnabas_protocol.compression import Codec
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import Record, control_record_type
+from barnabas_protocol.records.batches import BatchHeader
+from barnabas_protocol.records.compression import Codec
 
 _DELETE_HORIZON: Final = 0x40
 

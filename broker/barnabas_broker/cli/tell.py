@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas_broker.coordinator.events import decode_event
-from barnabas_broker.coordinator.explain import explain
+from barnabas_broker.groups.events.events import decode_event
+from barnabas_broker.groups.events.explain import explain
 
 
 def tell(values: Iterable[bytes], *, since: int | None = None, generation: int | None = None) -> list[dict[str, Any]]:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Handler, api_version_entry
-from barnabas_protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Handler, api_version_entry
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Versions
 

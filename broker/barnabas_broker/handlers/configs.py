@@ -6,15 +6,16 @@ from typing import Any, Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
-from barnabas_broker.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
-from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
-from barnabas_broker.context import RequestContext, Services
-from barnabas_broker.dispatch import Route
+from barnabas_broker.config.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
+from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topics import check_topic_configs
-from barnabas_protocol.apis.alter_configs import AlterableConfig as ReplacingConfig
-from barnabas_protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from barnabas_protocol.apis.alter_configs import AlterConfigsResourceResponse as AlterResult
-from barnabas_protocol.apis.describe_configs import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_configs import AlterableConfig as ReplacingConfig
+from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_protocol.messages.alter_configs import AlterConfigsResourceResponse as AlterResult
+from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -22,18 +23,17 @@ from barnabas_protocol.apis.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from barnabas_protocol.apis.incremental_alter_configs import (
+from barnabas_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas_protocol.apis.list_config_resources import (
+from barnabas_protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32

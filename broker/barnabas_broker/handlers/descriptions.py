@@ -5,32 +5,32 @@ from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import operations
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.storage import TopicPartition
-from barnabas_protocol.apis.alter_replica_log_dirs import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from barnabas_protocol.apis.describe_log_dirs import (
+from barnabas_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from barnabas_protocol.apis.describe_topic_partitions import (
+from barnabas_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import ApiKey
 
 #: Partitions that one answer holds at most (max.request.partition.size.limit).

@@ -10,21 +10,21 @@ from collections.abc import Awaitable
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.config_keys import FETCH_MAX_BYTES
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
+from barnabas_broker.config.keys import FETCH_MAX_BYTES
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.partition import DelayedFetch, Hosted
 from barnabas_broker.replication.sessions import Fetch, Target, Wanted
-from barnabas_protocol.apis.fetch import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import chain, encode_fetch_response
+from barnabas_protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.registry import ApiKey
 
 _BY_ID: Final = 13

@@ -6,28 +6,28 @@ from typing import Final
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
-from barnabas_broker.context import RequestContext, Services
-from barnabas_broker.dispatch import Route
-from barnabas_protocol.apis.alter_partition_reassignments import (
+from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.dispatch import Route
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from barnabas_protocol.apis.elect_leaders import (
+from barnabas_protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from barnabas_protocol.apis.list_partition_reassignments import (
+from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey
 
 

@@ -5,20 +5,22 @@ from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import operations
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol import codec
-from barnabas_protocol.apis.describe_cluster import (
+from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from barnabas_protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.metadata import (
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -26,8 +28,6 @@ from barnabas_protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas_protocol.codec import RequestHeader
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer

@@ -5,32 +5,32 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
-from barnabas_broker.config_keys import CLEANUP_POLICY
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
+from barnabas_broker.config.keys import CLEANUP_POLICY
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.partition import Hosted
-from barnabas_protocol.apis.delete_records import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from barnabas_protocol.apis.offset_for_leader_epoch import (
+from barnabas_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey
 
 LATEST: Final = -1

@@ -10,24 +10,24 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.controller import INTERNAL_TOPICS
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
-from barnabas_broker.server import CloseConnection
+from barnabas_broker.server.server import CloseConnection
 from barnabas_broker.storage import AppendInfo
 from barnabas_protocol import codec
-from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_protocol.apis.produce import (
+from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL
-from barnabas_protocol.codec import RequestHeader
-from barnabas_protocol.compression import Codec
-from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL
+from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer

@@ -2,23 +2,23 @@
 
 from typing import Final
 
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
-from barnabas_protocol.apis.describe_producers import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from barnabas_protocol.apis.describe_transactions import (
+from barnabas_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
 )
-from barnabas_protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.registry import ApiKey
 
 #: The states that a transaction may be asked for by.

@@ -3,20 +3,20 @@ does where nothing of it is switched on."""
 
 from typing import Final
 
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Route
-from barnabas_protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from barnabas_protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from barnabas_protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from barnabas_protocol.apis.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from barnabas_protocol.apis.describe_user_scram_credentials import (
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from barnabas_protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from barnabas_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from barnabas_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from barnabas_protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from barnabas_protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from barnabas_protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.registry import ApiKey
 
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"

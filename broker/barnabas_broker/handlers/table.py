@@ -10,8 +10,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Final
 
-from barnabas_broker.dispatch import Route
 from barnabas_broker.handlers import api_versions
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Versions
 

@@ -6,8 +6,8 @@ from typing import Final
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.cluster.service import new_topic_id
-from barnabas_broker.config import Config, ConfigError, ConfigSource, TopicConfig, show
-from barnabas_broker.config_keys import (
+from barnabas_broker.config.config import Config, ConfigError, ConfigSource, TopicConfig, show
+from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,
     CLUSTER_URL,
     DEFAULT_REPLICATION_FACTOR,
@@ -18,29 +18,29 @@ from barnabas_broker.config_keys import (
     OFFSETS_TOPIC_SEGMENT_BYTES,
     TOPIC_KEYS,
 )
-from barnabas_broker.context import RequestContext, Services
-from barnabas_broker.dispatch import Route
+from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
-from barnabas_protocol.apis.create_partitions import (
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from barnabas_protocol.apis.create_topics import (
+from barnabas_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from barnabas_protocol.apis.delete_topics import (
+from barnabas_protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey
 
 _NO_ID = bytes(16)

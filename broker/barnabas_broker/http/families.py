@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
-from barnabas_broker.coordinator.hosting import Hosted
-from barnabas_broker.coordinator.journal import BUCKETS, GroupMetrics
-from barnabas_broker.coordinator.states import GroupState
+from barnabas_broker.groups.classic.states import GroupState
+from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.events.journal import BUCKETS, GroupMetrics
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.coordinator.hosting import Hosted
-from barnabas_broker.coordinator.membership import Member
-from barnabas_broker.coordinator.subscriptions import CONSUMER, read_assignment
+from barnabas_broker.groups.classic.members import Member
+from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Protocol
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.cluster.membership import Membership
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.coordinator.hosting import Hosted
-from barnabas_broker.coordinator.records import Committed
-from barnabas_broker.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.records import Committed
 from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.server import Server
+from barnabas_broker.server.server import Server
 from barnabas_broker.storage import Log, LogDirectory
 from barnabas_protocol.errors import KafkaError
 

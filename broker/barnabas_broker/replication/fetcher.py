@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import (
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import (
     REPLICA_FETCH_BACKOFF_MS,
     REPLICA_FETCH_MAX_BYTES,
     REPLICA_FETCH_MIN_BYTES,
@@ -24,9 +24,9 @@ from barnabas_broker.replication.link import Link
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.epochs import UNDEFINED
-from barnabas_protocol.apis.fetch import FetchResponse, PartitionData
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.messages.fetch import FetchResponse, PartitionData
 
 log = logger("replication")
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.epochs import UNDEFINED, LeaderEpochs
-from barnabas_protocol.apis.fetch import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
     ReplicaState,
 )
-from barnabas_protocol.errors import ErrorCode
 
 #: Of Fetch: the first with the replica's epoch is 15; 17 is Kafka's before KIP-1166.
 VERSION: Final = 17

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.config_keys import TOPIC_MIN_INSYNC_REPLICAS
+from barnabas_broker.config.keys import TOPIC_MIN_INSYNC_REPLICAS
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_protocol.errors import ErrorCode, KafkaError

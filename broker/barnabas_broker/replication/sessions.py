@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from barnabas_protocol.apis.fetch import FetchRequest, FetchResponse, PartitionData
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 #: Seconds after which an idle session gives way to a new one (min.incremental.fetch.session.eviction.ms).
 EVICTION_SECONDS: Final = 120.0

@@ -21,7 +21,7 @@ from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.scan import scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_protocol.batches import BatchHeader, read_header
+from barnabas_protocol.records.batches import BatchHeader, read_header
 
 if TYPE_CHECKING:
     from barnabas_broker.storage.log import Log

@@ -12,7 +12,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from barnabas_protocol.batches import (
+from barnabas_protocol.records import Record, decode_records
+from barnabas_protocol.records.batches import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
@@ -23,8 +24,7 @@ from barnabas_protocol.batches import (
     TRANSACTIONAL,
     BatchHeader,
 )
-from barnabas_protocol.compression import compress
-from barnabas_protocol.records import Record, decode_records
+from barnabas_protocol.records.compression import compress
 from barnabas_protocol.wire import Buffer
 
 #: The batch's base timestamp is the time after which its tombstones may go.

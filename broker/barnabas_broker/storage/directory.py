@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.config import Config, TopicConfig, parse_properties
-from barnabas_broker.config_keys import (
+from barnabas_broker.config.config import Config, TopicConfig, parse_properties
+from barnabas_broker.config.keys import (
     LOG_CLEANER_BACKOFF_MS,
     LOG_CLEANER_ENABLE,
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,

@@ -15,9 +15,9 @@ from barnabas_broker.storage.files import Files, RealFiles, read_all
 from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex
 from barnabas_broker.storage.producers import CorruptSnapshot, read_snapshot
 from barnabas_broker.storage.scan import BadBatch, scan
-from barnabas_protocol.batches import BatchHeader
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import Record, decode_records
+from barnabas_protocol.records.batches import BatchHeader
 
 
 class Problem(NamedTuple):

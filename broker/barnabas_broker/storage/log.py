@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from barnabas_broker.config import TopicConfig
+from barnabas_broker.config.config import TopicConfig
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names, retention
 from barnabas_broker.storage.disk import Disk
@@ -24,8 +24,8 @@ from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import Part
 from barnabas_broker.storage.swap import swap_in
 from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
-from barnabas_protocol.batches import CONTROL, BatchHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records.batches import CONTROL, BatchHeader
 from barnabas_protocol.wire import Buffer
 
 log = logger("storage")

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas_protocol.batches import BatchHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
 
 #: Batches that are remembered for a producer: what a client may have in flight.

@@ -19,9 +19,9 @@ from barnabas_broker.storage.producers import CorruptSnapshot, Producers
 from barnabas_broker.storage.scan import BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_protocol.batches import CONTROL, BatchHeader
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import ControlType, control_record_type, decode_records
+from barnabas_protocol.records.batches import CONTROL, BatchHeader
 from barnabas_protocol.wire import Buffer
 
 #: No offset is larger.

@@ -7,8 +7,8 @@ from typing import Final
 from crc32c import crc32c
 
 from barnabas_broker.storage.files import Files
-from barnabas_protocol.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch
 
 #: Bytes that are read at a time: large enough for a disk's best speed, small enough for a cache.
 CHUNK: Final = 1024 * 1024

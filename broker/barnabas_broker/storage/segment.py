@@ -16,8 +16,8 @@ from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTR
 from barnabas_broker.storage.scan import scan, sizes
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import FileSlice, OpenFile, Part
-from barnabas_protocol.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch, read_header
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.records.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch, read_header
 from barnabas_protocol.wire import Buffer
 
 log = logger("storage")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Self
 
-from barnabas_broker import config_keys as keys
-from barnabas_broker.config import TopicConfig
+from barnabas_broker.config import keys
+from barnabas_broker.config.config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

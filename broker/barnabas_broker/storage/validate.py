@@ -11,7 +11,9 @@ from typing import Final
 from crc32c import crc32c
 
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_protocol.batches import (
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.records import decode_records
+from barnabas_protocol.records.batches import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
@@ -25,8 +27,6 @@ from barnabas_protocol.batches import (
     iter_batches,
     restamp,
 )
-from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.records import decode_records
 
 _NO_TIMESTAMP: Final = -1
 _ZSTD: Final = 4

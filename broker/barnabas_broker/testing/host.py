@@ -11,18 +11,18 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from barnabas_broker.broker import BrokerError
-from barnabas_broker.config import Config, ConfigError
-from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_broker.coordinator.events import Event
-from barnabas_broker.coordinator.explain import explain
+from barnabas_broker.config.config import Config, ConfigError
+from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.groups.events.events import Event
+from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.rules import Rules, api_name, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.registry import ApiKey
 
 #: Events of a group that are remembered over restarts.

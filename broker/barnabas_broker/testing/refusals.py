@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas_broker.handlers.produce import Produce
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, RECORDS, Field, Response, Struct
 

@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Dispatch, Handled, Route
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Dispatch, Handled, Route
 from barnabas_broker.handlers.produce import Produce
-from barnabas_broker.server import Answer, CloseConnection, Later, Peer
+from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Kind, Rule, Rules, api_name
 from barnabas_broker.testing.seen import RequestLog, first_error, group_of, topics_of
-from barnabas_protocol.apis.fetch import FetchRequest
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.codec import decode_request_header
 from barnabas_protocol.errors import DecodeError, ErrorCode
+from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 from barnabas_protocol.wire import Buffer

@@ -4,14 +4,14 @@ import asyncio
 from typing import Any, Final
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.context import RequestContext
-from barnabas_broker.dispatch import Dispatch
-from barnabas_broker.server import Connection, Peer
+from barnabas_broker.config.config import Config
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.server.server import Connection, Peer
 from barnabas_broker.testing.rules import Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.registry import ApiKey
 
 #: Seconds that a stop waits for answers that are on their way. Tests that stop brokers do not want to wait for members

@@ -7,8 +7,8 @@ import time
 from argparse import Namespace
 from typing import Any
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import NewTopic, OffsetSpec
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import NewTopic, OffsetSpec
 from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.output import Output

@@ -3,11 +3,11 @@
 from argparse import Namespace
 from typing import Any
 
-from barnabas_client.admin import Admin
+from barnabas_client.admin.admin import Admin
 from barnabas_client.cli.failures import UsageError
 from barnabas_client.config import parse_servers
-from barnabas_client.consumer import Consumer
-from barnabas_client.producer import Producer
+from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.producer.producer import Producer
 
 CLIENT_ID = "barnabas-cli"
 

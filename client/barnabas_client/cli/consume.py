@@ -4,13 +4,13 @@ import time
 from argparse import Namespace
 from typing import NamedTuple
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import OffsetSpec
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, UsageError
 from barnabas_client.cli.formats import Printer, compile_format, json_line, value_line
 from barnabas_client.cli.output import Output
-from barnabas_client.consumer import Consumer
+from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.errors import error_for
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode

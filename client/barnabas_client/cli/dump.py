@@ -10,7 +10,7 @@ import struct
 from argparse import Namespace
 from typing import Any, Final
 
-from barnabas_client.admin_types import OffsetSpec
+from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.output import Output

@@ -9,8 +9,8 @@ which takes the values of a group's records, oldest first, and returns what happ
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import OffsetSpec
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.values import shown_time

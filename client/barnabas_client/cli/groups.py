@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, Final
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import GroupDescription
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style

@@ -9,9 +9,9 @@ from barnabas_client.cli.clients import CLIENT_ID
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output
 from barnabas_client.config import Address, parse_servers
-from barnabas_client.connection import Connection
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataResponse
+from barnabas_client.network.connection import Connection
 from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _PAUSE = 0.1
 

@@ -15,7 +15,7 @@ from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.formats import unescape
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.producer import Producer
+from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import RecordMetadata
 from barnabas_protocol.errors import KafkaError
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
 
 from barnabas_client.cli import clients
-from barnabas_client.consumer import Consumer
+from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 
 _POLL_MS = 500

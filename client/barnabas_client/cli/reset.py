@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import GroupOffset, OffsetSpec
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import GroupOffset, OffsetSpec
 from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.groups import committed_partitions

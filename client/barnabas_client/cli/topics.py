@@ -5,8 +5,8 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import (
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import (
     AlterConfigOp,
     ConfigOp,
     ConfigResource,
@@ -19,7 +19,7 @@ from barnabas_client.cli import clients
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
-from barnabas_client.metadata import Topic
+from barnabas_client.network.metadata import Topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 

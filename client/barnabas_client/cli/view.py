@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from barnabas_client.admin import Admin
-from barnabas_client.admin_types import GroupDescription, ListedOffset, MemberDescription, OffsetSpec
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import GroupDescription, ListedOffset, MemberDescription, OffsetSpec
 from barnabas_client.structs import TopicPartition
 
 

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-from barnabas_client.admin import Admin
+from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, events
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.groups import as_data, coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row, look
-from barnabas_client.consumer import Consumer
+from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
 

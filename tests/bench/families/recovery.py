@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.bench.results import Chart, Table, seconds
 from tests.bench.targets import Target, load
 from tests.bench.wire import Link, create_topic, ends

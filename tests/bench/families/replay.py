@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from barnabas_protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from tests.bench.families.groups import coordinated_load, running
 from tests.bench.loads.groups import FILLED, OFFSET
 from tests.bench.machine import cores, pinned

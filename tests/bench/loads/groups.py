@@ -25,19 +25,19 @@ from typing import Final, TypeVar, cast
 
 import uvloop
 
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas_protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from barnabas_protocol.codec import decode_response, encode_request
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from barnabas_protocol.schema import Request, Response
 from tests.bench.wire import CLIENT, PASSING, Link
 

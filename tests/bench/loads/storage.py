@@ -24,7 +24,7 @@ from typing import Final
 import uvloop
 
 from barnabas_broker.storage import Background, Inline, Log, LogDirectory, RealFiles, Threads, TopicPartition
-from barnabas_protocol.builder import build_batch
+from barnabas_protocol.records.builder import build_batch
 from tests.bench.loads.storage_feed import drain, feed
 from tests.broker.storage.support import broker_config, topic_config
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.cluster.harness import Etcd, eventually, new_prefix
 from tests.wire import Wire
 

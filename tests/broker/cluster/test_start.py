@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import Broker, BrokerError
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 from barnabas_broker.supervisor import free_port
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.conftest import StartBroker
 from tests.cluster.harness import Etcd, new_prefix
 from tests.wire import Wire

@@ -2,25 +2,25 @@
 
 import pytest
 
-from barnabas_broker.config import ConfigSource
-from barnabas_protocol.apis.alter_configs import AlterableConfig as OldConfig
-from barnabas_protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from barnabas_protocol.apis.alter_configs import AlterConfigsResource as OldResource
-from barnabas_protocol.apis.describe_configs import (
+from barnabas_broker.config.config import ConfigSource
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_configs import AlterableConfig as OldConfig
+from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_protocol.messages.alter_configs import AlterConfigsResource as OldResource
+from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from barnabas_protocol.apis.incremental_alter_configs import (
+from barnabas_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.conftest import StartBroker
 from tests.wire import Wire
 

@@ -6,37 +6,37 @@ import struct
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_protocol.apis.delete_records import (
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from barnabas_protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.offset_for_leader_epoch import (
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from barnabas_protocol.apis.produce import (
+from barnabas_protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from barnabas_protocol.codec import decode_response
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import build_batch, decode_records, iter_batches
 from barnabas_protocol.wire import Buffer
 from tests.broker.conftest import StartBroker

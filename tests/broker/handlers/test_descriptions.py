@@ -3,25 +3,25 @@
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_protocol.apis.alter_replica_log_dirs import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.describe_log_dirs import (
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from barnabas_protocol.apis.describe_topic_partitions import (
+from barnabas_protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from barnabas_protocol.errors import ErrorCode
 from tests.wire import Wire
 
 

@@ -1,19 +1,19 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, of a broker that is alone."""
 
-from barnabas_protocol.apis.alter_partition_reassignments import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from barnabas_protocol.apis.list_partition_reassignments import (
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
-from barnabas_protocol.errors import ErrorCode
 from tests.wire import Wire
 
 

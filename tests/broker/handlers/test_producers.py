@@ -2,9 +2,9 @@
 
 import pytest
 
-from barnabas_protocol.apis.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from barnabas_protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tests.wire import Wire
 
 

@@ -3,12 +3,13 @@
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_protocol.apis.create_partitions import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from barnabas_protocol.apis.create_topics import (
+from barnabas_protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -16,11 +17,10 @@ from barnabas_protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from barnabas_protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from barnabas_protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.conftest import StartBroker
 from tests.wire import Wire
 

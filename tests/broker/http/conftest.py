@@ -11,8 +11,8 @@ import pytest
 from yarl import URL
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 from tests.wire import PATIENCE
 
 StartBroker = Callable[..., Awaitable[Broker]]

@@ -3,18 +3,18 @@
 import asyncio
 import struct
 
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.offset_commit import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from barnabas_protocol.records import build_batch
 from tests.wire import PATIENCE, Wire
 

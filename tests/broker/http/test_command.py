@@ -15,8 +15,8 @@ WITHOUT_AIOHTTP = "import sys; sys.modules['aiohttp'] = None; from barnabas_brok
 LOADED = """
 import asyncio, sys
 from barnabas_broker.broker import Broker
-from barnabas_broker.config import Config
-from barnabas_broker.config_keys import BROKER_KEYS
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
 async def main():
     broker = Broker(Config(BROKER_KEYS, {"log.dir": sys.argv[1]}), port=0)
     await broker.start()

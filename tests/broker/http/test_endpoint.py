@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import Broker
-from barnabas_broker.coordinator.journal import Journal
+from barnabas_broker.groups.events.journal import Journal
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.files import RealFiles
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.wire import Buffer
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, join_alone, make_topic, produce

@@ -9,8 +9,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.broker import Broker
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
 from tests.wire import Wire

@@ -14,18 +14,18 @@ from barnabas_broker.cluster.image import (
     PartitionInfo,
     TopicCreated,
 )
-from barnabas_broker.dispatch import Dispatch
-from barnabas_protocol.apis.delete_records import (
+from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.builder import build_batch
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.records.builder import build_batch
 from tests.cluster.harness import eventually
 from tests.wire import Wire
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.config import Config, TopicConfig
-from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config.config import Config, TopicConfig
+from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from barnabas_broker.replication.fetcher import Fetchers
 from barnabas_broker.replication.following import Position
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import LogDirectory, TopicPartition
-from barnabas_protocol.apis.fetch import EpochEndOffset, PartitionData
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.messages.fetch import EpochEndOffset, PartitionData
+from barnabas_protocol.records.builder import build_batch
 
 LEADER = 2
 

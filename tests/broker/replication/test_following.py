@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from barnabas_broker.replication.following import Asking, Key, Position, truncation_offset
 from barnabas_broker.replication.sessions import SessionCache
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_protocol.apis.fetch import FetchRequest
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchRequest
 
 TOPIC, OTHER = b"t" * 16, b"o" * 16
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.config import Config, TopicConfig
-from barnabas_broker.config_keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config.config import Config, TopicConfig
+from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from barnabas_broker.replication.partition import DelayedFetch, Hosted
 from barnabas_broker.storage import LogDirectory, TopicPartition
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records.builder import build_batch
 
 Make = Callable[..., Hosted]
 

@@ -3,7 +3,8 @@
 from itertools import count
 
 from barnabas_broker.replication.sessions import EVICTION_SECONDS, Fetch, SessionCache, Target
-from barnabas_protocol.apis.fetch import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -12,7 +13,6 @@ from barnabas_protocol.apis.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from barnabas_protocol.errors import ErrorCode
 
 ZERO = bytes(16)
 

@@ -2,7 +2,7 @@
 
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import MemoryFiles
-from barnabas_protocol.batches import restamp
+from barnabas_protocol.records.batches import restamp
 from tests.broker.storage.support import TOPIC_ID, TP, batch, open_directory, topic_config
 
 

@@ -15,8 +15,8 @@ import aiokafka
 import pytest
 
 from barnabas_broker.testing import Broker, BrokerError
-from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.wire import Wire
 
 MODES = pytest.mark.parametrize("process", [True, False], ids=["process", "thread"])

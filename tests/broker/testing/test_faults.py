@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from barnabas_broker.testing import Broker, Faults
-from barnabas_protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from barnabas_protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas_protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas_protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
-from barnabas_protocol.apis.list_offsets import (
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records import build_batch
 from tests.wire import PATIENCE, Wire
 

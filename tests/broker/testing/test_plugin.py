@@ -16,7 +16,7 @@ THREAD = (*PLAIN, "--kafka-broker-mode=thread")
 HEADER = """
 import socket
 import pytest
-from barnabas_protocol.apis.list_groups import ListGroupsRequest
+from barnabas_protocol.messages.list_groups import ListGroupsRequest
 from barnabas_protocol.codec import encode_request
 
 def ask(broker, client_id="me"):

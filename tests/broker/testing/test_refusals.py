@@ -7,11 +7,11 @@ import pytest
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.testing.refusals import refusal
 from barnabas_broker.testing.seen import first_error
-from barnabas_protocol.apis.fetch import FetchRequest
-from barnabas_protocol.apis.list_groups import ListGroupsRequest
-from barnabas_protocol.apis.metadata import MetadataRequest
 from barnabas_protocol.codec import decode_request_header, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.list_groups import ListGroupsRequest
+from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct, Versions, WireType
 from barnabas_protocol.wire import Buffer

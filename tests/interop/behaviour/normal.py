@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas_protocol.batches import iter_batches
 from barnabas_protocol.errors import DecodeError, ErrorCode
 from barnabas_protocol.records import decode_records
+from barnabas_protocol.records.batches import iter_batches
 from barnabas_protocol.schema import Struct
 from barnabas_protocol.wire import Buffer
 

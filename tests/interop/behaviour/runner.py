@@ -10,8 +10,8 @@ from string import Template
 from typing import Any, Final
 
 from barnabas_protocol import codec
-from barnabas_protocol.builder import build_batch
 from barnabas_protocol.consumer_protocol import ConsumerProtocolSubscription
+from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Struct, WireType
 from tests.interop.behaviour.language import START, Ask, Batch, Hang, Hear, Raw, Scenario, Subscription

@@ -97,5 +97,5 @@ def test_differences_are_of_these_scenarios(name: str) -> None:
 
 def test_every_rule_of_groups_has_a_scenario() -> None:
     rules = {scenario.rule for family in FAMILIES.values() for scenario in family.scenarios}
-    # 30 needs a coordinator in the middle of loading: tests/broker/coordinator looks after that one.
+    # 30 needs a coordinator in the middle of loading: tests/broker/groups looks after that one.
     assert rules - {0} == set(range(1, 32)) - {30}

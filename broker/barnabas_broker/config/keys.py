@@ -1,0 +1,319 @@
+"""Every configuration key that the broker honours: Kafka's name, default and unit.
+
+A key is here only if something reads it. Topic keys come after the broker keys that hold their defaults.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from barnabas_broker.config.config import ConfigType, Key
+from barnabas_broker.config.listeners import PLAINTEXT, Listener, parse_advertised, parse_listeners, parse_protocols
+
+T = TypeVar("T")
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+BROKER_KEYS: Final[dict[str, Key[Any]]] = {}
+TOPIC_KEYS: Final[dict[str, Key[Any]]] = {}
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("not a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not 0 <= value <= 1:
+        raise ValueError("must be from 0 to 1")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _list_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        values = tuple(part.strip() for part in text.split(",") if part.strip())
+        if not values or any(value not in choices for value in values):
+            raise ValueError(f"must be a list of {', '.join(choices)}")
+        return values
+
+    return parse
+
+
+def _broker(key: Key[T]) -> Key[T]:
+    BROKER_KEYS[key.name] = key
+    return key
+
+
+def _int(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX) -> Key[int]:
+    return _broker(Key(name, ConfigType.INT, default, _integer(low, high), doc))
+
+
+def _long(
+    name: str, default: int, doc: str, low: int = 0, fallbacks: tuple[tuple[Key[Any], int], ...] = ()
+) -> Key[int]:
+    return _broker(Key(name, ConfigType.LONG, default, _integer(low, LONG_MAX), doc, fallbacks))
+
+
+def _flag(name: str, default: bool, doc: str) -> Key[bool]:
+    return _broker(Key(name, ConfigType.BOOLEAN, default, _boolean, doc))
+
+
+def _text(name: str, default: str, doc: str) -> Key[str]:
+    return _broker(Key(name, ConfigType.STRING, default, str, doc))
+
+
+def _topic(name: str, broker: Key[T]) -> Key[T]:
+    key = Key(name, broker.type, broker.default, broker.parse, broker.doc, (), broker)
+    TOPIC_KEYS[name] = key
+    return key
+
+
+_HOUR = 3_600_000
+_DAY = 24 * _HOUR
+
+# Identity and connections
+NODE_ID = _int("node.id", 1, "The id of this broker.")
+LOG_DIR = _text("log.dir", "barnabas-data", "The directory that holds the log; one, not a list.")
+LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
+    Key(
+        "listeners",
+        ConfigType.STRING,
+        (),
+        parse_listeners,
+        "Where to listen: NAME://HOST:PORT, separated by commas; empty for PLAINTEXT at --host and --port.",
+    )
+)
+ADVERTISED_LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
+    Key(
+        "advertised.listeners",
+        ConfigType.STRING,
+        (),
+        parse_advertised,
+        "Where those are told to connect who come in by a listener: [NAME://]HOST:PORT, separated by commas; a "
+        "listener that is left out tells its own address.",
+    )
+)
+INTER_BROKER_LISTENER_NAME = _broker(
+    Key(
+        "inter.broker.listener.name",
+        ConfigType.STRING,
+        PLAINTEXT,
+        str.upper,
+        "The listener by which brokers reach each other; the same on all of them.",
+    )
+)
+LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
+    Key(
+        "listener.security.protocol.map",
+        ConfigType.STRING,
+        (),
+        parse_protocols,
+        "What listeners speak: NAME:PROTOCOL, separated by commas. Only PLAINTEXT is served.",
+    )
+)
+SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
+CONNECTIONS_MAX_IDLE_MS = _long(
+    "connections.max.idle.ms", 600_000, "Close connections that are idle longer, in ms.", -1
+)
+MAX_CONNECTIONS = _int("max.connections", INT_MAX, "Connections that are served at a time.")
+FETCH_MAX_BYTES = _int("fetch.max.bytes", 57_671_680, "The most bytes that one Fetch answers.", 1024)
+FETCH_SESSION_SLOTS = _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions that are kept (KIP-227).")
+
+# Replication
+REPLICA_LAG_TIME_MAX_MS = _long("replica.lag.time.max.ms", 30_000, "A follower that lags longer leaves the ISR, in ms.")
+REPLICA_FETCH_WAIT_MAX_MS = _int("replica.fetch.wait.max.ms", 500, "How long a leader may let a follower wait, in ms.")
+REPLICA_FETCH_MIN_BYTES = _int("replica.fetch.min.bytes", 1, "Bytes that a follower waits for.")
+REPLICA_FETCH_MAX_BYTES = _int("replica.fetch.max.bytes", 1_048_576, "Bytes of one partition in a follower's fetch.")
+REPLICA_FETCH_RESPONSE_MAX_BYTES = _int(
+    "replica.fetch.response.max.bytes", 10_485_760, "Bytes that a follower's fetch is answered at most."
+)
+REPLICA_FETCH_BACKOFF_MS = _int("replica.fetch.backoff.ms", 1000, "A follower's rest after a failed fetch, in ms.")
+REPLICA_SOCKET_TIMEOUT_MS = _int(
+    "replica.socket.timeout.ms", 30_000, "How long a follower waits for an answer beyond the wait it asked for, in ms."
+)
+
+# The cluster
+CLUSTER_URL = _text(
+    "cluster.url", "", "Where brokers coordinate: etcd://HOST:PORT[,HOST:PORT...][/PREFIX]; empty for a single broker."
+)
+ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "Certificates (PEM) that vouch for etcd's; empty: speak without TLS.")
+ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (PEM) for etcd, if it wants one.")
+ETCD_SSL_KEYFILE = _text("etcd.ssl.keyfile", "", "The key (PEM) of that certificate.")
+ETCD_USER = _text("etcd.user", "", "Whom to log in to etcd as; empty: nobody.")
+ETCD_PASSWORD_FILE = _text("etcd.password.file", "", "A file that holds the password of that user.")
+# Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
+BROKER_SESSION_TIMEOUT_MS = _int(
+    "broker.session.timeout.ms", 2000, "Ms after which a broker that is not heard of is replaced.", 1000
+)
+BROKER_RACK = _text("broker.rack", "", "The rack of this broker: replicas are spread over racks.")
+CONTROLLED_SHUTDOWN_ENABLE = _flag("controlled.shutdown.enable", True, "Hand partitions over before stopping.")
+UNCLEAN_LEADER_ELECTION_ENABLE = _flag(
+    "unclean.leader.election.enable", False, "Rather lose records than have no leader, when all of the ISR are gone."
+)
+AUTO_LEADER_REBALANCE_ENABLE = _flag(
+    "auto.leader.rebalance.enable", True, "Give partitions back to their preferred leaders now and then."
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _long(
+    "leader.imbalance.check.interval.seconds", 300, "Seconds between those times.", 1
+)
+
+# Topics
+NUM_PARTITIONS = _int("num.partitions", 1, "Partitions of a topic that is created without a number.", 1)
+DEFAULT_REPLICATION_FACTOR = _int("default.replication.factor", 1, "Replicas of a topic created without a number.", 1)
+AUTO_CREATE_TOPICS_ENABLE = _flag("auto.create.topics.enable", True, "Create topics when a client asks for them.")
+DELETE_TOPIC_ENABLE = _flag("delete.topic.enable", True, "Allow DeleteTopics.")
+MIN_INSYNC_REPLICAS = _int("min.insync.replicas", 1, "Replicas that must have what acks=all acknowledges.", 1)
+MESSAGE_MAX_BYTES = _int("message.max.bytes", 1_048_588, "The largest record batch, in bytes.")
+COMPRESSION_TYPE = _broker(
+    Key(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        "The codec that batches are kept in; batches are opaque here, so only `producer` changes nothing.",
+    )
+)
+MESSAGE_TIMESTAMP_TYPE = _broker(
+    Key(
+        "log.message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        _one_of("CreateTime", "LogAppendTime"),
+        "Whose clock a record's timestamp is.",
+    )
+)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _long(
+    "log.message.timestamp.before.max.ms", LONG_MAX, "How far a timestamp may lie in the past, in ms."
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = _long(
+    "log.message.timestamp.after.max.ms", _HOUR, "How far a timestamp may lie in the future, in ms."
+)
+
+# Log
+LOG_SEGMENT_BYTES = _int("log.segment.bytes", 1_073_741_824, "Bytes after which a segment is rolled.", 14)
+_LOG_ROLL_HOURS = _int("log.roll.hours", 168, "Hours after which a segment is rolled.", 1)
+LOG_ROLL_MS = _long("log.roll.ms", 168 * _HOUR, "Ms after which a segment is rolled.", 1, ((_LOG_ROLL_HOURS, _HOUR),))
+LOG_INDEX_INTERVAL_BYTES = _int("log.index.interval.bytes", 4096, "Bytes of log between two index entries.")
+LOG_INDEX_SIZE_MAX_BYTES = _int("log.index.size.max.bytes", 10_485_760, "Bytes of an offset index at most.", 4)
+_LOG_RETENTION_HOURS = _int("log.retention.hours", 168, "Hours that data is kept.", -1)
+_LOG_RETENTION_MINUTES = _int("log.retention.minutes", 168 * 60, "Minutes that data is kept.", -1)
+LOG_RETENTION_MS = _long(
+    "log.retention.ms",
+    168 * _HOUR,
+    "Ms that data is kept; -1 for ever.",
+    -1,
+    ((_LOG_RETENTION_MINUTES, 60_000), (_LOG_RETENTION_HOURS, _HOUR)),
+)
+LOG_RETENTION_BYTES = _long("log.retention.bytes", -1, "Bytes a partition keeps at most; -1 without limit.", -1)
+LOG_RETENTION_CHECK_INTERVAL_MS = _long("log.retention.check.interval.ms", 300_000, "Ms between retention checks.", 1)
+LOG_SEGMENT_DELETE_DELAY_MS = _long("log.segment.delete.delay.ms", 60_000, "Ms before a removed file is unlinked.")
+LOG_CLEANUP_POLICY: Final[Key[tuple[str, ...]]] = _broker(
+    Key(
+        "log.cleanup.policy",
+        ConfigType.LIST,
+        ("delete",),
+        _list_of("delete", "compact"),
+        "What becomes of old data: delete, compact, or both.",
+    )
+)
+LOG_CLEANER_ENABLE = _flag("log.cleaner.enable", True, "Compact topics whose policy says so.")
+LOG_CLEANER_DELETE_RETENTION_MS = _long("log.cleaner.delete.retention.ms", _DAY, "Ms that tombstones are kept.")
+LOG_CLEANER_MIN_COMPACTION_LAG_MS = _long("log.cleaner.min.compaction.lag.ms", 0, "Ms a record stays uncompacted.")
+LOG_CLEANER_MAX_COMPACTION_LAG_MS = _long(
+    "log.cleaner.max.compaction.lag.ms", LONG_MAX, "Ms after which a record must be looked at for compaction.", 1
+)
+LOG_CLEANER_MIN_CLEANABLE_RATIO = _broker(
+    Key(
+        "log.cleaner.min.cleanable.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        _ratio,
+        "Share of dirty bytes from which a log is compacted.",
+    )
+)
+LOG_CLEANER_BACKOFF_MS = _long("log.cleaner.backoff.ms", 15_000, "Ms the cleaner waits when nothing is to be done.")
+LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = _broker(
+    Key(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        1.7976931348623157e308,
+        float,
+        "Bytes a second that the cleaner reads and writes at most.",
+    )
+)
+LOG_FLUSH_INTERVAL_MESSAGES = _long(
+    "log.flush.interval.messages",
+    LONG_MAX,
+    "Records after which a partition is fsynced; 1: before each acknowledgement.",
+    1,
+)
+LOG_FLUSH_INTERVAL_MS = _long("log.flush.interval.ms", LONG_MAX, "Ms after which appended data is fsynced.")
+LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = _int(
+    "log.flush.offset.checkpoint.interval.ms", 60_000, "Ms between recovery point checkpoints."
+)
+PRODUCER_ID_EXPIRATION_MS = _int("producer.id.expiration.ms", _DAY, "Ms that an idle producer's state is kept.", 1)
+
+# Groups and offsets
+OFFSETS_TOPIC_NUM_PARTITIONS = _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1)
+OFFSETS_TOPIC_REPLICATION_FACTOR = _int("offsets.topic.replication.factor", 3, "Replicas of __consumer_offsets.", 1)
+OFFSETS_TOPIC_SEGMENT_BYTES = _int("offsets.topic.segment.bytes", 104_857_600, "Segment size of that topic.", 1)
+OFFSETS_RETENTION_MINUTES = _int("offsets.retention.minutes", 10_080, "Minutes offsets outlive their group.", 1)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS = _long("offsets.retention.check.interval.ms", 600_000, "Ms between checks.", 1)
+OFFSET_METADATA_MAX_BYTES = _int("offset.metadata.max.bytes", 4096, "Bytes of a commit's metadata at most.")
+OFFSETS_COMMIT_TIMEOUT_MS = _int("offsets.commit.timeout.ms", 5000, "Ms a commit may take to be in the log.", 1)
+GROUP_INITIAL_REBALANCE_DELAY_MS = _int(
+    "group.initial.rebalance.delay.ms", 3000, "Ms an empty group waits for more members before its first rebalance."
+)
+GROUP_MIN_SESSION_TIMEOUT_MS = _int("group.min.session.timeout.ms", 6000, "The shortest session timeout, in ms.")
+GROUP_MAX_SESSION_TIMEOUT_MS = _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout, in ms.")
+GROUP_MAX_SIZE = _int("group.max.size", INT_MAX, "Members of a group at most.", 1)
+
+# Topic keys
+CLEANUP_POLICY = _topic("cleanup.policy", LOG_CLEANUP_POLICY)
+TOPIC_COMPRESSION_TYPE = _topic("compression.type", COMPRESSION_TYPE)
+DELETE_RETENTION_MS = _topic("delete.retention.ms", LOG_CLEANER_DELETE_RETENTION_MS)
+FILE_DELETE_DELAY_MS = _topic("file.delete.delay.ms", LOG_SEGMENT_DELETE_DELAY_MS)
+FLUSH_MESSAGES = _topic("flush.messages", LOG_FLUSH_INTERVAL_MESSAGES)
+FLUSH_MS = _topic("flush.ms", LOG_FLUSH_INTERVAL_MS)
+INDEX_INTERVAL_BYTES = _topic("index.interval.bytes", LOG_INDEX_INTERVAL_BYTES)
+MAX_COMPACTION_LAG_MS = _topic("max.compaction.lag.ms", LOG_CLEANER_MAX_COMPACTION_LAG_MS)
+MAX_MESSAGE_BYTES = _topic("max.message.bytes", MESSAGE_MAX_BYTES)
+TIMESTAMP_TYPE = _topic("message.timestamp.type", MESSAGE_TIMESTAMP_TYPE)
+TIMESTAMP_BEFORE_MAX_MS = _topic("message.timestamp.before.max.ms", MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
+TIMESTAMP_AFTER_MAX_MS = _topic("message.timestamp.after.max.ms", MESSAGE_TIMESTAMP_AFTER_MAX_MS)
+MIN_CLEANABLE_DIRTY_RATIO = _topic("min.cleanable.dirty.ratio", LOG_CLEANER_MIN_CLEANABLE_RATIO)
+MIN_COMPACTION_LAG_MS = _topic("min.compaction.lag.ms", LOG_CLEANER_MIN_COMPACTION_LAG_MS)
+TOPIC_MIN_INSYNC_REPLICAS = _topic("min.insync.replicas", MIN_INSYNC_REPLICAS)
+RETENTION_BYTES = _topic("retention.bytes", LOG_RETENTION_BYTES)
+RETENTION_MS = _topic("retention.ms", LOG_RETENTION_MS)
+SEGMENT_BYTES = _topic("segment.bytes", LOG_SEGMENT_BYTES)
+SEGMENT_INDEX_BYTES = _topic("segment.index.bytes", LOG_INDEX_SIZE_MAX_BYTES)
+SEGMENT_MS = _topic("segment.ms", LOG_ROLL_MS)
+TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = _topic("unclean.leader.election.enable", UNCLEAN_LEADER_ELECTION_ENABLE)

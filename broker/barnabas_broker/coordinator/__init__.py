@@ -1,1 +1,0 @@
-"""The group coordinator: pure machines (group, membership, offsets), their records, and the shell that runs them."""

@@ -1,0 +1,1 @@
+"""Group coordination: pure machines, the events they cause, and the shell around them."""

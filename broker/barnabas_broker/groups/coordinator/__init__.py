@@ -1,0 +1,1 @@
+"""The shell around the group machines: clock, timers, futures and the log."""

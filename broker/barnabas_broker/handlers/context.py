@@ -1,0 +1,53 @@
+"""What a handler knows about the request it answers, and the services it may use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas_broker.config.config import Config
+from barnabas_broker.server.server import Peer
+
+if TYPE_CHECKING:
+    from barnabas_broker.cluster.service import Cluster
+    from barnabas_broker.group_partitions import GroupPartitions
+    from barnabas_broker.groups.coordinator.service import GroupCoordinator
+    from barnabas_broker.replication.manager import ReplicaManager
+    from barnabas_broker.replication.sessions import SessionCache
+
+
+@dataclass(slots=True)
+class Services:
+    """What the broker consists of. Wired once, in the composition root; `groups` makes the coordinator when it must."""
+
+    config: Config
+    node_id: int
+    cluster: "Cluster"
+    replicas: "ReplicaManager"
+    fetch_sessions: "SessionCache"
+    groups: "Callable[[], GroupCoordinator]"
+    group_partitions: "GroupPartitions"
+    wall_ms: Callable[[], int]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request: who asks, in which version, and what may be used to answer.
+
+    Attributes:
+        services: the broker's parts.
+        peer: the connection's other end.
+        version: the version of the API that the client speaks.
+        client_id: what the client calls itself, "" if nothing.
+        principal: whom the client was authenticated as.
+    """
+
+    services: Services
+    peer: Peer
+    version: int
+    client_id: str
+    principal: str = "User:ANONYMOUS"
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client came in by."""
+        return self.peer.listener

@@ -1,0 +1,201 @@
+"""Which handler answers which API, and in which versions. ApiVersions is derived from this table.
+
+A handler gets the context and the decoded request, and returns the response, an awaitable of it, or None where the
+client asked for no answer. It translates between messages and services and holds no state.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.logs import logger
+from barnabas_broker.metrics import ApiMetrics, RequestMetrics
+from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
+from barnabas_protocol import codec
+from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.schema import INT16, Request, Response, Versions
+from barnabas_protocol.wire import Buffer
+
+log = logger("dispatch")
+
+Handled = Response | Awaitable[Response] | None
+Handler = Callable[[RequestContext, Any], Handled]
+
+
+def decode(request: type[Request], header: RequestHeader, frame: Buffer) -> Request:
+    """Decode a request body through its compiled schema."""
+    return codec.decode_request(request, header, frame)
+
+
+def encode(response: Response, version: int, correlation_id: int) -> Answer:
+    """Encode a response through its compiled schema."""
+    return [codec.encode_response(response, version, correlation_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an API is answered.
+
+    Attributes:
+        handler: answers it.
+        versions: the versions that are served; None for all that are declared.
+        decode: reads the request, for APIs that have a faster way than the schema's.
+        encode: writes the response, likewise.
+    """
+
+    handler: Handler
+    versions: str | None = None
+    decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
+    encode: Callable[[Any, int, int], Answer] = encode
+
+    def served(self, key: ApiKey) -> Versions:
+        """The versions that are served."""
+        return api(key).versions if self.versions is None else Versions.of(self.versions)
+
+
+class Dispatch:
+    """Answers request frames by the table of handlers.
+
+    Args:
+        services: what handlers may use.
+        handlers: the table.
+        now: a clock that never goes back, in seconds, fine enough for a single request.
+
+    Attributes:
+        metrics: what was asked, how long it took and what went wrong.
+    """
+
+    def __init__(
+        self, services: Services, handlers: Mapping[ApiKey, Route], now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.services = services
+        self.handlers = handlers
+        self.metrics = RequestMetrics()
+        self._now = now
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._served: dict[tuple[int, int], tuple[Route, type[Request], ApiMetrics]] = {}
+
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+        """Answer one request frame.
+
+        Raises:
+            CloseConnection: the API or its version is not served, or its handler failed.
+            DecodeError: the frame is no request.
+        """
+        now = self._now
+        started = now()
+        header = codec.decode_request_header(frame)
+        key, version, correlation_id, client_id, _ = header
+        known = self._served.get((key, version))
+        if known is None:
+            if key == ApiKey.API_VERSIONS and key in self.handlers:
+                versions = self.handlers[ApiKey.API_VERSIONS].served(ApiKey.API_VERSIONS)
+                if version not in versions:
+                    return _unsupported_api_versions(versions, correlation_id)
+            known = self._find(header)
+        route, request_class, metrics = known
+        request = route.decode(request_class, header, frame)
+        context = peer.context
+        if context is None or context.version != version or context.client_id != client_id:
+            context = peer.context = RequestContext(self.services, peer, version, client_id or "")
+        try:
+            handled = route.handler(context, request)
+            if isinstance(handled, Response):
+                answer = route.encode(handled, version, correlation_id)
+                metrics.answered(handled, now() - started)
+                return answer
+            if handled is None:
+                metrics.answered(None, now() - started)
+                return None
+            return self._later(handled, route, header, peer, metrics, started)
+        except CloseConnection:
+            raise
+        except Exception:
+            metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
+            return self._failed(header, peer)
+
+    def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics]:
+        """The route of an API and version that is met for the first time."""
+        try:
+            key = ApiKey(header.api_key)
+        except ValueError:
+            raise CloseConnection(f"unknown API {header.api_key}") from None
+        route = self.handlers.get(key)
+        if route is None:
+            raise CloseConnection(f"API {key.name} is not served")
+        if header.api_version not in route.served(key):
+            raise CloseConnection(f"{key.name} version {header.api_version} is not served, only {route.served(key)}")
+        known = (route, api(key).request, self.metrics.of(key))
+        self._served[header.api_key, header.api_version] = known
+        return known
+
+    def _later(
+        self,
+        handled: Awaitable[Response],
+        route: Route,
+        header: RequestHeader,
+        peer: Peer,
+        metrics: ApiMetrics,
+        started: float,
+    ) -> Later:
+        later = Later()
+
+        def done(finished: "asyncio.Future[Response]") -> None:
+            self._tasks.discard(finished)
+            try:
+                response = finished.result()
+                answer = route.encode(response, header.api_version, header.correlation_id)
+                metrics.answered(response, self._now() - started)
+            except asyncio.CancelledError:
+                later.refuse("the broker is going down")
+            except CloseConnection as error:
+                later.refuse(str(error))
+            except Exception:
+                metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
+                try:
+                    answer = self._failed(header, peer)
+                except CloseConnection as error:
+                    later.refuse(str(error))
+                else:
+                    later.give(answer)
+            else:
+                later.give(answer)
+
+        # Whoever has made a future keeps it until it is done; a task is kept by nobody but us.
+        if isinstance(handled, asyncio.Future):
+            pending = handled
+        else:
+            pending = asyncio.ensure_future(handled)
+            self._tasks.add(pending)
+        pending.add_done_callback(done)
+        return later
+
+    def _failed(self, header: RequestHeader, peer: Peer) -> Answer:
+        """Answer UNKNOWN_SERVER_ERROR where the response has a place for it; otherwise the connection must go."""
+        key = ApiKey(header.api_key)
+        log.exception("handler failed", api=key.name, version=header.api_version, peer=str(peer))
+        response_class = api(key).response
+        if any(f.name == "error_code" and f.type is INT16 for f in response_class.FIELDS):
+            values = {f.name: f.absent() for f in response_class.FIELDS}
+            values["error_code"] = ErrorCode.UNKNOWN_SERVER_ERROR
+            response = response_class(**values)
+            return encode(response, header.api_version, header.correlation_id)
+        raise CloseConnection(f"{key.name} failed")
+
+
+def _unsupported_api_versions(versions: Versions, correlation_id: int) -> Answer:
+    """The one answer that a client of any version understands (KIP-511)."""
+    entry = api_version_entry(ApiKey.API_VERSIONS, versions)
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+    return encode(response, 0, correlation_id)
+
+
+def api_version_entry(key: ApiKey, versions: Versions) -> ApiVersion:
+    """A row of ApiVersions."""
+    return ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)

@@ -1,0 +1,1 @@
+"""The consumer: poll loop, fetching, positions, commits, parallel handlers."""

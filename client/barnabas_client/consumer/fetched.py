@@ -1,0 +1,167 @@
+"""From the bytes of a Fetch answer to records for the program. Pure.
+
+An answer holds, for a partition, record batches one after the other. :func:`cut` looks at their headers only and makes
+a :class:`Chunk` of each, so that an answer of a megabyte costs next to nothing when it arrives. :func:`unpack` reads
+one chunk's records when the program is about to get them: check sum, decompression, decoding and deserializing are
+spread over the polls that way, and what is dropped by a seek was never decoded.
+
+Left out are batches of control records (markers for clients), and, for ``read_committed``, those of aborted
+transactions: an answer names the aborted ones by producer id and first offset, and each ends at its ABORT marker
+(KIP-98). Source: Kafka's ``CompletedFetch.java``.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas_client.config import Deserializer
+from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
+from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_protocol.errors import DecodeError, KafkaError
+from barnabas_protocol.messages.fetch import AbortedTransaction
+from barnabas_protocol.records import (
+    BatchHeader,
+    ControlType,
+    check_crc,
+    control_record_type,
+    decode_records,
+    decode_rows,
+    iter_batches,
+)
+from barnabas_protocol.wire import Buffer
+
+
+class Chunk(NamedTuple):
+    """One batch as fetched.
+
+    Attributes:
+        end: the offset after it.
+        batch: its bytes; None if there is nothing in it for the program.
+        leader_epoch: of the leader that wrote it.
+        error: what to raise instead, when the program gets here.
+    """
+
+    end: int
+    batch: memoryview | None
+    leader_epoch: int = -1
+    error: KafkaError | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it keeps."""
+        return 0 if self.batch is None else len(self.batch)
+
+
+def cut(
+    tp: TopicPartition, records: Buffer, offset: int, aborted: Iterable[AbortedTransaction] | None = None
+) -> list[Chunk]:
+    """Cut what was fetched at `offset` into chunks.
+
+    Args:
+        tp: where it is from.
+        records: batches; the last one may be incomplete.
+        offset: what was asked for; batches that end before it are left out.
+        aborted: the aborted transactions in it, for ``read_committed``; None to see them all.
+    """
+    chunks: list[Chunk] = []
+    filter_aborted = None if aborted is None else _Aborted(aborted)
+    end, whole = offset, False
+    try:
+        for header, batch in iter_batches(records, partial_ok=True):
+            whole = True
+            if header.next_offset <= end:
+                continue
+            end = header.next_offset
+            hidden = header.is_control or (filter_aborted is not None and filter_aborted.hides(header, batch))
+            if header.is_control and filter_aborted is not None:
+                filter_aborted.marker(header, batch)
+            if hidden or header.count == 0:
+                chunks.append(Chunk(end, None, leader_epoch=header.leader_epoch))
+            else:
+                chunks.append(Chunk(end, batch, header.leader_epoch))
+    except DecodeError as error:
+        chunks.append(Chunk(end, None, error=_corrupt(tp, end, error)))
+    if not chunks and not whole and len(records):
+        chunks.append(Chunk(end, None, error=_too_large(tp, end, len(records))))
+    return chunks
+
+
+class _Aborted:
+    """Which transactions are aborted at the place that has been reached."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
+        self._producers: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether a batch belongs to an aborted transaction. Batches must come in order."""
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._producers.add(self._coming.pop()[1])
+        return header.is_transactional and header.producer_id in self._producers
+
+    def marker(self, header: BatchHeader, batch: memoryview) -> None:
+        """A control batch: an ABORT marker ends the transaction of its producer."""
+        if header.producer_id in self._producers:
+            records = decode_records(batch)
+            if records and control_record_type(records[0]) is ControlType.ABORT:
+                self._producers.discard(header.producer_id)
+
+
+class Unpacked(NamedTuple):
+    """The records of a chunk, and the error that stands in the way of the rest, if there is one."""
+
+    records: list[ConsumerRecord]
+    error: KafkaError | None
+
+
+def unpack(
+    tp: TopicPartition,
+    chunk: Chunk,
+    position: int,
+    *,
+    check_crcs: bool = True,
+    key_deserializer: Deserializer | None = None,
+    value_deserializer: Deserializer | None = None,
+) -> Unpacked:
+    """Read the records of a chunk from `position` on."""
+    if chunk.error is not None or chunk.batch is None:
+        return Unpacked([], chunk.error)
+    try:
+        if check_crcs:
+            check_crc(chunk.batch)
+        rows = decode_rows(chunk.batch, tp.topic, tp.partition, ConsumerRecord)
+    except DecodeError as error:
+        return Unpacked([], _corrupt(tp, position, error))
+    if rows and rows[0].offset < position:
+        rows = [row for row in rows if row.offset >= position]
+    if key_deserializer is None and value_deserializer is None:
+        return Unpacked(rows, None)
+    records: list[ConsumerRecord] = []
+    for row in rows:
+        topic, partition, offset, timestamp, kind, key, value, headers = row
+        try:
+            made_key = key if key is None or key_deserializer is None else key_deserializer(key)
+            made_value = value if value is None or value_deserializer is None else value_deserializer(value)
+        except Exception as error:
+            # The program's own code: whatever it raises is reported with the place, so that the program can seek over
+            # it.
+            failure = RecordDeserializationError(tp, offset, error)
+            failure.__cause__ = error
+            return Unpacked(records, failure)
+        records.append(ConsumerRecord(topic, partition, offset, timestamp, kind, made_key, made_value, headers))
+    return Unpacked(records, None)
+
+
+def _corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:
+    failure = CorruptRecordError(
+        f"records of {tp} at offset {offset} cannot be read: {error}. To do: poll again; if it stays, the data is "
+        "damaged: seek() over it"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _too_large(tp: TopicPartition, offset: int, size: int) -> KafkaError:
+    return RecordTooLargeError(
+        f"the batch of {tp} at offset {offset} does not fit into one fetch, {size} bytes of it came. To do: raise "
+        f"max_partition_fetch_bytes and fetch_max_bytes, or seek() over it"
+    )

@@ -1,0 +1,490 @@
+"""Fetches ahead of the program, from each leader, and hands out what it has.
+
+One request is under way for each leader: a long poll that the broker answers when it has `fetch_min_bytes`, or after
+`fetch_max_wait_ms`. It asks for every partition led there that has little buffered, so that the next records are on
+their way while the program works on the last ones. Buffers are bounded: a partition is asked for again when less than
+`max_partition_fetch_bytes` of it wait, and nothing is asked for while `fetch_max_bytes` wait in all. While some
+partition's buffer is full the others are polled in short turns, because a poll that waits for them could not be joined
+by the full one when it empties.
+
+What arrives is cut into batches (:mod:`barnabas_client.consumer.fetched`) and decoded batch by batch when the program
+takes it.
+
+Errors: where the leader has moved, or cannot be reached, metadata is asked for and the partition tried again after a
+back-off, or at once when another leader is known: what the old one was asked is not waited for. A position outside of
+the partition is reset as `auto_offset_reset` says, one in a history that is no longer the partition's goes back to
+where the two part (:mod:`barnabas_client.consumer.truncation`); what the program must know is raised by its next poll.
+Full fetch requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, ``FetchCollector.java``.
+"""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final
+
+from barnabas_client.config import ConsumerConfig
+from barnabas_client.consumer.fetched import cut, unpack
+from barnabas_client.consumer.metrics import ConsumerMeters
+from barnabas_client.consumer.positions import Positions
+from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
+from barnabas_client.consumer.truncation import judge
+from barnabas_client.errors import OffsetOutOfRangeError, error_for
+from barnabas_client.logs import logger
+from barnabas_client.network.metadata import NO_ID, Cluster
+from barnabas_client.network.network import Network, Purpose
+from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+_log: Final = logger("barnabas_client.consumer.consumer")
+
+#: While some buffer is full, the others are polled for no longer than this, in milliseconds.
+SHORT_WAIT_MS: Final = 25
+#: The newest Fetch version that names topics instead of giving their ids.
+NAMES: Final = 12
+
+#: The leader has moved, or its news has not got round.
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+_Asked = dict[TopicPartition, tuple[PartitionState, int, int]]
+
+
+class Fetcher:
+    """Keeps buffers filled.
+
+    Args:
+        network: the cluster.
+        subscription: the partitions.
+        positions: finds positions.
+        config: sizes and times.
+        meters: count what is fetched.
+        arrived: called when there is something new to hand out.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        subscription: Subscription,
+        positions: Positions,
+        config: ConsumerConfig,
+        meters: ConsumerMeters,
+        arrived: Callable[[], None],
+    ) -> None:
+        self._network = network
+        self._subscription = subscription
+        self._positions = positions
+        self._config = config
+        self._meters = meters
+        self._arrived = arrived
+        self._policy = Needed.of_policy(config.auto_offset_reset)
+        self._loop = asyncio.get_running_loop()
+        self._backoff = network.config.retry_backoff_ms / 1000
+        self._wake = asyncio.Event()
+        self._under_way: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        #: Why nothing is fetched any more, if this part itself has failed.
+        self.failure: KafkaError | None = None
+        #: Partitions that have something to hand out, the next one first.
+        self._filled: deque[PartitionState] = deque()
+        self._buffered = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._runner = asyncio.create_task(self._run(), name="barnabas-fetcher")
+        self._runner.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """End."""
+        tasks = [*self._tasks, *([self._runner] if self._runner is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Something changed: assignment, positions, pauses, metadata."""
+        self._wake.set()
+
+    # Handing out.
+
+    def next_ready(self, only: Collection[TopicPartition] | None = None) -> PartitionState | None:
+        """A partition with records in `ready`, decoding the next batch if need be; None if there is none.
+
+        Args:
+            only: of these partitions; of any if None.
+
+        Raises:
+            KafkaError: what stands in the way of the next records of a partition. It is raised once and tried again
+                after.
+        """
+        passed: list[PartitionState] = []
+        found: PartitionState | None = None
+        try:
+            while self._filled:
+                state = self._filled[0]
+                if state.queued and (not state.deliverable or (only is not None and state.tp not in only)):
+                    passed.append(self._filled.popleft())
+                elif self._has_ready(state):
+                    found = state
+                    break
+                else:
+                    self._filled.popleft()
+                    state.queued = False
+        finally:
+            # Paused partitions keep what they have.
+            for state in reversed(passed):
+                state.queued = bool(state.chunks or state.ready or state.error)
+                if state.queued:
+                    self._filled.appendleft(state)
+        return found
+
+    def rotate(self) -> None:
+        """Let the next partition be first in turn."""
+        self._filled.rotate(-1)
+
+    def take(self, state: PartitionState, limit: int) -> list[ConsumerRecord]:
+        """Take up to `limit` records that are ready, and move the position behind them."""
+        ready = state.ready
+        if len(ready) <= limit:
+            records = list(ready)
+            ready.clear()
+            state.position = state.batch_end
+        else:
+            records = [ready.popleft() for _ in range(limit)]
+            state.position = records[-1].offset + 1
+        return records
+
+    def _has_ready(self, state: PartitionState) -> bool:
+        """Whether records are ready, after decoding the next batch if there is one."""
+        while not state.ready:
+            if state.position is not None and state.batch_end > state.position:
+                state.position = state.batch_end  # what the batch held beside records for the program
+            if state.error is not None:
+                raise self._raised(state)
+            if not state.chunks:
+                return False
+            chunk = state.chunks.popleft()
+            self._shrink(state, chunk.size)
+            if state.position is None:
+                return False
+            config = self._config
+            records, state.error = unpack(
+                state.tp,
+                chunk,
+                state.position,
+                check_crcs=config.check_crcs,
+                key_deserializer=config.key_deserializer,
+                value_deserializer=config.value_deserializer,
+            )
+            if state.error is None:
+                state.batch_end = chunk.end
+                state.unpacked(chunk.leader_epoch)
+                if not records:
+                    state.position = chunk.end
+            elif records:
+                state.batch_end = records[-1].offset + 1
+                state.unpacked(chunk.leader_epoch)
+            state.ready.extend(records)
+            if records:
+                self._meters.records.add(len(records), time.monotonic())
+        return True
+
+    def _raised(self, state: PartitionState) -> KafkaError:
+        """The error of a partition; the next poll tries it again."""
+        error = state.error
+        assert error is not None
+        if state.position is None:
+            state.error = None
+        else:
+            self._buffered -= state.buffered
+            state.refetch()
+        state.retry_at = self._loop.time() + self._backoff
+        self.wake()
+        return error
+
+    def _shrink(self, state: PartitionState, size: int) -> None:
+        full = self._is_full(state)
+        state.buffered -= size
+        self._buffered -= size
+        if full and not self._is_full(state):
+            self.wake()
+
+    def _is_full(self, state: PartitionState) -> bool:
+        return (
+            state.buffered >= self._config.max_partition_fetch_bytes or self._buffered >= self._config.fetch_max_bytes
+        )
+
+    # Fetching.
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._loop.time()
+            cluster = self._network.cluster
+            self._look_at_partitions(cluster)
+            self._positions.look_at_topics(cluster)
+            due = self._positions.due(now)
+            if due:
+                self._spawn(self._resolve(due))
+                for node in {node for state in due if (node := cluster.leader(state.tp)) is not None}:
+                    self._spawn(self._connect(node))
+            for leader, states in self._positions.unchecked(now, cluster).items():
+                for state in states:
+                    state.checking = True
+                self._spawn(self._check(leader, states))
+            self._send(now)
+            self._show_errors()
+            next_try = min((s.retry_at for s in self._subscription.states.values() if s.retry_at > now), default=None)
+            try:
+                async with asyncio.timeout_at(next_try):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _look_at_partitions(self, cluster: Cluster) -> None:
+        """Who leads them, and what is buffered, after seeks and revocations threw some of it away."""
+        self._buffered = 0
+        for state in self._subscription.states.values():
+            self._buffered += state.buffered
+            leader = cluster.leader(state.tp)
+            if leader is not None:
+                state.led_by(leader)
+
+    def _show_errors(self) -> None:
+        for state in self._subscription.states.values():
+            if state.error is not None:
+                self._fill(state)
+
+    def _fill(self, state: PartitionState) -> None:
+        if not state.queued:
+            state.queued = True
+            self._filled.append(state)
+        self._arrived()
+
+    def _send(self, now: float) -> None:
+        by_node: defaultdict[int, list[PartitionState]] = defaultdict(list)
+        full: set[int] = set()
+        cluster = self._network.cluster
+        for state in self._subscription.states.values():
+            if not state.fetchable or state.error is not None or state.retry_at > now:
+                continue
+            node = state.preferred
+            if node is None or not self._network.ready(node):
+                node = cluster.leader(state.tp)
+            if node is None or not self._network.ready(node):
+                state.retry_at = now + self._backoff
+                self._network.want_refresh()
+            elif self._is_full(state):
+                full.add(node)
+            elif node not in self._under_way:
+                by_node[node].append(state)
+        for node, states in by_node.items():
+            self._under_way.add(node)
+            self._spawn(self._fetch(node, states, short=node in full))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # Not expected; but a poll that waits for ever would be worse than one that tells.
+            _log.error("fetching failed", exc_info=error)
+            self.failure = KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"fetching failed: {error!r}. To do: report this as a bug"
+            )
+            self._arrived()
+
+    async def _resolve(self, states: list[PartitionState]) -> None:
+        await self._positions.resolve(states)
+        self.wake()
+        self._arrived()
+
+    async def _connect(self, node: int) -> None:
+        """Be connected by the time that the positions are known."""
+        try:
+            await self._network.connection(node, Purpose.FETCH)
+        except KafkaError as error:
+            _log.debug("no connection to fetch on yet", node=node, reason=str(error))
+
+    async def _check(self, leader: int, states: list[PartitionState]) -> None:
+        await self._positions.check(leader, states)
+        self.wake()
+        self._arrived()
+
+    async def _fetch(self, node: int, states: list[PartitionState], *, short: bool) -> None:
+        asked: _Asked = {}
+        for state in states:
+            state.fetching = True
+            asked[state.tp] = (state, state.epoch, state.fetch_offset)
+        try:
+            response = await self._ask(node, states, short)
+            self._take_in(response, asked, node)
+        except KafkaError as error:
+            _log.info("a fetch failed", node=node, reason=str(error))
+            self._network.want_refresh()
+            for state, epoch, _ in asked.values():
+                if state.epoch == epoch:
+                    state.preferred = None
+                    self._retry(state, error)
+        finally:
+            for state, epoch, _ in asked.values():
+                if state.epoch == epoch:
+                    state.fetching = False
+            self._under_way.discard(node)
+            self.wake()
+
+    async def _ask(self, node: int, states: list[PartitionState], short: bool) -> FetchResponse:
+        connection = await self._network.connection(node, Purpose.FETCH)
+        config, cluster = self._config, self._network.cluster
+        topics: dict[str, FetchTopic] = {}
+        at_most: int | None = None
+        for state in states:
+            name = state.tp.topic
+            if name not in topics:
+                topic_id = cluster.topic_id(name)
+                at_most = NAMES if topic_id == NO_ID else at_most
+                topics[name] = FetchTopic(topic=name, topic_id=topic_id, partitions=[])
+            info = cluster.partition(state.tp)
+            topics[name].partitions.append(
+                FetchPartition(
+                    partition=state.tp.partition,
+                    current_leader_epoch=-1 if info is None else info.leader_epoch,
+                    fetch_offset=state.fetch_offset,
+                    last_fetched_epoch=-1 if state.doubted else state.fetch_epoch,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
+                )
+            )
+        wait = min(config.fetch_max_wait_ms, SHORT_WAIT_MS) if short else config.fetch_max_wait_ms
+        request = FetchRequest(
+            max_wait_ms=wait,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=max(config.fetch_max_bytes - self._buffered, 1),
+            isolation_level=1 if config.read_committed else 0,
+            topics=list(topics.values()),
+            rack_id=config.client_rack,
+        )
+        timeout = self._network.config.request_timeout + wait / 1000
+        began = time.monotonic()
+        response = await connection.send(request, decode_fetch_response, timeout=timeout, at_most=at_most)
+        self._measure(response, began)
+        if response.error_code != ErrorCode.NONE:
+            raise error_for(response.error_code, f"fetch from broker {node}")
+        names = {topic.topic_id: name for name, topic in topics.items()}
+        for answered in response.responses:
+            answered.topic = answered.topic or names.get(answered.topic_id, "")
+        return response
+
+    def _measure(self, response: FetchResponse, began: float) -> None:
+        now = time.monotonic()
+        size = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+        self._meters.fetch_latency.add(now - began, now)
+        self._meters.fetched_bytes.add(size, now)
+
+    def _take_in(self, response: FetchResponse, asked: _Asked, node: int) -> None:
+        for topic in response.responses:
+            for data in topic.partitions:
+                found = asked.get(TopicPartition(topic.topic, data.partition_index))
+                if found is None:
+                    continue
+                state, epoch, offset = found
+                if state.epoch == epoch and state.tp in self._subscription.states:
+                    self._take_in_one(state, data, offset, node)
+
+    def _take_in_one(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> None:
+        code = ErrorCode.of(data.error_code)
+        if code != ErrorCode.NONE:
+            self._refused(state, code, data, offset, node)
+            return
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        state.measured_at, state.fetched_at = self._loop.time(), round(time.time() * 1000)
+        diverging = data.diverging_epoch
+        if diverging is not None:
+            self._diverged(state, diverging.epoch, diverging.end_offset)
+            return
+        if data.preferred_read_replica >= 0:
+            state.preferred = data.preferred_read_replica
+        if not data.records:
+            return
+        aborted = (data.aborted_transactions or ()) if self._config.read_committed else None
+        chunks = cut(state.tp, data.records, offset, aborted)
+        if not chunks:
+            return
+        state.chunks.extend(chunks)
+        state.fetch_offset = chunks[-1].end
+        if chunks[-1].error is None:
+            state.fetch_epoch = chunks[-1].leader_epoch
+        size = sum(chunk.size for chunk in chunks)
+        state.buffered += size
+        self._buffered += size
+        self._fill(state)
+
+    def _diverged(self, state: PartitionState, epoch: int, end: int) -> None:
+        if epoch < 0 or end < 0:
+            # It knows nothing of that epoch; OffsetForLeaderEpoch tells it from one that wrote nothing here yet.
+            state.doubted = True
+        elif state.position is not None and not judge(state, epoch, end, self._policy) and state.error is not None:
+            self._fill(state)
+
+    def _refused(self, state: PartitionState, code: ErrorCode, data: PartitionData, offset: int, node: int) -> None:
+        if code in _MOVED:
+            state.preferred = None
+            self._network.want_refresh()
+            leader = data.current_leader
+            if leader is not None and leader.leader_id >= 0:
+                cluster = self._network.cluster.with_leader(state.tp, leader.leader_id, leader.leader_epoch)
+                self._network.learn(cluster)
+            self._retry(state, error_for(code, f"fetch {state.tp} from broker {node}"))
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(state, offset)
+        elif code.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._retry(state, error_for(code, f"fetch {state.tp} from broker {node}"))
+        else:
+            state.error = error_for(code, f"fetch {state.tp} at offset {offset}")
+            self._fill(state)
+
+    def _retry(self, state: PartitionState, error: KafkaError) -> None:
+        state.retry_at = self._loop.time() + self._backoff
+        _log.debug("a partition could not be fetched", partition=str(state.tp), reason=str(error))
+
+    def _out_of_range(self, state: PartitionState, offset: int) -> None:
+        if state.preferred is not None:
+            # The replica may only be behind; the leader knows better.
+            state.preferred = None
+            return
+        policy = self._policy
+        if state.chunks or state.ready:
+            # Records before it can still be had; when the program has them, it is asked for again.
+            state.retry_at = self._loop.time() + self._backoff
+        elif policy is not None:
+            _log.warning(
+                "an offset is out of range, resetting", partition=str(state.tp), offset=offset, to=policy.name.lower()
+            )
+            state.need(policy)
+        else:
+            state.error = OffsetOutOfRangeError(
+                f"offset {offset} of {state.tp} is out of range and auto_offset_reset is 'none'. To do: seek() to an "
+                "offset that exists, or "
+                f"set auto_offset_reset to 'earliest' or 'latest'"
+            )
+            self._fill(state)

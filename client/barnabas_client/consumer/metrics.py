@@ -1,0 +1,98 @@
+"""What :meth:`Consumer.metrics` tells. Names and units are those of Kafka's consumer (``FetchMetricsRegistry.java``,
+``ConsumerCoordinatorMetrics``, ``KafkaConsumerMetrics.java``) where it has the like: ``-rate`` is per second over the
+last half minute, ``-avg`` and ``-max`` look back on the same time, latencies are in milliseconds. What Kafka does not
+have is about the event loop."""
+
+from collections.abc import Collection
+from typing import Final
+
+from barnabas_client.consumer.subscription import PartitionState
+from barnabas_client.membership.view import MemberView
+from barnabas_client.meters import Meter
+
+Metrics = dict[str, float | int | str | None]
+
+_MS: Final = 1000.0
+
+
+class ConsumerMeters:
+    """The meters of one consumer; whoever does a thing adds to its meter. Times are those of the monotonic clock."""
+
+    def __init__(self, now: float) -> None:
+        #: Seconds from a Fetch to its answer.
+        self.fetch_latency = Meter(now)
+        #: Bytes of records in an answer.
+        self.fetched_bytes = Meter(now)
+        #: Records that were decoded for the program, by batch.
+        self.records = Meter(now)
+        #: Seconds from an OffsetCommit to its answer, of those that succeeded.
+        self.commit_latency = Meter(now)
+        #: Seconds from the moment that the member was to let go of partitions until it had its new ones.
+        self.rebalance_latency = Meter(now)
+        self.rebalanced_at: float | None = None
+        #: How often partitions were lost, because the membership was.
+        self.failed_rebalances = 0
+        #: Seconds from the end of a poll to the beginning of the next, where it is worth measuring.
+        self.between_polls = Meter(now)
+        self.polled_at: float | None = None
+
+
+def metrics_of(
+    meters: ConsumerMeters, states: Collection[PartitionState], now: float, *, read_committed: bool
+) -> Metrics:
+    """About fetching, the partitions that are assigned, and the polls. Lag is that of the last fetch; the time
+    that a poll waits does not count as time between polls."""
+    fetches, size, records = meters.fetch_latency, meters.fetched_bytes, meters.records
+    lags = [lag for state in states if (lag := state.lag(read_committed=read_committed)) is not None]
+    return {
+        "fetch-rate": fetches.frequency(now),
+        "fetch-total": fetches.count,
+        "fetch-latency-avg": _ms(fetches.mean(now)),
+        "fetch-latency-max": _ms(fetches.most(now)),
+        "fetch-size-avg": size.mean(now),
+        "fetch-size-max": size.most(now),
+        "bytes-consumed-rate": size.rate(now),
+        "bytes-consumed-total": round(size.total),
+        "records-consumed-rate": records.rate(now),
+        "records-consumed-total": round(records.total),
+        "assigned-partitions": len(states),
+        "paused-partitions": sum(state.paused for state in states),
+        "bytes-buffered": sum(state.buffered for state in states),
+        "records-lag-max": max(lags, default=None),
+        "last-poll-seconds-ago": _ago(meters.polled_at, now),
+        "time-between-poll-avg": _ms(meters.between_polls.mean(now)),
+        "time-between-poll-max": _ms(meters.between_polls.most(now)),
+    }
+
+
+def group_metrics(meters: ConsumerMeters, view: MemberView, last_lag: float, longest_lag: float, now: float) -> Metrics:
+    """About the membership, its commits, and the event loop as the membership's thread sees it."""
+    commits, rebalances = meters.commit_latency, meters.rebalance_latency
+    return {
+        "group-id": view.group_id,
+        "member-id": view.member_id,
+        "member-state": view.state.name,
+        "generation": view.generation,
+        "commit-rate": commits.frequency(now),
+        "commit-total": commits.count,
+        "commit-latency-avg": _ms(commits.mean(now)),
+        "commit-latency-max": _ms(commits.most(now)),
+        "heartbeat-total": view.heartbeats,
+        "last-heartbeat-seconds-ago": _ago(view.heartbeat_at, now),
+        "rebalance-total": rebalances.count,
+        "rebalance-latency-avg": _ms(rebalances.mean(now)),
+        "rebalance-latency-max": _ms(rebalances.most(now)),
+        "rebalance-latency-last": _ms(rebalances.last),
+        "failed-rebalance-total": meters.failed_rebalances,
+        "last-rebalance-seconds-ago": _ago(meters.rebalanced_at, now),
+        "event-loop-lag": _ms(last_lag),
+        "event-loop-lag-max": _ms(longest_lag),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * _MS
+
+
+def _ago(then: float | None, now: float) -> float | None:
+    return None if then is None else now - then

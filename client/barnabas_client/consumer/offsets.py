@@ -1,0 +1,359 @@
+"""Offsets: those that a group has committed, and those that a partition has.
+
+**Committing** (C8, K6). A commit carries the member's generation, so that the coordinator can refuse it when the
+partitions belong to someone else by now; outside of the group protocol it carries generation -1.
+:meth:`OffsetStore.commit` tries again while that may help and time is left. A commit in the background is tried once: a
+repeated one could overtake a later one and set the group back (Kafka's ``commitAsync``).
+
+**Listing.** :func:`list_offsets` asks each partition's leader for the offset of a time, of the start or of the end.
+
+Sources: ``ConsumerCoordinator.java`` (OffsetCommitResponseHandler), ``OffsetFetcherUtils.java``.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from barnabas_client.errors import (
+    CommitFailedError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    error_for,
+)
+from barnabas_client.membership.consumer_protocol import by_topic
+from barnabas_client.membership.membership import Membership
+from barnabas_client.membership.types import NO_GENERATION, Identity
+from barnabas_client.meters import Meter
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.metadata import Cluster
+from barnabas_client.network.network import Network, jitter
+from barnabas_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+#: Codes of a commit after which the same commit may succeed, beside the retriable ones.
+_NO_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+class OffsetStore:
+    """What a group has committed, at its coordinator.
+
+    Args:
+        network: to wait with its back-off.
+        membership: knows the coordinator.
+        latency: measures commits.
+    """
+
+    def __init__(self, network: Network, membership: Membership, latency: Meter) -> None:
+        self._network = network
+        self._membership = membership
+        self._latency = latency
+        self._committing = asyncio.Lock()
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return self._membership.view.group_id
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, as_member: bool, timeout: float
+    ) -> None:
+        """Commit and wait until it is durable.
+
+        Args:
+            offsets: for each partition that of the next record to read.
+            as_member: with this member's generation; otherwise as someone outside of the group, which must have no
+                members.
+            timeout: seconds.
+
+        Raises:
+            CommitFailedError: this consumer is no member any more.
+            RebalanceInProgressError: not before the rebalance is over.
+            KafkaTimeoutError: the coordinator could not be reached, or could not commit, in that time.
+            KafkaError: the coordinator refused.
+        """
+        backoff = self._backoff()
+        last: KafkaError | None = None
+        try:
+            # One at a time, so that a retry never overtakes a later commit.
+            async with asyncio.timeout(timeout), self._committing:
+                while True:
+                    try:
+                        await self.commit_once(offsets, as_member=as_member, timeout=timeout)
+                        return
+                    except RebalanceInProgressError:
+                        raise
+                    except KafkaError as error:
+                        last = error
+                        if not error.retriable:
+                            raise
+                    await asyncio.sleep(backoff.failed())
+        except TimeoutError as error:
+            raise KafkaTimeoutError(
+                f"commit to group {self.group_id!r} did not succeed within {timeout:g} s{_after(last)}"
+            ) from error
+
+    async def commit_once(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, as_member: bool, timeout: float
+    ) -> None:
+        """Commit without trying again; see :meth:`commit`.
+
+        Raises:
+            KafkaError: it did not succeed. A retriable one may the next time.
+        """
+        if not offsets:
+            return
+        identity = self._membership.identity() if as_member else Identity(NO_GENERATION, "", None)
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        _commit_partition(number, offsets[TopicPartition(topic, number)]) for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(offsets)
+            ],
+        )
+        began = time.monotonic()
+        response = await self._membership.ask_coordinator(request, OffsetCommitResponse, timeout)
+        refused = {
+            TopicPartition(topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code != ErrorCode.NONE
+        }
+        if refused:
+            self._refused(refused, identity)
+        now = time.monotonic()
+        self._latency.add(now - began, now)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed for each of `partitions`, None where nothing is.
+
+        Raises:
+            KafkaTimeoutError: the coordinator could not be asked in `timeout` seconds.
+            KafkaError: it refused.
+        """
+        backoff = self._backoff()
+        last: KafkaError | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    try:
+                        return await self._committed_once(partitions, timeout)
+                    except KafkaError as error:
+                        last = error
+                        if not error.retriable:
+                            raise
+                    await asyncio.sleep(backoff.failed())
+        except TimeoutError as error:
+            raise KafkaTimeoutError(
+                f"the offsets of group {self.group_id!r} could not be read within {timeout:g} s{_after(last)}"
+            ) from error
+
+    async def _committed_once(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
+        ]
+        group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
+        # Offsets of open transactions are waited for, as Kafka's consumer does (KIP-447).
+        request = OffsetFetchRequest(groups=[group], require_stable=True)
+        response = await self._membership.ask_coordinator(request, OffsetFetchResponse, timeout)
+        answered = response.groups[0] if response.groups else None
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if answered is None else ErrorCode.of(answered.error_code)
+        if answered is None or code != ErrorCode.NONE:
+            self._membership.commit_refused(code, NO_GENERATION)
+            raise error_for(code, f"read the offsets of group {self.group_id!r}")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
+        for topic in answered.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if partition.error_code != ErrorCode.NONE:
+                    raise error_for(partition.error_code, f"read the offset of group {self.group_id!r} for {tp}")
+                if partition.committed_offset >= 0:
+                    found[tp] = OffsetAndMetadata(
+                        partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+                    )
+        return found
+
+    def _refused(self, refused: Mapping[TopicPartition, ErrorCode], identity: Identity) -> None:
+        code = next(iter(refused.values()))
+        self._membership.commit_refused(code, identity.generation)
+        what = f"commit {', '.join(map(str, refused))} to group {self.group_id!r}"
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            raise RebalanceInProgressError(
+                f"{what}: it is rebalancing. To do: poll until it is over, then commit again"
+            )
+        if code in _NO_MEMBER:
+            remedy = (
+                "poll to rejoin; if records took longer to process than max_poll_interval_ms, raise it or lower "
+                "max_poll_records"
+                if identity.generation != NO_GENERATION
+                else "the group has members, and only they commit to it: subscribe() to be one, or use another group_id"
+            )
+            raise CommitFailedError(f"{what}: {code.name}. To do: {remedy}")
+        raise error_for(code, what)
+
+    def _backoff(self) -> Backoff:
+        config = self._network.config
+        return Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, jitter)
+
+
+def _after(error: KafkaError | None) -> str:
+    if error is None:
+        return ". To do: check that the brokers are up and their partitions have leaders, __consumer_offsets among them"
+    return f"; the last attempt: {error}"
+
+
+def _commit_partition(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
+Listed = dict[TopicPartition, OffsetAndTimestamp | KafkaError]
+
+
+async def list_offsets_once(network: Network, times: Mapping[TopicPartition, int], *, read_committed: bool) -> Listed:
+    """Ask each partition's leader once.
+
+    Args:
+        network: the cluster.
+        times: for each partition milliseconds since 1970, or `LATEST` or `EARLIEST`.
+        read_committed: whether the end is that of finished transactions.
+
+    Returns:
+        For each partition its offset, -1 if there is none at or after the time, or the error that stood in the way.
+    """
+    cluster = network.cluster
+    found: Listed = {}
+    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for tp in times:
+        leader = cluster.leader(tp)
+        if leader is None:
+            found[tp] = _no_leader(cluster, tp)
+        else:
+            by_leader[leader].append(tp)
+
+    async def ask(leader: int, partitions: list[TopicPartition]) -> None:
+        try:
+            request = _list_request(
+                cluster, {tp: times[tp] for tp in partitions}, read_committed, network.config.request_timeout_ms
+            )
+            response = await network.ask(leader, request, ListOffsetsResponse)
+        except KafkaError as error:
+            found.update(dict.fromkeys(partitions, error))
+            return
+        for topic in response.topics:
+            for answered in topic.partitions:
+                tp = TopicPartition(topic.name, answered.partition_index)
+                if answered.error_code != ErrorCode.NONE:
+                    found[tp] = error_for(answered.error_code, f"list offsets of {tp}")
+                else:
+                    found[tp] = OffsetAndTimestamp(answered.offset, answered.timestamp, answered.leader_epoch)
+
+    await asyncio.gather(*(ask(leader, partitions) for leader, partitions in by_leader.items()))
+    for tp in times:
+        found.setdefault(tp, KafkaConnectionError(f"list offsets of {tp}: the answer does not mention it"))
+    if any(isinstance(one, KafkaError) and one.retriable for one in found.values()):
+        network.want_refresh()
+    return found
+
+
+async def list_offsets(
+    network: Network, times: Mapping[TopicPartition, int], *, read_committed: bool, timeout: float
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Ask each partition's leader until all have answered; see :func:`list_offsets_once`.
+
+    Raises:
+        KafkaTimeoutError: some have not within `timeout` seconds.
+        KafkaError: a partition does not exist or may not be read.
+    """
+    backoff = Backoff(network.config.retry_backoff_ms / 1000, network.config.retry_backoff_max_ms / 1000, jitter)
+    done: dict[TopicPartition, OffsetAndTimestamp] = {}
+    last: KafkaError | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                left = {tp: time for tp, time in times.items() if tp not in done}
+                found = await list_offsets_once(network, left, read_committed=read_committed)
+                failed = [one for one in found.values() if isinstance(one, KafkaError)]
+                done |= {tp: one for tp, one in found.items() if not isinstance(one, KafkaError)}
+                if not failed:
+                    return done
+                for last in failed:
+                    if not last.retriable:
+                        raise last
+                await asyncio.sleep(backoff.failed())
+    except TimeoutError as error:
+        missing = ", ".join(str(tp) for tp in sorted(times) if tp not in done)
+        raise KafkaTimeoutError(
+            f"list offsets of {missing} did not succeed within {timeout:g} s{_after(last)}"
+        ) from error
+
+
+def _no_leader(cluster: Cluster, tp: TopicPartition) -> KafkaError:
+    known = cluster.partitions(tp.topic)
+    if known is not None and tp.partition in known:
+        return error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"list offsets of {tp}")
+    return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"list offsets of {tp}")
+
+
+def _list_request(
+    cluster: Cluster, times: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
+) -> ListOffsetsRequest:
+    def partition(topic: str, number: int) -> ListOffsetsPartition:
+        tp = TopicPartition(topic, number)
+        info = cluster.partition(tp)
+        return ListOffsetsPartition(
+            partition_index=number,
+            current_leader_epoch=-1 if info is None else info.leader_epoch,
+            timestamp=times[tp],
+        )
+
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if read_committed else 0,
+        topics=[
+            ListOffsetsTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
+            for topic, numbers in by_topic(times)
+        ],
+        timeout_ms=timeout_ms,
+    )

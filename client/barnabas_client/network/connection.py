@@ -1,0 +1,347 @@
+"""One TCP connection to a broker: requests out, answers back in their order, each within its time.
+
+A thin shell: :class:`~barnabas_protocol.framing.Framer` cuts frames, :class:`~barnabas_protocol.exchange.Exchange`
+knows what each answers. :meth:`Connection.open` connects and asks for the broker's API versions (KIP-35, KIP-511); each
+request then goes out in the newest version both sides have. Requests are pipelined. An answer that does not come in its
+time ends the connection, as in Kafka's ``NetworkClient``: what is behind it in the queue would not come either. When a
+connection ends, every request on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`; to connect again,
+with back-off, is the caller's business (:mod:`barnabas_client.network.network`).
+"""
+
+import asyncio
+import ssl
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, TypeVar, cast
+
+from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
+from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from barnabas_protocol.exchange import Exchange
+from barnabas_protocol.framing import Framer
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.wire import Buffer
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+#: What a broker may answer at most, in bytes. More is taken for nonsense.
+MAX_FRAME: Final = 256 * 1024 * 1024
+#: For a request without an answer (acks=0) any correlation id will do.
+_NO_ANSWER: Final = -1
+_INT32: Final = struct.Struct(">i")
+_CORRELATION_ID_AT: Final = 8  # after size, key and version
+
+#: Decodes an answer: the version that was asked in, and the frame.
+Decoder = Callable[[int, Buffer], T]
+
+
+@cache
+def software_version() -> str:
+    """The version of this client, as brokers are told (KIP-511)."""
+    try:
+        return version("barnabas")
+    except PackageNotFoundError:  # imported from a source tree that was never installed
+        return "0"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request in flight."""
+
+    name: str
+    version: int
+    decode: Decoder[Any]
+    future: "asyncio.Future[Any]"
+    timer: asyncio.TimerHandle | None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection, made with :meth:`open`."""
+
+    def __init__(self, host: str, port: int, client_id: str) -> None:
+        self.host, self.port = host, port
+        self.versions: dict[int, ApiRange] = {}
+        self.last_used = 0.0
+        self._client_id = client_id
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._framer = Framer(MAX_FRAME)
+        self._exchange: Exchange[_Asked] = Exchange()
+        self._reason = ""
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+        versions: Mapping[int, ApiRange] | None = None,
+    ) -> "Connection":
+        """Connect and learn which versions the broker has.
+
+        Args:
+            host: name or address.
+            port: TCP port.
+            client_id: sent with every request.
+            timeout: seconds for all of it.
+            tls: None for plain text.
+            versions: of this broker, as another connection has learnt them just now: they are asked for here as well,
+                but the first requests need not wait for the answer.
+
+        Raises:
+            KafkaConnectionError: nothing listens there, or what does is no Kafka broker.
+            KafkaTimeoutError: it took longer than `timeout`.
+            UnsupportedVersionError: the broker's API versions are of another age.
+        """
+        connection = cls(host, port, client_id)
+        try:
+            async with asyncio.timeout(timeout):
+                try:
+                    await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
+                except OSError as error:
+                    reason = error.strerror or str(error) or repr(error)
+                    remedy = "check that a broker listens there" + (", and with TLS" if tls is not None else "")
+                    raise KafkaConnectionError(f"cannot connect to {host}:{port}: {reason}. To do: {remedy}") from error
+                if versions is None:
+                    await connection._learn_versions(timeout)
+                else:
+                    connection._confirm_versions(versions, timeout)
+        except TimeoutError as error:
+            connection.abort("it did not answer in time")
+            raise KafkaTimeoutError(
+                f"no Kafka broker answered at {host}:{port} within {timeout:g} s. To do: check address and firewall, "
+                "or raise "
+                f"request_timeout_ms"
+            ) from error
+        except BaseException:
+            connection.abort("it could not be set up")
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None or self._transport.is_closing() or self._lost.done()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._exchange)
+
+    def send(
+        self, request: Request, decode: Decoder[T], *, timeout: float, at_most: int | None = None
+    ) -> asyncio.Future[T]:
+        """Send a request now; the future holds what `decode` makes of the answer.
+
+        Cancel the future to forget the answer. The caller awaits it or reads its exception.
+
+        Args:
+            request: in its newest form.
+            decode: makes the result; it gets the version and the frame.
+            timeout: seconds until the connection is given up.
+            at_most: the newest version to use, if not the newest that both sides have.
+
+        Raises:
+            KafkaConnectionError: the connection is closed.
+            UnsupportedVersionError: broker and client have no version in common.
+            KafkaError: a value does not fit its field, or that version lacks the field.
+        """
+        chosen = self._version(request, at_most)
+        future: asyncio.Future[T] = self._loop.create_future()
+        asked = _Asked(ApiKey(request.API_KEY).name, chosen, decode, future, None)
+        self._write(request, chosen, asked)
+        asked.timer = self._loop.call_later(timeout, self._timed_out, asked, timeout)
+        return future
+
+    def send_only(self, request: Request, *, at_most: int | None = None) -> None:
+        """Send a request that gets no answer: Produce with acks=0.
+
+        Raises:
+            KafkaError: as :meth:`send`.
+        """
+        self._write(request, self._version(request, at_most), None)
+
+    async def ask(self, request: Request, answer: type[R], *, timeout: float, at_most: int | None = None) -> R:
+        """Send a request and wait for its answer, which comes in its newest form.
+
+        Raises:
+            KafkaConnectionError: the connection is closed, or ends before the answer.
+            KafkaTimeoutError: the answer did not come within `timeout` seconds.
+            KafkaError: it cannot be sent: see :meth:`send`.
+        """
+
+        def decode(version: int, frame: Buffer) -> R:
+            return upgrade(request, decode_response(answer, version, frame), version)
+
+        return await self.send(request, decode, timeout=timeout, at_most=at_most)
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once; what is in flight fails with `reason`."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_all()
+
+    async def close(self, patience: float = 1.0) -> None:
+        """End the connection, after what was written before has left, and wait until it has ended.
+
+        Args:
+            patience: seconds to wait for a peer that reads nothing; it must not hold up the end of the program.
+        """
+        self._reason = self._reason or "it was closed by this client"
+        if self._transport is not None and not self._lost.done():
+            self._transport.close()
+            await asyncio.wait([self._lost], timeout=patience)
+            if not self._lost.done():
+                self._transport.abort()
+        self._fail_all()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await asyncio.shield(self._lost)
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.last_used = self._loop.time()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for bytes."""
+        return self._framer.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come: answer what is complete."""
+        try:
+            for frame in self._framer.received(nbytes):
+                self._answered(self._exchange.answered(frame), frame)
+        except DecodeError as error:
+            self.abort(f"it sent what is no Kafka answer ({error}). To do: check that a Kafka broker listens there")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._reason = self._reason or (f"it broke off ({exc})" if exc else "the broker closed it")
+        if not self._lost.done():
+            self._lost.set_result(None)
+        self._fail_all()
+
+    # Inside.
+
+    def _version(self, request: Request, at_most: int | None) -> int:
+        if self.closed:
+            raise self._error()
+        return choose_version(type(request), self.versions.get(request.API_KEY), at_most)
+
+    def _write(self, request: Request, chosen: int, asked: _Asked | None) -> None:
+        transport = self._transport
+        assert transport is not None
+        # The id is written last: a request that cannot be encoded must not be waited for.
+        try:
+            frame = bytearray(encode_request(downgrade(request, chosen), chosen, _NO_ANSWER, self._client_id))
+        except EncodeError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{type(request).__name__} cannot be sent to {self.host}:{self.port} in its version {chosen}: "
+                f"{error}. To do: "
+                f"shorten what is too long, or leave out what this broker does not know",
+            ) from error
+        if asked is not None:
+            _INT32.pack_into(frame, _CORRELATION_ID_AT, self._exchange.sent(asked))
+        transport.write(frame)
+        self.last_used = self._loop.time()
+
+    def _answered(self, asked: _Asked, frame: Buffer) -> None:
+        if asked.timer is not None:
+            asked.timer.cancel()
+        if asked.future.done():
+            return
+        try:
+            result = asked.decode(asked.version, frame)
+        except DecodeError as error:
+            self._reason = self._reason or f"its answer to {asked.name} cannot be read ({error})"
+            asked.future.set_exception(self._error())
+            raise
+        except KafkaError as error:
+            asked.future.set_exception(error)
+        else:
+            asked.future.set_result(result)
+
+    async def _learn_versions(self, timeout: float) -> None:
+        chosen = ApiVersionsRequest.VERSIONS.high
+        request = _ask_versions()
+        for _ in range(2):
+            self.versions = {request.API_KEY: ApiRange(chosen, chosen)}
+            response = await self.send(request, _decode_versions, timeout=timeout, at_most=chosen)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+            # Body v0 whatever was asked, perhaps with the range of this one API (KIP-511); version 0 always works.
+            high = next((api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0)
+            chosen = min(chosen - 1, high)
+        if response.error_code != ErrorCode.NONE:
+            raise error_for(response.error_code, f"ask {self.host}:{self.port} for its API versions")
+        self.versions = _ranges(response)
+
+    def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
+        """Ask without waiting: whoever asks for something before the answer comes trusts what is known."""
+
+        def confirmed(answer: asyncio.Future[ApiVersionsResponse]) -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                return  # then the connection has ended
+            response = answer.result()
+            if response.error_code != ErrorCode.NONE:
+                self.abort(f"it is another broker now ({ErrorCode.of(response.error_code).name})")
+            else:
+                self.versions = _ranges(response)
+
+        self.versions = dict(known)
+        self.send(_ask_versions(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
+
+    def _timed_out(self, asked: _Asked, timeout: float) -> None:
+        if not asked.future.done():
+            asked.future.set_exception(
+                KafkaTimeoutError(
+                    f"{self.host}:{self.port} did not answer {asked.name} within {timeout:g} s. To do: check the "
+                    "broker's load, or "
+                    f"raise request_timeout_ms"
+                )
+            )
+        self.abort(f"{asked.name} got no answer within {timeout:g} s")
+
+    def _error(self) -> KafkaConnectionError:
+        return KafkaConnectionError(
+            f"connection to {self.host}:{self.port} is closed: {self._reason or 'it was never open'}"
+        )
+
+    def _fail_all(self) -> None:
+        for asked in self._exchange.abandon():
+            if asked.timer is not None:
+                asked.timer.cancel()
+            if not asked.future.done():
+                asked.future.set_exception(self._error())
+
+
+def _ask_versions() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version())
+
+
+def _ranges(response: ApiVersionsResponse) -> dict[int, ApiRange]:
+    return {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
+
+
+def _decode_versions(chosen: int, frame: Buffer) -> ApiVersionsResponse:
+    # The header is always version 0, so the error code always stands in the same place.
+    if int.from_bytes(bytes(frame[4:6]), "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+        return decode_response(ApiVersionsResponse, 0, frame)
+    return decode_response(ApiVersionsResponse, chosen, frame)

@@ -1,0 +1,160 @@
+"""Requests and answers between the newest form, which the rest of the client speaks, and what an older broker speaks.
+
+The client makes a request as its newest version has it: coordinators, committed offsets, leaving members and deleted
+topics in lists. Where the negotiated version is older, :func:`downgrade` reshapes the request before it is encoded and
+:func:`upgrade` reshapes the answer after it was decoded. Nothing else in the client looks at versions of these APIs.
+Pure.
+
+Also here: the oldest version of each API that the client can work with, so that a broker that is too old is refused by
+name and not by a puzzling failure later. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KIP-345
+(LeaveGroup), KIP-516.
+"""
+
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+from barnabas_client.errors import UnsupportedVersionError
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas_protocol.messages.metadata import MetadataRequest
+from barnabas_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+#: Below these, records are of another format (KIP-98) or an answer lacks what the client cannot do without.
+OLDEST: Final = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.METADATA: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 2,
+    ApiKey.JOIN_GROUP: 1,
+    ApiKey.CREATE_TOPICS: 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRange:
+    """The versions of an API that a broker has."""
+
+    low: int
+    high: int
+
+
+def choose_version(request: type[Request], broker: ApiRange | None, at_most: int | None) -> int:
+    """The newest version that the broker and this client have, not above `at_most`.
+
+    Raises:
+        UnsupportedVersionError: there is none.
+    """
+    key = ApiKey(request.API_KEY)
+    if broker is None:
+        raise UnsupportedVersionError(f"the broker does not have {key.name}: use a broker that does")
+    low = max(request.VERSIONS.low, broker.low, OLDEST.get(key, 0))
+    high = min(request.VERSIONS.high, broker.high)
+    if at_most is not None:
+        high = min(high, at_most)
+    if low > high:
+        raise UnsupportedVersionError(
+            f"{key.name}: the broker has versions {broker.low} to {broker.high}, this needs {OLDEST.get(key, 0)} to "
+            f"{request.VERSIONS.high if at_most is None else at_most}: use another version of the broker or of this "
+            "client"
+        )
+    return high
+
+
+def downgrade(request: Request, version: int) -> Request:
+    """`request` as `version` expresses it.
+
+    Raises:
+        UnsupportedVersionError: that version cannot express it.
+    """
+    if isinstance(request, FindCoordinatorRequest) and version < 4:
+        (key,) = request.coordinator_keys
+        return FindCoordinatorRequest(key=key, key_type=request.key_type)
+    if isinstance(request, OffsetFetchRequest) and version < 8:
+        (group,) = request.groups
+        stable = request.require_stable and version >= 7  # an older broker has no transactional offsets to wait for
+        topics = None
+        if group.topics is not None:
+            topics = [OffsetFetchRequestTopic(name=t.name, partition_indexes=t.partition_indexes) for t in group.topics]
+        return OffsetFetchRequest(group_id=group.group_id, topics=topics, require_stable=stable)
+    if isinstance(request, MetadataRequest) and version < 4:
+        return MetadataRequest(topics=request.topics)  # the broker creates topics or not, whatever is asked
+    if isinstance(request, FetchRequest) and version < 12:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                partition.last_fetched_epoch = -1  # histories are compared by OffsetForLeaderEpoch alone (KIP-320)
+        return request
+    if isinstance(request, ListOffsetsRequest) and version < 2:
+        return ListOffsetsRequest(replica_id=request.replica_id, topics=request.topics)
+    if isinstance(request, LeaveGroupRequest) and version < 3:
+        (member,) = request.members
+        return LeaveGroupRequest(group_id=request.group_id, member_id=member.member_id)
+    if isinstance(request, DeleteTopicsRequest) and version < 6:
+        names = [topic.name for topic in request.topics if topic.name is not None]
+        if len(names) != len(request.topics):
+            raise UnsupportedVersionError("the broker cannot delete topics by id: name them")
+        return DeleteTopicsRequest(topic_names=names, timeout_ms=request.timeout_ms)
+    return request
+
+
+def upgrade(request: Request, response: R, version: int) -> R:
+    """`response`, decoded from `version`, in the form of the newest. `request` is what was asked, in the newest
+    form."""
+    if isinstance(request, FindCoordinatorRequest) and isinstance(response, FindCoordinatorResponse) and version < 4:
+        return cast(R, _coordinator(request, response))
+    if isinstance(request, OffsetFetchRequest) and isinstance(response, OffsetFetchResponse) and version < 8:
+        return cast(R, _offsets(request, response))
+    if isinstance(request, LeaveGroupRequest) and isinstance(response, LeaveGroupResponse) and version < 3:
+        response.members = [
+            MemberResponse(member_id=member.member_id, group_instance_id=None, error_code=response.error_code)
+            for member in request.members
+        ]
+    return response
+
+
+def _coordinator(request: FindCoordinatorRequest, response: FindCoordinatorResponse) -> FindCoordinatorResponse:
+    found = Coordinator(
+        key=request.coordinator_keys[0],
+        node_id=response.node_id,
+        host=response.host,
+        port=response.port,
+        error_code=response.error_code,
+        error_message=response.error_message,
+    )
+    return FindCoordinatorResponse(throttle_time_ms=response.throttle_time_ms, coordinators=[found])
+
+
+def _offsets(request: OffsetFetchRequest, response: OffsetFetchResponse) -> OffsetFetchResponse:
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in response.topics
+    ]
+    group = OffsetFetchResponseGroup(group_id=request.groups[0].group_id, topics=topics, error_code=response.error_code)
+    return OffsetFetchResponse(throttle_time_ms=response.throttle_time_ms, groups=[group])

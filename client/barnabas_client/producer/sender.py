@@ -1,0 +1,359 @@
+"""Sends what has accumulated: one task that looks what is due, and callbacks that learn its fate.
+
+Due batches are put together by leader, one batch of a partition in a request and at most five requests under way on a
+connection. They go out while the task runs, without waiting, so their order on the wire is that in which they were
+taken; connections are made beside it. A broker that names the new leader in its refusal (KIP-951) saves the metadata
+request. Source: ``Sender.java``.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final
+
+from barnabas_client.errors import DeliveryTimeoutError, KafkaConnectionError, ProducerClosedError, error_for
+from barnabas_client.logs import logger
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.connection import Connection
+from barnabas_client.network.network import Network, Purpose, jitter
+from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, Batch, Queue
+from barnabas_client.structs import RecordMetadata
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas_protocol.wire import Buffer
+
+_log: Final = logger("barnabas_client.producer.producer")
+
+#: The newest Produce version that names topics instead of giving their ids.
+NAMES: Final = 12
+
+#: The broker lost what it knew of this producer, or never knew it: a new producer id helps (KIP-360).
+_UNKNOWN_PRODUCER: Final = frozenset(
+    {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+Receipt = asyncio.Future[RecordMetadata]
+
+
+class Sender:
+    """Empties an accumulator.
+
+    Args:
+        network: the cluster.
+        accumulator: what is to be sent.
+        resolved: called when the fate of batches became known, so that there is room again.
+    """
+
+    def __init__(self, network: Network, accumulator: Accumulator, resolved: Callable[[], None]) -> None:
+        self._network = network
+        self._accumulator = accumulator
+        self._config = accumulator.config
+        self._resolved = resolved
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._in_flight: defaultdict[int, int] = defaultdict(int)
+        self._connecting: set[int] = set()
+        self._initializing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        client = network.config
+        self._backoffs = client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000
+        self._init_backoff = Backoff(*self._backoffs, jitter)
+        #: Why nothing is sent any more, if this part itself has failed.
+        self.failure: KafkaError | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._runner = asyncio.create_task(self._run(), name="barnabas-sender")
+        self._runner.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """End; what is not acknowledged fails with `ProducerClosedError`."""
+        tasks = [*self._tasks, *([self._runner] if self._runner is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._give_up(
+            self._accumulator.abandon(), ProducerClosedError("the producer was stopped before this was acknowledged")
+        )
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._wake.set()
+
+    # The task.
+
+    async def _run(self) -> None:
+        accumulator, loop, wake = self._accumulator, self._loop, self._wake
+        while True:
+            wake.clear()
+            now = loop.time()
+            expired, at = accumulator.expire(now)
+            if expired:
+                self._expire(expired)
+            if accumulator.needs_producer_id() and accumulator.unresolved and not self._initializing:
+                self._initializing = True
+                self._spawn(self._initialize())
+            due, later = accumulator.due(now)
+            if due:
+                later = _earlier(later, self._send_due(due, now))
+            try:
+                async with asyncio.timeout_at(_earlier(later, at)):
+                    await wake.wait()
+            except TimeoutError:
+                pass
+
+    def _send_due(self, due: Iterable[Queue], now: float) -> float | None:
+        """Send what is due; when to look again for what could not be sent for want of a leader that can be reached."""
+        by_node: defaultdict[int, list[Queue]] = defaultdict(list)
+        again: float | None = None
+        for queue in due:
+            leader = self._network.cluster.leader(queue.tp)
+            if leader is None or not self._network.ready(leader):
+                again = queue.retry_at = now + self._backoffs[0]
+                self._network.want_refresh()
+            else:
+                by_node[leader].append(queue)
+        for node, queues in by_node.items():
+            connection = self._network.open_connection(node, Purpose.DATA)
+            if connection is None:
+                if node not in self._connecting:
+                    self._connecting.add(node)
+                    self._spawn(self._connect(node))
+                continue
+            while queues and self._in_flight[node] < MAX_IN_FLIGHT:
+                self._send(node, connection, self._collect(queues))
+                queues = [queue for queue in queues if (at := queue.due_at()) is not None and at <= now]
+        return again
+
+    def _collect(self, queues: list[Queue]) -> list[Batch]:
+        """One batch of each, as far as they fit into a request."""
+        batches: list[Batch] = []
+        size = 0
+        for queue in queues:
+            head = queue.batches[0]
+            size += len(head.data) if head.data is not None else head.memory + OVERHEAD
+            if batches and size > self._config.max_request_size:
+                break
+            batches.append(queue.take())
+        return batches
+
+    def _send(self, node: int, connection: Connection, batches: list[Batch]) -> None:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            topic, number = batch.tp
+            if topic not in topics:
+                topics[topic] = TopicProduceData(name=topic, partition_data=[])
+            topics[topic].partition_data.append(PartitionProduceData(index=number, records=batch.data))
+        acks, seconds = self._config.required_acks, self._network.config.request_timeout
+        request = ProduceRequest(
+            acks=acks, timeout_ms=self._network.config.request_timeout_ms, topic_data=list(topics.values())
+        )
+        try:
+            if acks == 0:
+                connection.send_only(request, at_most=NAMES)
+                self._written(batches)
+                return
+            # The broker may wait for replicas for `timeout_ms`: its answer needs a little longer.
+            future = connection.send(request, _decode, timeout=seconds * 1.5, at_most=NAMES)
+        except KafkaError as error:
+            self._unanswered(node, batches, error)
+            return
+        self._in_flight[node] += 1
+        future.add_done_callback(partial(self._answered, node, batches))
+
+    # Answers.
+
+    def _answered(self, node: int, batches: list[Batch], future: "asyncio.Future[ProduceResponse]") -> None:
+        self._in_flight[node] -= 1
+        if not future.cancelled():
+            error = future.exception()
+            try:
+                if error is None:
+                    self._read(node, batches, future.result())
+                elif isinstance(error, KafkaError):
+                    self._unanswered(node, batches, error)
+            except Exception as failure:
+                # Not expected; but whoever waits for these records must hear of it.
+                _log.exception("an answer to a produce request could not be handled")
+                self._fail(batches, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"sending failed: {failure!r}"))
+        self._resolved()
+        self.wake()
+
+    def _read(self, node: int, batches: list[Batch], response: ProduceResponse) -> None:
+        answers = {
+            (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
+        }
+        for batch in batches:
+            answer = answers.get(batch.tp)
+            if answer is None:
+                missing = KafkaConnectionError(f"broker {node} answered a produce request without {batch.tp}")
+                self._unanswered(node, [batch], missing)
+            elif answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if batch.queue.succeeded(batch):
+                    _hand_out(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+            else:
+                self._refused(node, batch, ErrorCode.of(answer.error_code), answer)
+
+    def _refused(self, node: int, batch: Batch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
+        queue, accumulator = batch.queue, self._accumulator
+        error = error_for(answer.error_code, f"send to {batch.tp}", answer.error_message)
+        if code.refreshes_metadata or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._learn_leader(batch, answer)
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence >= 0:
+            # Behind a batch that must be sent again this is how the broker keeps the order; at the head it is a gap.
+            if queue.is_first_unresolved(batch):
+                _log.warning("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
+                accumulator.must_reset = True
+            queue.again(batch, 0.0, maybe_written=False)
+        elif code in _UNKNOWN_PRODUCER and batch.sequence >= 0:
+            _log.info("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
+            accumulator.must_reset = True
+            queue.again(batch, 0.0, maybe_written=False)
+        elif code.retriable:
+            # A timeout, or too few replicas after the append, does not say that nothing was written.
+            unclear = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self._again(node, batch, error, maybe_written=unclear or batch.maybe_written)
+        else:
+            self._fail([batch], error)
+
+    def _unanswered(self, node: int, batches: list[Batch], error: KafkaError) -> None:
+        """The request may or may not have arrived."""
+        self._network.want_refresh()
+        for batch in batches:
+            if error.retriable:
+                self._again(node, batch, error, maybe_written=True)
+            else:
+                self._fail([batch], error)
+
+    def _again(self, node: int, batch: Batch, error: KafkaError, *, maybe_written: bool) -> None:
+        first, most = self._backoffs
+        pause = min(most, first * 2.0 ** min(batch.attempts - 1, 30)) * jitter()
+        moved = self._network.cluster.leader(batch.tp) not in (None, node)
+        batch.queue.again(batch, 0.0 if moved else self._loop.time() + pause, maybe_written=maybe_written)
+        _log.info("sending again", partition=str(batch.tp), attempt=batch.attempts, reason=str(error))
+
+    def _learn_leader(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+        leader = answer.current_leader
+        if leader is not None and leader.leader_id >= 0:
+            self._network.learn(self._network.cluster.with_leader(batch.tp, leader.leader_id, leader.leader_epoch))
+        self._network.want_refresh()
+
+    # The fate of records.
+
+    def _written(self, batches: list[Batch]) -> None:
+        """With acks=0 sent is written."""
+        for batch in batches:
+            if batch.queue.succeeded(batch):
+                _hand_out(batch, -1, -1, -1)
+        self._resolved()
+
+    def _fail(self, batches: list[Batch], error: KafkaError) -> None:
+        self._give_up([batch for batch in batches if batch.queue.failed(batch)], error)
+
+    def _expire(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._give_up(
+                [batch],
+                DeliveryTimeoutError(
+                    f"{batch.count} records to {batch.tp} were not acknowledged within delivery_timeout_ms "
+                    f"({self._config.delivery_timeout_ms} ms, {batch.attempts} attempts). To do: check the brokers; "
+                    "the records "
+                    f"{'may have been' if batch.attempts else 'were not'} written"
+                ),
+            )
+        self._resolved()
+
+    def _give_up(self, batches: list[Batch], error: KafkaError) -> None:
+        for batch in batches:
+            _log.warning("records were not delivered", partition=str(batch.tp), count=batch.count, reason=str(error))
+            for receipt in batch.receipts:
+                future: Receipt = receipt
+                if not future.done():
+                    future.set_exception(error)
+                    # The log has said it: a program that does not look at this future need not be told again.
+                    future.exception()
+
+    # Beside the task.
+
+    async def _connect(self, node: int) -> None:
+        try:
+            await self._network.connection(node, Purpose.DATA)
+        except KafkaError as error:
+            _log.info("a broker cannot be reached", node=node, reason=str(error))
+        finally:
+            self._connecting.discard(node)
+            self.wake()
+
+    async def _initialize(self) -> None:
+        """Ask for a producer id. A new one serves as well as a new epoch of the old one, and every broker can give
+        it."""
+        accumulator = self._accumulator
+        try:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2_147_483_647)
+            response = await self._network.ask_any(request, InitProducerIdResponse)
+            if response.error_code != ErrorCode.NONE:
+                raise error_for(response.error_code, "get a producer id")
+        except KafkaError as error:
+            if error.retriable:
+                _log.info("no producer id yet", reason=str(error))
+                await asyncio.sleep(self._init_backoff.failed())
+            else:
+                self._give_up(accumulator.abandon(), error)
+                self._resolved()
+        else:
+            self._init_backoff.succeeded()
+            accumulator.begin_epoch(response.producer_id, response.producer_epoch)
+        finally:
+            self._initializing = False
+            self.wake()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # Not expected; but a program that waits for ever would be worse than one that is told.
+            _log.error("sending failed", exc_info=error)
+            self.failure = KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"sending failed: {error!r}. To do: report this as a bug"
+            )
+            self._give_up(self._accumulator.abandon(), self.failure)
+            self._resolved()
+
+
+def _decode(version: int, frame: Buffer) -> ProduceResponse:
+    return decode_response(ProduceResponse, version, frame)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _hand_out(batch: Batch, base_offset: int, append_time: int, log_start_offset: int) -> None:
+    """Tell each record where it was written."""
+    tp = batch.tp
+    topic, number = tp
+    kind = 0 if append_time < 0 else 1
+    offset, step = (base_offset, 1) if base_offset >= 0 else (-1, 0)
+    for receipt, timestamp in zip(batch.receipts, batch.timestamps, strict=True):
+        future: Receipt = receipt
+        if not future.done():
+            time = timestamp if append_time < 0 else append_time
+            future.set_result(RecordMetadata(topic, number, tp, offset, time, kind, log_start_offset))
+        offset += step

@@ -1,0 +1,53 @@
+"""Record batches (magic 2): headers and checks, building, iteration, compression.
+
+A broker needs :mod:`.batches` only, which treats a batch as opaque bytes; clients build batches (:mod:`.builder`) and
+take records out of them (:mod:`.iteration`).
+"""
+
+from barnabas_protocol.records.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    UnsupportedMagic,
+    check_batch,
+    check_crc,
+    iter_batches,
+    read_header,
+    restamp,
+    restamp_log_append_time,
+)
+from barnabas_protocol.records.builder import BatchBuilder, Headers, build_batch
+from barnabas_protocol.records.compression import Codec, compress, decompress
+from barnabas_protocol.records.iteration import (
+    MAX_DECOMPRESSED,
+    ControlType,
+    Record,
+    control_record_type,
+    decode_records,
+    decode_rows,
+)
+
+__all__ = [
+    "HEADER_SIZE",
+    "MAX_DECOMPRESSED",
+    "BatchBuilder",
+    "BatchHeader",
+    "Codec",
+    "ControlType",
+    "CorruptBatch",
+    "Headers",
+    "Record",
+    "UnsupportedMagic",
+    "build_batch",
+    "check_batch",
+    "check_crc",
+    "compress",
+    "control_record_type",
+    "decode_records",
+    "decode_rows",
+    "decompress",
+    "iter_batches",
+    "read_header",
+    "restamp",
+    "restamp_log_append_time",
+]

@@ -1,0 +1,210 @@
+"""Record batches, magic 2, seen from outside: the header, the check sum, restamping.
+
+A broker keeps batches as opaque bytes: it reads headers (:func:`read_header`, :func:`iter_batches`), checks
+(:func:`check_batch`) and writes the offset and the leader epoch into the place they have (:func:`restamp`). What is
+inside is the business of :mod:`barnabas_protocol.records`, which hands out everything here as well.
+
+Source: Kafka's ``DefaultRecordBatch``, KIP-98.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records.compression import Codec
+from barnabas_protocol.wire import Buffer
+
+#: Bytes before the first record.
+HEADER_SIZE: Final = 61
+#: Bytes before what a batch's length counts: base offset and the length itself.
+LENGTH_END: Final = 12
+#: Where what the CRC covers starts: everything from the attributes on.
+CRC_START: Final = 21
+#: A record takes at least this: length, attributes, two deltas, null key, null value, no headers.
+LEAST_RECORD: Final = 7
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_UINT32: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_MAX_TIMESTAMP_AT: Final = 35
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+_KNOWN_ATTRIBUTES: Final = 0x7F  # with 0x40, the delete horizon (KIP-534)
+
+
+class UnsupportedMagic(DecodeError):
+    """Messages of a format before magic 2, or of one that does not exist yet."""
+
+
+class CorruptBatch(DecodeError):
+    """A batch whose CRC or whose header does not hold."""
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The head of a batch. `size` is the whole batch in bytes, from its base offset to its last record."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, or of the last there was before compaction."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """The compression codec, 0 to 4 in a batch that :func:`check_batch` accepts."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether every record has the time at which the broker appended it, which is `max_timestamp`."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds markers for clients and nothing for applications."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; sequences wrap to 0 after 2^31 - 1. -1 without a producer id."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def read_header(view: Buffer, at: int = 0) -> BatchHeader:
+    """Read the head of the batch that starts at `at`. Its records need not be there.
+
+    Raises:
+        UnsupportedMagic: what is there is no magic 2 batch.
+        DecodeError: there is less than a head, or it announces less than a head.
+    """
+    if len(view) - at < HEADER_SIZE:
+        if len(view) - at >= 17 and view[at + 16] != 2:
+            raise UnsupportedMagic(f"magic {view[at + 16]}")
+        raise DecodeError(f"batch header of {HEADER_SIZE} bytes, {len(view) - at} left")
+    offset, length, epoch, magic, *rest = HEADER.unpack_from(view, at)
+    if magic != 2:
+        raise UnsupportedMagic(f"magic {magic}")
+    if length < HEADER_SIZE - LENGTH_END:
+        raise DecodeError(f"batch length {length}")
+    return BatchHeader(offset, length + LENGTH_END, epoch, magic, *rest)
+
+
+def iter_batches(view: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Walk the batches in `view`: each with its header, nothing checked but that it is there.
+
+    Args:
+        view: batches one after another.
+        partial_ok: end quietly at a batch that is not there as a whole, as the last of a Fetch answer may be.
+
+    Raises:
+        UnsupportedMagic: a batch of another format.
+        DecodeError: a size that cannot be, or a truncated batch.
+    """
+    view = memoryview(view)
+    at, end = 0, len(view)
+    while at < end:
+        if partial_ok and end - at < HEADER_SIZE and (end - at < 17 or view[at + 16] == 2):
+            return
+        header = read_header(view, at)
+        if header.size > end - at:
+            if partial_ok:
+                return
+            raise DecodeError(f"batch of {header.size} bytes, {end - at} left")
+        yield header, view[at : at + header.size]
+        at += header.size
+
+
+def check_crc(batch: Buffer) -> None:
+    """Compare a batch's CRC-32C with its bytes.
+
+    Raises:
+        CorruptBatch: it does not match.
+    """
+    batch = memoryview(batch)
+    if len(batch) < HEADER_SIZE:
+        raise CorruptBatch(f"batch of {len(batch)} bytes")
+    (stored,) = _UINT32.unpack_from(batch, _CRC_AT)
+    computed = crc32c(batch[CRC_START:])
+    if computed != stored:
+        raise CorruptBatch(f"CRC {computed:#010x} where the batch says {stored:#010x}")
+
+
+def check_batch(header: BatchHeader, batch: Buffer, *, allow_empty: bool = False, allow_gaps: bool = False) -> None:
+    """Check all that can be checked without reading records.
+
+    Args:
+        header: of that batch.
+        batch: the whole batch and nothing else.
+        allow_empty: accept a batch of no records, which compaction leaves behind to keep a producer's last sequence.
+        allow_gaps: accept fewer records than offsets, which compaction leaves behind. Implied by `allow_empty`.
+
+    Raises:
+        CorruptBatch: the CRC, the count, the offsets, the codec or the attributes do not hold.
+    """
+    if len(batch) != header.size:
+        raise CorruptBatch(f"batch of {header.size} bytes in {len(batch)}")
+    check_crc(batch)
+    if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise CorruptBatch(f"batch attributes {header.attributes & 0xFFFF:#06x}")
+    count, delta = header.count, header.last_offset_delta
+    if count < 1 and not (count == 0 and allow_empty):
+        raise CorruptBatch(f"batch of {count} records")
+    if delta != count - 1 and (delta < count - 1 or not (allow_gaps or allow_empty)):
+        raise CorruptBatch(f"batch of {count} records with last offset delta {delta}")
+    if header.attributes & CODEC_MASK == 0 and count * LEAST_RECORD > header.size - HEADER_SIZE:
+        raise CorruptBatch(f"{count} records in {header.size - HEADER_SIZE} bytes")
+
+
+def restamp(buffer: bytearray | memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `at` its place in a log. Both fields lie outside of the CRC."""
+    _INT64.pack_into(buffer, at, base_offset)
+    _INT32.pack_into(buffer, at + 12, leader_epoch)
+
+
+def restamp_log_append_time(buffer: bytearray | memoryview, at: int, timestamp: int) -> None:
+    """Give all records of the batch at `at` the time of their append, and the batch a new CRC.
+
+    Args:
+        buffer: holds the whole batch.
+        at: where the batch starts.
+        timestamp: milliseconds since 1970.
+    """
+    size = LENGTH_END + int(_INT32.unpack_from(buffer, at + 8)[0])
+    buffer[at + CRC_START + 1] |= LOG_APPEND_TIME
+    _INT64.pack_into(buffer, at + _MAX_TIMESTAMP_AT, timestamp)
+    _UINT32.pack_into(buffer, at + _CRC_AT, crc32c(memoryview(buffer)[at + CRC_START : at + size]))

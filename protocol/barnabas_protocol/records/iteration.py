@@ -1,0 +1,363 @@
+"""Records out of a batch (magic 2). Everything else about batches is handed out here as well: headers and checks from
+:mod:`barnabas_protocol.records.batches`, building from :mod:`barnabas_protocol.records.builder`.
+
+Source: Kafka's ``DefaultRecord``, KIP-98, KIP-82 (headers). Offsets in a batch are deltas to its base offset,
+timestamps (milliseconds since 1970) to its base timestamp; all numbers are zigzag varints.
+"""
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from itertools import repeat
+from typing import Any, Final, NamedTuple, TypeVar
+
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records.batches import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LEAST_RECORD,
+    LOG_APPEND_TIME,
+    read_header,
+)
+from barnabas_protocol.records.compression import decompress
+from barnabas_protocol.wire import Buffer
+
+#: What records may come to when they are decompressed, unless a caller says otherwise.
+MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
+
+_INT16X2: Final = struct.Struct(">hh")
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+class ControlType(IntEnum):
+    """What a control record says, as in its key."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class Record(NamedTuple):
+    """One record: its offset, its timestamp in milliseconds since 1970, key and value (None is null), and headers."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def control_record_type(record: Record) -> ControlType:
+    """What a record of a control batch says. Types newer than the table are UNKNOWN, to be skipped.
+
+    Raises:
+        DecodeError: the key is no control record's.
+    """
+    if record.key is None or len(record.key) < 4:
+        raise DecodeError(f"control record with key {record.key!r}")
+    version, kind = _INT16X2.unpack_from(record.key)
+    if version < 0:
+        raise DecodeError(f"control record version {version}")
+    return ControlType(kind) if ControlType.ABORT <= kind <= ControlType.KRAFT_VOTERS else ControlType.UNKNOWN
+
+
+def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED) -> list[Record]:
+    """Read all records of a batch. The CRC is not looked at: see :func:`check_crc`.
+
+    Args:
+        batch: one whole batch.
+        max_bytes: the most that its records may come to when decompressed.
+
+    Raises:
+        DecodeError: the batch is broken or larger than `max_bytes`.
+    """
+    new = tuple.__new__
+    return [
+        new(Record, (offset, timestamp, key, value, headers))
+        for _, _, offset, timestamp, _, key, value, headers in decode_rows(batch, "", 0, tuple, max_bytes=max_bytes)
+    ]
+
+
+def decode_rows(
+    batch: Buffer, topic: str, partition: int, kind: type[R], *, max_bytes: int = MAX_DECOMPRESSED
+) -> list[R]:
+    """As :func:`decode_records`, but the tuples that a consumer hands out: topic, partition, offset, timestamp,
+    timestamp type (1 where the broker set it, 0 where the producer did), key, value, headers.
+
+    Args:
+        batch: one whole batch.
+        topic: for the tuples.
+        partition: for the tuples.
+        kind: `tuple`, or a class made of one with these fields.
+        max_bytes: the most that its records may come to when decompressed.
+
+    Raises:
+        DecodeError: the batch is broken or larger than `max_bytes`.
+    """
+    header = read_header(batch)
+    if header.size != len(batch):
+        raise DecodeError(f"batch of {header.size} bytes in {len(batch)}")
+    if header.attributes & CODEC_MASK:
+        data = decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:], max_bytes)
+    else:
+        data = bytes(memoryview(batch)[HEADER_SIZE:])
+    if not 0 <= header.count * LEAST_RECORD <= len(data):
+        raise DecodeError(f"{header.count} records in {len(data)} bytes")
+    try:
+        rows = _read(data, header.count, header.base_offset, header.base_timestamp, topic, partition, kind)
+    except (IndexError, UnicodeError) as error:
+        raise DecodeError(f"records: {error}") from error
+    if header.attributes & LOG_APPEND_TIME:
+        time, new = header.max_timestamp, tuple.__new__
+        return [
+            new(kind, (topic, partition, offset, time, 1, key, value, headers))
+            for _, _, offset, _, _, key, value, headers in rows
+        ]
+    return rows
+
+
+def _read(
+    data: bytes, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
+) -> list[R]:
+    """The records in `data`: those that are alike in bulk, and from the first other one on one by one."""
+    rows: list[R] = []
+    at = 0
+    while len(rows) < count:
+        run, at = _alike(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
+        if not run:
+            break
+        rows += run
+    rows += _parse(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
+    return rows
+
+
+def _parse(
+    data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
+) -> list[R]:
+    """The last `count` records in `data`, from `at` on. One pass with everything inlined: this loop is what a consumer
+    of records of all sizes spends its time in.
+
+    Numbers of one and two bytes that are not negative are read in place, all others by :func:`_signed` and
+    :func:`_size`. In a zigzag varint the lowest bit is the sign and the highest says that more follows: two bytes are
+    the first halved, less the 64 that its highest bit has become, plus the second times 64. `at` moves over what has
+    one byte in nearly every record before that is looked at.
+
+    Each record must end where its length says, and the last one where `data` does. Positions only grow, so none was
+    beyond it: what points beyond `data` raises IndexError, or leaves `at` there.
+    """
+    rows: list[R] = []
+    append, new = rows.append, tuple.__new__
+    for _ in range(count):
+        byte = data[at]  # the length; behind it are the attributes (unused) and the timestamp delta
+        if not byte & 0x81:
+            end = at + 1 + (byte >> 1)
+            at += 3
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            end = at - 62 + (byte >> 1) + (more << 6)
+            at += 4
+        else:
+            length, at = _size(data, at)
+            end = at + length
+            at += 2
+        byte = data[at - 1]  # the timestamp delta, of either sign
+        if not byte & 0x81:
+            timestamp = base_timestamp + (byte >> 1)
+        elif not byte & 1 and (more := data[at]) < 0x80:
+            timestamp = base_timestamp - 64 + (byte >> 1) + (more << 6)
+            at += 1
+        else:
+            timestamp, at = _signed(data, at - 1)
+            timestamp += base_timestamp
+        byte = data[at]  # the offset delta; behind it is the key's size
+        if not byte & 0x81:
+            offset = base_offset + (byte >> 1)
+            at += 2
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            offset = base_offset - 64 + (byte >> 1) + (more << 6)
+            at += 3
+        else:
+            offset, at = _size(data, at)
+            offset += base_offset
+            at += 1
+        byte = data[at - 1]  # the key's size; 1 stands for -1, which is null
+        if byte == 1:
+            key = None
+        else:
+            if not byte & 0x81:
+                stop = at + (byte >> 1)
+            else:
+                length, at = _size(data, at - 1)
+                stop = at + length
+            key = data[at:stop]
+            at = stop
+        byte = data[at]  # the value's size, the same
+        if byte == 1:
+            value = None
+            stop = at + 1
+        else:
+            if not byte & 0x81:
+                at += 1
+                stop = at + (byte >> 1)
+            elif not byte & 1 and (more := data[at + 1]) < 0x80:
+                at += 2
+                stop = at - 64 + (byte >> 1) + (more << 6)
+            else:
+                length, at = _size(data, at)
+                stop = at + length
+            value = data[at:stop]
+        if data[stop]:
+            headers, at = _headers(data, stop)
+        else:
+            headers = ()
+            at = stop + 1
+        if at != end:
+            raise DecodeError(f"record {offset} ends at {at} where it announced {end}")
+        append(new(kind, (topic, partition, offset, timestamp, 0, key, value, headers)))
+    if at != len(data):
+        raise DecodeError(f"{len(data)} bytes hold {count} records of {at}")
+    return rows
+
+
+#: What the bytes of a varint of one, and of two bytes can be, for numbers that are not negative.
+_ONLY: Final = bytes(range(0, 128, 2))
+_FIRST: Final = bytes(range(128, 256, 2))
+_SECOND: Final = bytes(range(128))
+#: The first and the second bytes of all numbers of two, from 64 on.
+_FIRSTS: Final = _FIRST * 127
+_SECONDS: Final = bytes(number >> 6 for number in range(64, 8192))
+_NULL: Final = -1
+#: Fewer records than that are not worth being looked at in bulk.
+_WORTH: Final = 8
+
+
+def _alike(
+    data: bytes, at: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
+) -> tuple[list[R], int]:
+    """The records from `at` on, up to `most`, that have the sizes of the first, follow on each other and have no
+    headers; and where they end. None if there are few, or the first is not a plain one.
+
+    Records of one size lie like rows of a table, so that a slice with a step is a column: the columns of lengths and
+    sizes must hold one number, that of offsets the next ones. It takes a third of the time of reading one by one.
+    """
+    length, body = _short(data, at)
+    if length < 0:
+        return [], at
+    stamp_at = body + 1  # behind the attributes
+    stamp, delta_at = _short(data, stamp_at)
+    delta, key_at = _short(data, delta_at)
+    key_size, key_from = _short(data, key_at)
+    if stamp < 0 or delta < 0 or key_size < _NULL:
+        return [], at
+    value_at = key_from + max(key_size, 0)
+    value_size, value_from = _short(data, value_at)
+    last = value_from + max(value_size, 0)  # the number of headers
+    if value_size < _NULL or last + 1 != body + length or data[last]:
+        return [], at
+
+    step = last + 1 - at
+    count = min(most, (len(data) - at) // step)
+    end = at + count * step
+    for place in (*range(at, body), *range(key_at, key_from), *range(value_at, value_from), last):
+        count = min(count, _beginning(data[place:end:step], data[place : place + 1]))
+    firsts, seconds = data[stamp_at:end:step], data[stamp_at + 1 : end : step]
+    stamps: Iterable[int]
+    if delta_at == stamp_at + 1:
+        count = min(count, _beginning(firsts, _ONLY))
+        stamps = [base_timestamp + (first >> 1) for first in firsts[:count]]
+    else:
+        count = min(count, _beginning(firsts, _FIRST), _beginning(seconds, _SECOND))
+        below = base_timestamp - 64
+        stamps = [below + (first >> 1) + (second << 6) for first, second in zip(firsts, seconds, strict=False)]
+    if key_at == delta_at + 1:
+        count = min(count, 64 - delta)
+        follow = data[delta_at:end:step][:count] == _ONLY[delta : delta + count]
+    else:
+        count, begin = min(count, 8192 - delta), delta - 64
+        follow = (
+            data[delta_at:end:step][:count] == _FIRSTS[begin : begin + count]
+            and data[delta_at + 1 : end : step][:count] == _SECONDS[begin : begin + count]
+        )
+    if count < _WORTH or not follow:
+        return [], at
+
+    end, offset, new = at + count * step, base_offset + delta, tuple.__new__
+    keys = repeat(None) if key_size < 0 else [data[i : i + key_size] for i in range(key_from, end, step)]
+    values = repeat(None) if value_size < 0 else [data[i : i + value_size] for i in range(value_from, end, step)]
+    rows = zip(range(offset, offset + count), stamps, keys, values, strict=False)
+    return [new(kind, (topic, partition, at, stamp, 0, key, value, ())) for at, stamp, key, value in rows], end
+
+
+def _short(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of one or two bytes, and where it ends; less than `_NULL` if it is longer."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    more = data[at + 1]
+    value = byte - 0x80 | more << 7
+    return (value >> 1 ^ -(value & 1), at + 2) if more < 0x80 else (_NULL - 1, at)
+
+
+def _beginning(column: bytes, allowed: bytes) -> int:
+    """How many bytes at the beginning of a column are of these."""
+    return len(column) - len(column.lstrip(allowed))
+
+
+def _signed(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of at most 64 bits, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFFFFFFFFFF:
+                raise DecodeError("varint over 64 bits")
+            return value >> 1 ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise DecodeError("varint over 10 bytes")
+
+
+def _size(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint that is no negative int32, and where it ends."""
+    value, at = _signed(data, at)
+    if not 0 <= value <= 0x7FFFFFFF:
+        raise DecodeError(f"size {value} in a record")
+    return value, at
+
+
+def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """A record's headers, and where they end."""
+    count, at = _size(data, at)
+    if count * 2 > len(data) - at:
+        raise DecodeError(f"{count} record headers in {len(data) - at} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        byte = data[at]
+        if not byte & 0x81:
+            at += 1
+            stop = at + (byte >> 1)
+        else:
+            length, at = _size(data, at)
+            stop = at + length
+        name = data[at:stop].decode()
+        byte = data[stop]
+        if byte == 1:
+            at = stop + 1
+            headers.append((name, None))
+            continue
+        if not byte & 0x81:
+            at = stop + 1
+            stop = at + (byte >> 1)
+        else:
+            length, at = _size(data, stop)
+            stop = at + length
+        headers.append((name, data[at:stop]))
+        at = stop
+    return tuple(headers), at

@@ -1,0 +1,133 @@
+"""Configuration: layers, Kafka's notations, and refusals that name key and value."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.__main__ import read_config
+from barnabas_broker.config.config import (
+    Config,
+    ConfigError,
+    ConfigSource,
+    TopicConfig,
+    layered,
+    parse_environment,
+    parse_properties,
+    show,
+)
+from barnabas_broker.config.keys import (
+    BROKER_KEYS,
+    CLEANUP_POLICY,
+    LOG_RETENTION_MS,
+    LOG_SEGMENT_BYTES,
+    NUM_PARTITIONS,
+    RETENTION_MS,
+    SEGMENT_BYTES,
+    TOPIC_KEYS,
+)
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = "# comment\n! comment\na=1\n b : 2 \nc=x=y\nd=one,\\\n  two\nempty=\nalone\n"
+    assert parse_properties(text) == {"a": "1", "b": "2", "c": "x=y", "d": "one,two", "empty": "", "alone": ""}
+
+
+def test_environment_names_are_kafkas() -> None:
+    given = {"KAFKA_LOG_SEGMENT_BYTES": "1", "KAFKA_A__B": "2", "KAFKA_A___B": "3", "HOME": "/"}
+    assert parse_environment(given) == {"log.segment.bytes": "1", "a_b": "2", "a-b": "3"}
+
+
+def test_the_last_layer_wins() -> None:
+    config = layered(BROKER_KEYS, [{"num.partitions": "2"}, {"num.partitions": "3"}])
+    assert config[NUM_PARTITIONS] == 3
+    assert config.explain(NUM_PARTITIONS) == (3, ConfigSource.STATIC_BROKER_CONFIG)
+    assert config.explain(LOG_SEGMENT_BYTES) == (2**30, ConfigSource.DEFAULT_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("given", "milliseconds"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finer_unit_wins(given: dict[str, str], milliseconds: int) -> None:
+    assert Config(BROKER_KEYS, given)[LOG_RETENTION_MS] == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("num.partitions", "many", "num.partitions='many': not a whole number"),
+        ("num.partitions", "0", "num.partitions='0': must be from 1 to 2147483647"),
+        ("auto.create.topics.enable", "maybe", "must be true or false"),
+        ("log.cleanup.policy", "shred", "must be a list of delete, compact"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "must be from 0 to 1"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(key: str, value: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Config(BROKER_KEYS, {key: value}).check()
+
+
+def test_unknown_keys_are_told() -> None:
+    assert Config(BROKER_KEYS, {"no.such.key": "1", "num.partitions": "1"}).check() == ["no.such.key"]
+
+
+def test_every_default_is_accepted_by_its_own_key() -> None:
+    for key in BROKER_KEYS.values():
+        text = show(key.default)
+        if text is not None:
+            assert key.read(text) == key.default, key.name
+
+
+def test_a_topic_overrides_its_brokers_defaults() -> None:
+    broker = Config(BROKER_KEYS, {"log.segment.bytes": "1000"})
+    topic = TopicConfig(broker, {"retention.ms": "5", "cleanup.policy": "compact,delete"}, TOPIC_KEYS)
+    assert topic[SEGMENT_BYTES] == 1000
+    assert topic[RETENTION_MS] == 5
+    assert topic[CLEANUP_POLICY] == ("compact", "delete")
+    assert topic.explain(SEGMENT_BYTES) == (1000, ConfigSource.STATIC_BROKER_CONFIG)
+    assert topic.explain(RETENTION_MS) == (5, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+
+
+def test_dynamic_values_win_over_static_ones() -> None:
+    config = Config(BROKER_KEYS, {"log.segment.bytes": "1000"})
+    assert config[LOG_SEGMENT_BYTES] == 1000
+    config.set_dynamic({"log.segment.bytes": "2000"}, {})
+    assert config[LOG_SEGMENT_BYTES] == 2000
+    assert config.explain(LOG_SEGMENT_BYTES) == (2000, ConfigSource.DYNAMIC_BROKER_CONFIG)
+
+
+def test_a_topic_refuses_keys_that_are_none() -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        TopicConfig(Config(BROKER_KEYS), {"num.partitions": "1"}, TOPIC_KEYS)
+
+
+def flags(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{"config": None, "set": [], "data_dir": None, "node_id": None, "cluster": None, "advertise": None, **given}
+    )
+
+
+def test_flags_win_over_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.segment.bytes=1000\nnode.id=5\n")
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "3")
+    monkeypatch.setenv("KAFKA_OPTS", "-Xmx1g")
+    config, unknown = read_config(flags(config=str(file), set=["num.partitions=4"], node_id="7"))
+    assert (config[NUM_PARTITIONS], config[LOG_SEGMENT_BYTES]) == (4, 1000)
+    assert config[BROKER_KEYS["node.id"]] == 7
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    "given", [{"set": ["novalue"]}, {"set": ["=1"]}, {"config": "/no/such/file"}, {"node_id": "x"}]
+)
+def test_bad_flags_are_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        read_config(flags(**given))

@@ -1,0 +1,259 @@
+"""Several listeners: what their keys may say, and that each client is told the address of the one it came in by."""
+
+import argparse
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.__main__ import read_config
+from barnabas_broker.broker import Broker, BrokerError
+from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, PartitionInfo, TopicCreated
+from barnabas_broker.config.config import Config, ConfigError, show
+from barnabas_broker.config.keys import (
+    ADVERTISED_LISTENERS,
+    BROKER_KEYS,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    LISTENERS,
+)
+from barnabas_broker.config.listeners import Listener, advertise, check_protocols
+from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.conftest import StartBroker
+from tests.wire import Wire
+
+TWO = "PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.1:0"
+OUTSIDE, INSIDE = ("outside.example", 9092), ("inside.example", 19092)
+ADVERTISED = "INTERNAL://inside.example:19092,PLAINTEXT://outside.example:9092"
+
+
+def test_listeners_are_read_and_shown_as_kafka_writes_them() -> None:
+    text = " plaintext://:9092 , INTERNAL://[::1]:19092,X-1.y://host:0"
+    listeners = LISTENERS.read(text)
+    assert listeners == (
+        Listener("PLAINTEXT", "0.0.0.0", 9092),
+        Listener("INTERNAL", "::1", 19092),
+        Listener("X-1.Y", "host", 0),
+    )
+    assert show(listeners) == "PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:19092,X-1.Y://host:0"
+    assert LISTENERS.read(show(listeners) or "") == listeners
+    assert LISTENERS.read("") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["localhost:9092", "A://x:9092 B://y:1", "A://x", "A://x:70000", "A://x:-1", "://x:1", "A://x/y:1"],
+)
+def test_listeners_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^listeners='.*': must be NAME://HOST:PORT, separated by commas$"):
+        LISTENERS.read(text)
+
+
+def test_a_listener_is_named_once() -> None:
+    with pytest.raises(ConfigError, match="each name must be there only once"):
+        LISTENERS.read("A://x:1,a://y:2")
+
+
+@pytest.mark.parametrize("text", ["nowhere", "A://:9092", ":9092", "h:x", "h:99999"])
+def test_addresses_that_cannot_be_told(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^advertised\.listeners='.*': must be \[NAME://\]HOST:PORT"):
+        ADVERTISED_LISTENERS.read(text)
+
+
+def told(given: str, *listeners: Listener) -> str | None:
+    return show(advertise(listeners, ADVERTISED_LISTENERS.read(given), "this-machine"))
+
+
+A, B = Listener("A", "127.0.0.1", 1), Listener("B", "0.0.0.0", 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", "A://127.0.0.1:1,B://this-machine:2"),
+        ("B://b:22", "A://127.0.0.1:1,B://b:22"),
+        ("b://b:0,A://[::1]:11", "A://[::1]:11,B://b:2"),
+        ("a:11", "A://a:11,B://this-machine:2"),
+        ("::1:11", "A://[::1]:11,B://this-machine:2"),
+    ],
+)
+def test_what_is_told_of_each_listener(given: str, expected: str) -> None:
+    assert told(given, A, B) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("C://c:3", r"advertised.listeners: C://c:3 is no listener; listeners has A, B"),
+        ("A://a:1,b:2", r"advertised.listeners: there are two addresses for A"),
+    ],
+)
+def test_what_cannot_be_told(given: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        told(given, A, B)
+
+
+@pytest.mark.parametrize("mapped", ["", "A:PLAINTEXT,b:plaintext", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"])
+def test_listeners_speak_plaintext(mapped: str) -> None:
+    check_protocols([A, B, Listener("PLAINTEXT", "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
+
+
+@pytest.mark.parametrize(
+    ("name", "mapped", "protocol"),
+    [("A", "B:PLAINTEXT,A:SASL_SSL", "SASL_SSL"), ("SSL", "", "SSL"), ("SASL_PLAINTEXT", "A:SSL", "SASL_PLAINTEXT")],
+)
+def test_listeners_that_shall_speak_something_else(name: str, mapped: str, protocol: str) -> None:
+    with pytest.raises(ConfigError, match=f"listeners: {name}://h:1 is to speak {protocol} .* which is not served"):
+        check_protocols([Listener(name, "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
+
+
+@pytest.mark.parametrize("mapped", ["A", "A:TLS", ":SSL", "A:B:SSL"])
+def test_a_map_that_is_none(mapped: str) -> None:
+    with pytest.raises(ConfigError, match=r"^listener\.security\.protocol\.map=.*must be NAME:PROTOCOL"):
+        LISTENER_SECURITY_PROTOCOL_MAP.read(mapped)
+
+
+def test_they_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://0.0.0.0:9092,INTERNAL://0.0.0.0:19092")
+    monkeypatch.setenv("KAFKA_ADVERTISED_LISTENERS", "PLAINTEXT://localhost:9092,INTERNAL://broker1:19092")
+    monkeypatch.setenv("KAFKA_INTER_BROKER_LISTENER_NAME", "INTERNAL")
+    monkeypatch.setenv("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT")
+    flags = argparse.Namespace(config=None, set=[], data_dir=None, node_id=None, cluster=None, advertise=None)
+    config, unknown = read_config(flags)
+    assert not unknown
+    assert [each.name for each in config[LISTENERS]] == ["PLAINTEXT", "INTERNAL"]
+    assert config[ADVERTISED_LISTENERS][1] == Listener("INTERNAL", "broker1", 19092)
+    assert config[INTER_BROKER_LISTENER_NAME] == "INTERNAL"
+    assert config[LISTENER_SECURITY_PROTOCOL_MAP] == ("PLAINTEXT:PLAINTEXT", "INTERNAL:PLAINTEXT")
+
+
+@dataclass
+class Answers:
+    """Where the broker is, as it tells over one connection."""
+
+    metadata: list[tuple[int, str, int]]
+    cluster: list[tuple[int, str, int]]
+    coordinator: tuple[int, str, int]
+
+
+async def answers(port: int) -> Answers:
+    async with await Wire.connect(port) as wire:
+        metadata = await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+        cluster = await wire.ask(
+            DescribeClusterRequest(include_cluster_authorized_operations=False), 1, DescribeClusterResponse
+        )
+        found = await wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4, FindCoordinatorResponse)
+    one = found.coordinators[0]
+    return Answers(
+        [(b.node_id, b.host, b.port) for b in metadata.brokers],
+        [(b.broker_id, b.host, b.port) for b in cluster.brokers],
+        (one.node_id, one.host, one.port),
+    )
+
+
+async def start_two(start_broker: StartBroker) -> Broker:
+    return await start_broker(listeners=TWO, advertised_listeners=ADVERTISED, inter_broker_listener_name="INTERNAL")
+
+
+async def test_each_listener_tells_its_own_address(start_broker: StartBroker) -> None:
+    broker = await start_two(start_broker)
+    assert [each.name for each in broker.listeners] == ["PLAINTEXT", "INTERNAL"]
+    assert broker.port == broker.listeners[0].port != broker.listeners[1].port
+    for listener, (host, port) in zip(broker.listeners, (OUTSIDE, INSIDE), strict=True):
+        here = (1, host, port)
+        assert await answers(listener.port) == Answers([here], [here], here)
+
+
+async def test_the_addresses_in_use_are_told_as_configuration(start_broker: StartBroker) -> None:
+    broker = await start_two(start_broker)
+    resource = DescribeConfigsResource(
+        resource_type=4, resource_name="1", configuration_keys=["listeners", "advertised.listeners"]
+    )
+    async with await Wire.connect(broker.port) as wire:
+        answer = await wire.ask(DescribeConfigsRequest(resources=[resource]), 4, DescribeConfigsResponse)
+    values = {each.name: each.value for each in answer.results[0].configs}
+    ports = [each.port for each in broker.listeners]
+    assert values == {
+        "listeners": f"PLAINTEXT://127.0.0.1:{ports[0]},INTERNAL://127.0.0.1:{ports[1]}",
+        "advertised.listeners": "PLAINTEXT://outside.example:9092,INTERNAL://inside.example:19092",
+    }
+
+
+async def test_a_broker_without_the_clients_listener_is_not_told(start_broker: StartBroker) -> None:
+    broker = await start_two(start_broker)
+    server = broker._server
+    assert server is not None
+    assert isinstance(server.dispatch, Dispatch)
+    other: list[Event] = [
+        BrokerRegistered(2, {"INTERNAL": ("other.example", 19092)}),
+        TopicCreated("theirs", b"t" * 16, (PartitionInfo(2, 0, (2, 1), (2, 1)),), {}),
+    ]
+
+    def decide(image: Image) -> tuple[list[Event], None]:
+        return other, None
+
+    await server.dispatch.services.cluster.change(decide)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
+    told = {}
+    for listener in broker.listeners:
+        async with await Wire.connect(listener.port) as wire:
+            for version in (5, 6):
+                answer = await wire.ask(request, version, MetadataResponse)
+                (partition,) = answer.topics[0].partitions
+                brokers = [b.node_id for b in answer.brokers]
+                told[listener.name, version] = brokers, partition.error_code, list(partition.offline_replicas)
+    assert told == {
+        ("PLAINTEXT", 5): ([1], ErrorCode.LEADER_NOT_AVAILABLE, [2]),
+        ("PLAINTEXT", 6): ([1], ErrorCode.LISTENER_NOT_FOUND, [2]),
+        ("INTERNAL", 5): ([1, 2], ErrorCode.NONE, []),
+        ("INTERNAL", 6): ([1, 2], ErrorCode.NONE, []),
+    }
+
+
+async def test_a_stop_closes_all_listeners(start_broker: StartBroker) -> None:
+    broker = await start_two(start_broker)
+    await broker.stop()
+    for listener in broker.listeners:
+        with pytest.raises(ConnectionRefusedError):
+            await Wire.connect(listener.port)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"listeners": TWO, "inter.broker.listener.name": "X"}, r"inter.broker.listener.name='X': must be one of"),
+        ({"listeners": "IN://127.0.0.1:0"}, r"inter.broker.listener.name='PLAINTEXT': must be one of listeners: IN"),
+        ({"listeners": "SSL://127.0.0.1:0"}, r"SSL://127.0.0.1:0 is to speak SSL"),
+        ({"advertised.listeners": "INTERNAL://h:1"}, r"INTERNAL://h:1 is no listener; listeners has PLAINTEXT"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}, "is to speak SASL_PLAINTEXT"),
+    ],
+)
+async def test_a_broker_that_cannot_be_told_so_does_not_start(
+    tmp_path: Path, settings: dict[str, str], why: str
+) -> None:
+    broker = Broker(Config(BROKER_KEYS, {"log.dir": str(tmp_path / "data"), **settings}), port=0)
+    with pytest.raises(BrokerError, match=why) as refused:
+        await broker.start()
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "data").exists()
+
+
+async def test_one_busy_port_lets_go_of_the_others(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free, taken = probe.getsockname()[1], busy.getsockname()[1]
+        probe.close()
+        given = {"log.dir": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{free},B://127.0.0.1:{taken}"}
+        with pytest.raises(BrokerError, match=f"cannot listen on 127.0.0.1:{taken}"):
+            await Broker(Config(BROKER_KEYS, given)).start()
+        socket.create_server(("127.0.0.1", free)).close()

@@ -1,0 +1,293 @@
+"""A coordinator with a log in memory and a clock that tests move, and requests in short."""
+
+import asyncio
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.effects import Note
+from barnabas_broker.groups.events.events import Event, decode_event
+from barnabas_protocol.codec import decode, encode
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas_protocol.messages.list_groups import ListGroupsRequest
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from barnabas_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas_protocol.records import Record, decode_records
+from barnabas_protocol.schema import Response
+from tests.broker.groups.memory import MemoryLog
+
+CALLER = Caller("client", "/127.0.0.1")
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+def subscription(*topics: str) -> bytes:
+    """A consumer's subscription, version 0."""
+    parts = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\x00\x00" + len(topics).to_bytes(4, "big") + parts + b"\xff\xff\xff\xff"
+
+
+def assignment(**topics: Iterable[int]) -> bytes:
+    """A consumer's assignment, version 0."""
+    out = b"\x00\x00" + len(topics).to_bytes(4, "big")
+    for topic, partitions in topics.items():
+        numbers = list(partitions)
+        out += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
+        out += b"".join(number.to_bytes(4, "big") for number in numbers)
+    return out + b"\xff\xff\xff\xff"
+
+
+class MemoryEvents:
+    """Keeps what the coordinator writes to ``__group_events``."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, Record]] = []
+
+    def append(self, partition: int, batch: bytearray) -> None:
+        self.written.extend((partition, record) for record in decode_records(batch))
+
+    def of(self, group_id: str) -> list[Event]:
+        """The events of a group."""
+        found = [decode_event(record.value or b"") for _, record in self.written if record.key == group_id.encode()]
+        return [event for event in found if event is not None]
+
+
+class Service:
+    """A coordinator and everything around it. Answers are built and parsed in their version: shapes must be right."""
+
+    def __init__(self, log: MemoryLog | None = None, **keys: str) -> None:
+        self.log = MemoryLog() if log is None else log
+        self.time = 1000.0
+        self.wall = 100 * WEEK_MS
+        self.notes: list[tuple[str, Note]] = []
+        self.events = MemoryEvents()
+        given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
+        ids = count(1)
+        self.groups = GroupCoordinator(
+            Config(BROKER_KEYS, given),
+            self.log,
+            now=lambda: self.time,
+            wall_ms=lambda: self.wall,
+            new_id=lambda: f"id{next(ids)}",
+            events=self.events,
+            listen=lambda group_id, note: self.notes.append((group_id, note)),
+        )
+
+    async def loaded(self) -> "Service":
+        await self.groups.load(0, 1)
+        return self
+
+    async def after(self, seconds: float) -> None:
+        """Let time pass, a quarter of a second at a time."""
+        steps = max(1, round(seconds * 4))
+        for _ in range(steps):
+            self.time += seconds / steps
+            self.wall += round(seconds / steps * 1000)
+            self.groups.tick()
+            await turn()
+
+    async def ask(self, answer: Any, version: int) -> Any:
+        """The answer to a request, once it is there, as the client reads it."""
+        if isinstance(answer, asyncio.Future):
+            for _ in range(20):
+                await turn()
+                if answer.done():
+                    break
+            assert answer.done(), "still parked"
+            answer = answer.result()
+        assert isinstance(answer, Response)
+        return decode(type(answer), version, encode(answer, version))
+
+    # Requests
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        version: int = 9,
+        session: int = 10_000,
+        rebalance: int = 60_000,
+        instance: str | None = None,
+        topics: tuple[str, ...] = ("t",),
+        caller: Caller = CALLER,
+        reason: str | None = None,
+    ) -> Any:
+        return self.groups.join(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=session,
+                rebalance_timeout_ms=rebalance,
+                member_id=member_id,
+                group_instance_id=instance,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(*topics))],
+                reason=reason,
+            ),
+            version,
+            caller,
+        )
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        shares: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        version: int = 5,
+        protocol: str | None = "range",
+    ) -> Any:
+        return self.groups.sync(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=generation,
+                member_id=member_id,
+                protocol_type="consumer" if protocol is not None else None,
+                protocol_name=protocol,
+                assignments=[
+                    SyncGroupRequestAssignment(member_id=each, assignment=share)
+                    for each, share in (shares or {}).items()
+                ],
+            ),
+            version,
+            CALLER,
+        )
+
+    def heartbeat(self, member_id: str, generation: int, *, group: str = "g", version: int = 4) -> ErrorCode:
+        request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+        return ErrorCode(self.groups.heartbeat(request, version, CALLER).error_code)
+
+    def leave(self, *members: str, group: str = "g", version: int = 5, reason: str | None = None) -> Any:
+        if version < 3:
+            request = LeaveGroupRequest(group_id=group, member_id=members[0])
+        else:
+            identities = [MemberIdentity(member_id=member, reason=reason) for member in members]
+            request = LeaveGroupRequest(group_id=group, members=identities)
+        return self.groups.leave(request, version, CALLER)
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        group: str = "g",
+        member_id: str = "",
+        generation: int = -1,
+        version: int = 8,
+        metadata: str | None = "",
+        retention: int = -1,
+        epoch: int = -1,
+    ) -> Any:
+        asked = OffsetCommitRequestPartition(
+            partition_index=partition,
+            committed_offset=offset,
+            committed_metadata=metadata,
+            committed_leader_epoch=epoch,
+        )
+        return self.groups.commit_offsets(
+            OffsetCommitRequest(
+                group_id=group,
+                generation_id_or_member_epoch=generation,
+                member_id=member_id,
+                retention_time_ms=retention,
+                topics=[OffsetCommitRequestTopic(name=topic, partitions=[asked])],
+            ),
+            version,
+            CALLER,
+        )
+
+    def fetch(
+        self,
+        topic: str | None = "t",
+        partition: int = 0,
+        *,
+        groups: tuple[str, ...] = ("g",),
+        version: int = 8,
+        stable: bool = False,
+    ) -> Any:
+        request = OffsetFetchRequest(require_stable=stable)
+        if version >= 8:
+            request.groups = [
+                OffsetFetchRequestGroup(
+                    group_id=group,
+                    topics=None
+                    if topic is None
+                    else [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])],
+                )
+                for group in groups
+            ]
+        else:
+            request.group_id = groups[0]
+            request.topics = (
+                None if topic is None else [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+            )
+        return self.groups.fetch_offsets(request, version, CALLER)
+
+    def committed(self, topic: str = "t", partition: int = 0, group: str = "g") -> int:
+        """The committed offset, as OffsetFetch answers it."""
+        answer = self.fetch(topic, partition, groups=(group,))
+        assert answer.groups[0].error_code == ErrorCode.NONE
+        offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
+        return offset
+
+    def describe(self, group: str = "g", version: int = 5) -> DescribedGroup:
+        request = DescribeGroupsRequest(groups=[group])
+        response = self.groups.describe(request, version, CALLER)
+        return decode(type(response), version, encode(response, version)).groups[0]
+
+    def list_groups(self, *states: str, types: tuple[str, ...] = (), version: int = 5) -> Any:
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        return self.groups.list_groups(request, version, CALLER)
+
+    def delete(self, *groups: str) -> Any:
+        return self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), 2, CALLER)
+
+    def delete_offsets(self, topic: str, partition: int = 0, group: str = "g") -> Any:
+        partitions = [OffsetDeleteRequestPartition(partition_index=partition)]
+        request = OffsetDeleteRequest(
+            group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
+        )
+        return self.groups.delete_offsets(request, 0, CALLER)
+
+    # Whole scenes
+
+    async def member(self, *, topics: tuple[str, ...] = ("t",), group: str = "g", session: int = 10_000) -> str:
+        """A group of one, Stable; its member id."""
+        answer = await self.ask(self.join(topics=topics, group=group, session=session), 9)
+        joining = self.join(answer.member_id, topics=topics, group=group, session=session)
+        await self.after(3.25)
+        joined = await self.ask(joining, 9)
+        assert joined.error_code == ErrorCode.NONE
+        synced = self.sync(answer.member_id, joined.generation_id, {answer.member_id: assignment(t=[0])}, group=group)
+        assert (await self.ask(synced, 5)).error_code == ErrorCode.NONE
+        member_id: str = answer.member_id
+        return member_id
+
+
+async def turn() -> None:
+    """One turn of the loop."""
+    await asyncio.sleep(0)

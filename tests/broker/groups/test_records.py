@@ -1,0 +1,109 @@
+"""Records of ``__consumer_offsets`` against the declared schemas, and what is broken."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.groups.records import (
+    Committed,
+    CorruptRecord,
+    OffsetKey,
+    group_key,
+    group_value,
+    offset_key,
+    offset_key_head,
+    offset_value,
+    read_group_key,
+    read_group_value,
+    read_offset_key,
+    read_offset_value,
+)
+from barnabas_protocol.codec import encode
+from barnabas_protocol.coordinator_records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(max_size=50)
+
+
+@given(TEXT, TEXT, INT32)
+def test_an_offsets_key_is_as_declared(group: str, topic: str, partition: int) -> None:
+    key = offset_key(offset_key_head(group, topic), partition)
+    declared = encode(OffsetCommitKey(group=group, topic=topic, partition=partition), 1)
+    assert key == b"\x00\x01" + declared
+    assert read_offset_key(key) == OffsetKey(group, topic, partition)
+    assert read_offset_key(b"\x00\x00" + declared) == OffsetKey(group, topic, partition)
+
+
+@given(INT64, INT32, TEXT, INT64, st.integers(-1, 2**63 - 1))
+def test_an_offsets_value_is_as_declared(offset: int, epoch: int, metadata: str, commit: int, expire: int) -> None:
+    committed = Committed(offset, epoch if expire < 0 else -1, metadata, commit, expire, 7)
+    version = 3 if expire < 0 else 1
+    declared = OffsetCommitValue(
+        offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=commit, expire_timestamp=expire
+    )
+    value = offset_value(committed)
+    assert value == version.to_bytes(2, "big") + encode(declared, version)
+    assert read_offset_value(value, 7) == committed
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_values_of_every_version_are_read(version: int) -> None:
+    offset = OffsetCommitValue(offset=5, leader_epoch=3, metadata="m", commit_timestamp=9)
+    found = read_offset_value(version.to_bytes(2, "big") + encode(offset, version), 1)
+    assert (found.offset, found.metadata, found.commit_ms) == (5, "m", 9)
+    assert found.leader_epoch == (3 if version >= 3 else -1)
+    member = MemberMetadata(
+        member_id="id", client_id="c", client_host="/h", session_timeout=10, subscription=b"s", assignment=b"a"
+    )
+    group = GroupMetadataValue(protocol_type="consumer", generation=4, protocol="range", leader="id", members=[member])
+    read = read_group_value(version.to_bytes(2, "big") + encode(group, version))
+    assert (read.generation, read.leader, read.members[0].assignment) == (4, "id", b"a")
+
+
+def test_a_topic_id_in_a_value_of_version_4_is_no_obstacle() -> None:
+    """Newer versions of Kafka write it, as tagged field 0; an offset is about a topic's name here."""
+    offset = OffsetCommitValue(offset=5, leader_epoch=3, metadata="m", commit_timestamp=9)
+    plain = b"\x00\x04" + encode(offset, 4)
+    with_id = plain[:-1] + b"\x01\x00\x10" + bytes(range(16))
+    assert read_offset_value(with_id, 1) == read_offset_value(plain, 1)
+
+
+def test_a_groups_record_is_version_3() -> None:
+    value = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=[])
+    assert group_value(value)[:2] == b"\x00\x03"
+    assert group_key("g") == b"\x00\x02\x00\x01g"
+    assert read_group_key(group_key("g")) == "g"
+
+
+@pytest.mark.parametrize("size", range(2, 17))
+def test_a_truncated_key_is_corrupt(size: int) -> None:
+    with pytest.raises(CorruptRecord):
+        read_offset_key(offset_key(offset_key_head("group", "topic"), 3)[:size])
+
+
+def test_broken_values_are_corrupt() -> None:
+    value = offset_value(Committed(5, 1, "metadata", 9))
+    for size in range(len(value)):
+        with pytest.raises(CorruptRecord):
+            read_offset_value(value[:size], 0)
+    for broken in (value + b"x", b"\x00\x09" + value[2:], b"\x00\x03" + value[2:14] + b"\xff\xff" + value[16:]):
+        with pytest.raises(CorruptRecord):
+            read_offset_value(broken, 0)
+    for broken in (b"", b"\x00\x03", b"\x00\x07abc"):
+        with pytest.raises(CorruptRecord):
+            read_group_value(broken)
+    with pytest.raises(CorruptRecord):
+        read_group_key(b"\x00\x02\x00\x09g")
+
+
+def test_what_no_record_can_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="32767"):
+        offset_key_head("g" * 32768, "t")
+    with pytest.raises(ValueError, match=r"short|format"):
+        offset_value(Committed(1, 1, "m" * 40_000, 1))

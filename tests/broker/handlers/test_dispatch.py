@@ -1,0 +1,168 @@
+"""What the broker does with frames that are no requests, or none it serves. Every other connection goes on."""
+
+import asyncio
+import struct
+from typing import Any, cast
+
+import pytest
+
+from barnabas_broker.broker import Broker
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Dispatch, Route
+from barnabas_broker.handlers.table import Handlers
+from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
+from barnabas_protocol.codec import decode, decode_response, encode_request
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.wire import Buffer
+from tests.wire import Wire
+
+VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+async def test_api_versions_tells_what_the_table_serves(wire: Wire, version: int) -> None:
+    response = await wire.ask(VERSIONS, version, ApiVersionsResponse)
+    assert response.error_code == ErrorCode.NONE
+    told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    assert told == {key: (r.served(key).low, r.served(key).high) for key, r in Handlers().items()}
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire: Wire) -> None:
+    body = struct.pack(">hhih", 18, 99, 7, -1) + b"\x00" + b"whatever the future brings"
+    wire.writer.write(struct.pack(">i", len(body)) + body)
+    frame = await wire.frame()
+    assert frame[:4] == struct.pack(">i", 7)
+    response = decode(ApiVersionsResponse, 0, frame[4:])
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n"])
+async def test_a_bad_software_name_is_an_invalid_request(wire: Wire, name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    assert (await wire.ask(request, 3, ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
+
+
+HEARTBEAT = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "c")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 0),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, ApiKey.HEARTBEAT, 99, 1, -1),
+        struct.pack(">ihhih", 10, ApiKey.HEARTBEAT, -1, 1, -1),
+        struct.pack(">ihhih", 10, ApiKey.METADATA, 1, 1, 500),
+        struct.pack(">i", len(HEARTBEAT) - 6) + HEARTBEAT[4:-2],
+        struct.pack(">i", len(HEARTBEAT) - 3) + HEARTBEAT[4:] + b"\x00",
+    ],
+    ids=["negative", "huge", "empty", "api", "version", "version -1", "client id", "truncated", "trailing"],
+)
+async def test_what_is_no_request_closes_its_connection_and_no_other(broker: Broker, wire: Wire, data: bytes) -> None:
+    async with await Wire.connect(broker.port) as other:
+        other.writer.write(data)
+        assert await other.closed()
+    response = await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+    assert response.topics == []
+    assert [b.port for b in response.brokers] == [broker.port]
+
+
+async def test_pipelined_requests_are_answered_in_order(wire: Wire) -> None:
+    numbers = [wire.send(VERSIONS, 3) if n % 2 else wire.send(MetadataRequest(topics=[]), 12) for n in range(50)]
+    answered = [struct.unpack_from(">i", await wire.frame())[0] for _ in numbers]
+    assert answered == numbers
+
+
+async def test_librdkafkas_metadata_request_is_read_as_kafka_reads_it(wire: Wire) -> None:
+    head = struct.pack(">hhih", ApiKey.METADATA, 13, 7, -1)
+    body = head + b"\x00" + b"\x00\x00\x00\x00\x01\x00\x00"
+    wire.writer.write(struct.pack(">i", len(body)) + body)
+    response = decode_response(MetadataResponse, 13, await wire.frame())
+    assert response.topics == []
+    assert response.brokers
+
+
+class Owing:
+    """A dispatcher whose only handler answers by a future, and somebody who waits for the answers."""
+
+    def __init__(self) -> None:
+        self.contexts: list[RequestContext] = []
+        self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
+        nothing = cast(Any, None)
+        self.dispatch = Dispatch(nothing, {ApiKey.HEARTBEAT: Route(self._handle)}, lambda: 0.0)
+        self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
+
+    def _handle(self, context: RequestContext, request: HeartbeatRequest) -> asyncio.Future[HeartbeatResponse]:
+        self.contexts.append(context)
+        return self.future
+
+    def ask(self, peer: Peer, version: int = 4, client_id: str | None = "c") -> Later:
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        later = self.dispatch(peer, encode_request(request, version, 7, client_id)[4:])
+        assert isinstance(later, Later)
+        return later
+
+    async def settled(self, later: Later) -> Answer | None:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        later.settled = lambda _: told.set_result(None)
+        await asyncio.wait_for(told, 10)
+        return later.answer
+
+
+def code_of(answer: Answer | None) -> int:
+    assert answer is not None
+    return decode_response(HeartbeatResponse, 4, b"".join(cast(list[Buffer], answer))[4:]).error_code
+
+
+async def test_a_future_of_a_handler_is_answered_when_it_is_done() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    assert later.answer is None
+    assert sum(owing.metrics.latency.counts) == 0
+    owing.future.set_result(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert code_of(await owing.settled(later)) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert owing.metrics.errors == {ErrorCode.REBALANCE_IN_PROGRESS: 1}
+    assert sum(owing.metrics.latency.counts) == 1
+
+
+async def test_a_handler_that_fails_later_is_an_unknown_server_error() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.set_exception(ValueError("a bug"))
+    assert code_of(await owing.settled(later)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert owing.metrics.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
+
+
+async def test_a_handler_may_close_the_connection_later() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.set_exception(CloseConnection("asked to"))
+    assert await owing.settled(later) is None
+    assert later.reason == "asked to"
+
+
+async def test_a_cancelled_handler_closes_the_connection() -> None:
+    owing = Owing()
+    later = owing.ask(Peer("h", 1))
+    owing.future.cancel()
+    assert await owing.settled(later) is None
+    assert later.reason == "the broker is going down"
+
+
+async def test_handlers_are_told_who_asks_and_in_which_version() -> None:
+    owing = Owing()
+    one, other = Peer("one", 1), Peer("other", 2)
+    asked: list[tuple[Peer, int, str | None]] = [(one, 4, "c"), (one, 4, "c"), (one, 3, "c"), (one, 3, "d")]
+    asked += [(one, 3, None), (other, 3, "d"), (one, 4, "c")]
+    for peer, version, client_id in asked:
+        owing.ask(peer, version, client_id)
+    told = [(context.peer, context.version, context.client_id) for context in owing.contexts]
+    assert told == [(peer, version, client_id or "") for peer, version, client_id in asked]
+    owing.future.cancel()

@@ -1,0 +1,413 @@
+"""Connections, fed by hand: bytes in, answers out, no socket and no waiting."""
+
+import asyncio
+import struct
+import weakref
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from barnabas_broker.config.config import Config
+from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.server.server import (
+    FLUSH_BYTES,
+    MAX_IN_FLIGHT,
+    PIECE,
+    TURN,
+    Answer,
+    CloseConnection,
+    Connection,
+    Later,
+    Peer,
+    Server,
+)
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.wire import Buffer
+
+
+class Transport(asyncio.Transport):
+    """Remembers what is written, and what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.writes = 0
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+        self.full: Callable[[], None] = lambda: None
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 40000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def write(self, data: Buffer) -> None:
+        self.written += data
+        self.writes += 1
+        self.full()
+
+    def writelines(self, list_of_data: object) -> None:
+        assert isinstance(list_of_data, list)
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class InFile:
+    """Bytes that are not read yet; from `broken` on they cannot be."""
+
+    def __init__(self, data: bytes, broken: int = -1) -> None:
+        self.left = data
+        self.sizes: list[int] = []
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def read(self, size: int, /) -> bytes:
+        if len(self.sizes) == self.broken:
+            raise OSError("the disk is gone")
+        self.sizes.append(size)
+        piece, self.left = self.left[:size], self.left[size:]
+        return piece
+
+    def send(self, socket: int, size: int, /) -> int:
+        raise AssertionError("there is no socket")
+
+
+class Script:
+    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with `file`, others as told."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.file = InFile(b"")
+        self.later: dict[bytes, Later] = {}
+        self.size = 1
+        self.on_give: Callable[[], None] = lambda: None
+
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+        data = bytes(frame)
+        self.seen.append(data)
+        if data.startswith(b"later"):
+            self.later[data] = Later()
+            return self.later[data]
+        if data.startswith(b"give"):
+            self.on_give()
+        if data.startswith(b"none"):
+            return None
+        if data.startswith(b"file"):
+            return [b"<", self.file, b">"]
+        if data.startswith(b"close"):
+            raise CloseConnection("asked to")
+        if data.startswith(b"broken"):
+            raise DecodeError("no request")
+        return [b"<", data * self.size, b">"]
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class Harness:
+    def __init__(self, **settings: str) -> None:
+        self.script = Script()
+        self.clock = 0.0
+        config = Config(BROKER_KEYS, {key.replace("_", "."): value for key, value in settings.items()})
+        self.server = Server(config, self.script, lambda: self.clock)
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.server), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    def feed(self, data: bytes) -> None:
+        while data:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def answered(self) -> bytes:
+        written, self.transport.written = self.transport.written, b""
+        return written
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+async def test_answers_leave_in_the_order_of_their_requests(harness: Harness) -> None:
+    harness.feed(frame(b"later1") + frame(b"now2") + frame(b"later3") + frame(b"now4"))
+    assert harness.answered() == b""
+    harness.script.later[b"later3"].give([b"three"])
+    assert harness.answered() == b""
+    harness.script.later[b"later1"].give([b"one"])
+    assert harness.answered() == b"one<now2>three<now4>"
+
+
+async def test_answers_that_waited_for_one_leave_with_it_in_one_write(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"later%d" % n) for n in range(4)) + frame(b"now4"))
+    for n in (3, 1, 2):
+        harness.script.later[b"later%d" % n].give([b"%d" % n])
+    assert harness.transport.writes == 0
+    harness.script.later[b"later0"].give([b"0"])
+    assert harness.transport.writes == 1
+    assert harness.answered() == b"0123<now4>"
+
+
+async def test_an_answer_that_becomes_ready_while_a_request_is_started_keeps_its_place(harness: Harness) -> None:
+    harness.script.on_give = lambda: harness.script.later[b"later1"].give([b"one"])
+    harness.feed(frame(b"now0") + frame(b"later1") + frame(b"give2") + frame(b"now3"))
+    assert harness.answered() == b"<now0>one<give2><now3>"
+
+
+async def test_ready_answers_leave_in_one_write(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"now%d" % n) for n in range(10)))
+    assert harness.transport.writes == 1
+
+
+async def test_a_request_without_an_answer_takes_no_place(harness: Harness) -> None:
+    harness.feed(frame(b"none") + frame(b"now"))
+    assert harness.answered() == b"<now>"
+
+
+async def test_split_anywhere_the_stream_gives_the_same_answers(harness: Harness) -> None:
+    for byte in frame(b"now1") + frame(b"now2"):
+        harness.feed(bytes((byte,)))
+    assert harness.answered() == b"<now1><now2>"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+async def test_a_frame_over_the_limit_closes_the_connection_before_it_is_kept(size: int) -> None:
+    harness = Harness(socket_request_max_bytes="1000")
+    harness.feed(struct.pack(">i", size))
+    assert harness.transport.closed
+    assert harness.script.seen == []
+
+
+async def test_a_frame_of_exactly_the_limit_is_taken() -> None:
+    harness = Harness(socket_request_max_bytes="1000")
+    harness.feed(frame(b"now".ljust(1000)))
+    assert len(harness.answered()) == 1002
+
+
+@pytest.mark.parametrize("request_", [b"close", b"broken"])
+async def test_what_cannot_be_answered_closes_after_earlier_answers(harness: Harness, request_: bytes) -> None:
+    harness.feed(frame(b"now") + frame(request_) + frame(b"now, too late"))
+    assert harness.answered() == b"<now>"
+    assert harness.transport.closed
+    assert harness.script.seen == [b"now", request_]
+
+
+async def test_a_failed_answer_closes_its_connection(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    harness.script.later[b"later"].refuse("failed")
+    assert harness.transport.closed
+
+
+async def test_a_slow_reader_is_not_read_from(harness: Harness) -> None:
+    harness.connection.pause_writing()
+    harness.feed(frame(b"now1"))
+    assert harness.script.seen == []
+    assert not harness.transport.reading
+    harness.connection.resume_writing()
+    assert harness.answered() == b"<now1>"
+    assert harness.transport.reading
+
+
+async def test_a_slow_reader_is_noticed_between_two_large_answers(harness: Harness) -> None:
+    harness.script.size = FLUSH_BYTES
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"n") + frame(b"n"))
+    assert len(harness.script.seen) == 1
+    harness.connection.resume_writing()
+    assert len(harness.script.seen) == 2
+
+
+async def test_only_so_many_requests_wait_for_their_answers(harness: Harness) -> None:
+    harness.feed(b"".join(frame(b"later%d" % n) for n in range(MAX_IN_FLIGHT + 3)))
+    assert len(harness.script.seen) == MAX_IN_FLIGHT
+    assert not harness.transport.reading
+    for n in range(3):
+        harness.script.later[b"later%d" % n].give([b"."])
+    assert len(harness.script.seen) == MAX_IN_FLIGHT + 3
+    assert harness.transport.reading
+
+
+async def test_connections_over_the_limit_are_refused() -> None:
+    harness = Harness(max_connections="1")
+    _, second = harness.connect()
+    assert second.aborted
+    harness.connection.connection_lost(None)
+    _, third = harness.connect()
+    assert not third.aborted
+
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    harness = Harness(connections_max_idle_ms="10000")
+    busy, busy_transport = harness.connect()
+    harness.connection, idle = busy, harness.connection
+    idle_transport = harness.transport
+    harness.feed(frame(b"later"))
+    harness.clock = 10.5
+    harness.server.sweep()
+    assert idle_transport.closed
+    assert not busy_transport.closed
+    assert idle.peer.host == "127.0.0.1"
+
+
+async def test_a_peer_that_reads_nothing_is_given_up_and_a_slow_one_is_not() -> None:
+    harness = Harness(connections_max_idle_ms="10000")
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.clock = 10.5
+    harness.connection.resume_writing()
+    harness.clock = 20.0
+    harness.server.sweep()
+    assert not harness.transport.is_closing()
+    harness.clock = 21.0
+    harness.server.sweep()
+    assert harness.transport.aborted
+
+
+async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    stopping = asyncio.ensure_future(harness.server.stop(5.0))
+    await asyncio.sleep(0)
+    assert not harness.transport.is_closing()
+    harness.feed(frame(b"now, too late"))
+    harness.script.later[b"later"].give([b"done"])
+    assert harness.answered() == b"done"
+    assert harness.transport.closed
+    harness.connection.connection_lost(None)
+    await asyncio.wait_for(stopping, 5)
+    assert harness.script.seen == [b"later"]
+
+
+async def test_a_mistake_of_ours_ends_its_connection(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.feed(frame(b"later"))
+    harness.script.later[b"later"].give(cast(Answer, [b"<", 5, b">"]))
+    assert harness.transport.aborted
+    assert "connection failed" in caplog.text
+
+
+async def test_answers_to_a_lost_connection_go_nowhere(harness: Harness) -> None:
+    harness.feed(frame(b"later"))
+    harness.connection.connection_lost(None)
+    harness.script.later[b"later"].give([b"late"])
+    assert harness.answered() == b""
+    assert harness.server.connections == 0
+
+
+DATA = bytes(range(256)) * 16 * 1024
+
+
+async def test_what_is_in_a_file_is_read_as_the_peer_takes_it(harness: Harness) -> None:
+    harness.script.file = file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    taken = []
+    while not harness.connection._writable:
+        taken.append(len(DATA) - len(file))
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+    assert taken[:3] == [PIECE - 1, 2 * PIECE - 1, 3 * PIECE - 1]
+    assert max(file.sizes) == PIECE
+    assert not harness.connection.busy
+
+
+async def test_little_in_a_file_is_sent_too(harness: Harness) -> None:
+    harness.script.file = InFile(b"little")
+    harness.feed(frame(b"now") + frame(b"file") + frame(b"now"))
+    assert harness.answered() == b"<now><little><now>"
+    assert not harness.connection.busy
+
+
+async def test_what_comes_after_it_waits(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"later1") + frame(b"file") + frame(b"later2") + frame(b"now3"))
+    harness.script.later[b"later1"].give([b"one"])
+    assert len(harness.transport.written) < len(DATA)
+    harness.script.later[b"later2"].give([b"two"])
+    while harness.connection.busy:
+        harness.connection.resume_writing()
+    assert harness.answered() == b"one<" + DATA + b">two<now3>"
+
+
+async def test_no_request_is_started_while_the_peer_takes_it(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.feed(frame(b"now"))
+    assert harness.script.seen == [b"file"]
+    assert not harness.transport.reading
+
+
+async def test_nobody_is_sent_so_much_that_others_wait(harness: Harness) -> None:
+    harness.script.file = InFile(DATA + DATA)
+    harness.feed(frame(b"file") + frame(b"now"))
+    assert len(harness.transport.written) == TURN
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert harness.answered() == b"<" + DATA + DATA + b"><now>"
+
+
+async def test_a_file_that_cannot_be_read_ends_its_connection_at_once(harness: Harness) -> None:
+    harness.script.file = InFile(DATA, broken=2)
+    harness.feed(frame(b"file") + frame(b"now"))
+    assert harness.transport.aborted
+    assert harness.transport.written == b"<" + DATA[: 2 * PIECE - 1]
+
+
+async def test_what_cannot_be_answered_closes_after_a_large_answer(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.feed(struct.pack(">i", -1))
+    assert not harness.transport.is_closing()
+    assert not harness.transport.reading
+    while not harness.transport.is_closing():
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+
+
+async def test_a_peer_that_says_no_more_still_gets_a_large_answer(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    harness.connection.eof_received()
+    while not harness.transport.closed:
+        harness.connection.resume_writing()
+    assert harness.answered() == b"<" + DATA + b">"
+
+
+async def test_a_lost_connection_lets_go_of_what_it_had_to_send(harness: Harness) -> None:
+    harness.script.file = InFile(DATA)
+    harness.transport.full = harness.connection.pause_writing
+    harness.feed(frame(b"file"))
+    gone = weakref.ref(harness.script.file)
+    harness.script.file = InFile(b"")
+    assert gone() is not None
+    harness.connection.connection_lost(None)
+    assert gone() is None

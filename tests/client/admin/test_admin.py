@@ -1,0 +1,349 @@
+"""Whom the admin client asks, how often, and what becomes of each thing that it asks about. Brokers are scripted."""
+
+from collections.abc import Callable
+
+import pytest
+
+from barnabas_client import Admin, ConfigResource, KafkaError, NewTopic, OffsetSpec, TopicPartition
+from barnabas_client.errors import (
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas_protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.client.fake_answers import Action, Answer, drop, lose
+from tests.client.fake_broker import FakeBroker
+
+Pair = tuple[FakeBroker, FakeBroker]
+
+
+def admin_of(broker: FakeBroker, timeout_ms: int = 5_000) -> Admin:
+    return Admin(bootstrap_servers=broker.address, request_timeout_ms=timeout_ms, retry_backoff_ms=1)
+
+
+def created(code: ErrorCode) -> Action:
+    def action(request: Request) -> Answer:
+        assert isinstance(request, CreateTopicsRequest)
+        return CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+        )
+
+    return action
+
+
+def described(code: ErrorCode, state: str = "Stable") -> Action:
+    def action(request: Request) -> Answer:
+        assert isinstance(request, DescribeGroupsRequest)
+        return DescribeGroupsResponse(
+            groups=[
+                DescribedGroup(
+                    error_code=code, group_id=name, group_state=state, protocol_type="", protocol_data="", members=[]
+                )
+                for name in request.groups
+            ]
+        )
+
+    return action
+
+
+def coordinated_by(broker: FakeBroker, code: ErrorCode = ErrorCode.NONE) -> Action:
+    def action(request: Request) -> Answer:
+        assert isinstance(request, FindCoordinatorRequest)
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=broker.node_id, host="127.0.0.1", port=broker.port, error_code=code)
+                for key in request.coordinator_keys
+            ]
+        )
+
+    return action
+
+
+def listing(*names: str, code: ErrorCode = ErrorCode.NONE) -> Action:
+    groups = [ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable") for name in names]
+    return lambda request: ListGroupsResponse(error_code=code, groups=groups)
+
+
+def always(pair: Pair, key: ApiKey, make: Callable[[FakeBroker], Action]) -> None:
+    for broker in pair:
+        broker.always(key, make(broker))
+
+
+async def test_a_moved_controller_is_looked_for_again(pair: Pair) -> None:
+    one, other = pair
+
+    def move(request: Request) -> Answer:
+        one.controller = other.controller = 1
+        return created(ErrorCode.NOT_CONTROLLER)(request)
+
+    one.once(ApiKey.CREATE_TOPICS, move)
+    async with admin_of(one) as admin:
+        (result,) = await admin.create_topics([NewTopic("t", 1)])
+    assert result.error is None
+    assert len(other.asked(CreateTopicsRequest)) == 1
+
+
+async def test_a_request_that_may_have_been_carried_out_is_not_repeated(broker: FakeBroker) -> None:
+    broker.once(ApiKey.CREATE_TOPICS, lose)
+    async with admin_of(broker) as admin:
+        with pytest.raises(KafkaConnectionError):
+            await admin.create_topics([NewTopic("t", 1)])
+        assert len(broker.asked(CreateTopicsRequest)) == 1
+        assert await admin.list_topics() == ["t"]
+
+
+async def test_topics_are_told_in_the_order_in_which_they_were_given(broker: FakeBroker) -> None:
+    def hashed(request: Request) -> Answer:
+        assert isinstance(request, DeleteTopicsRequest)
+        responses = [DeletableTopicResult(name=one.name, error_code=ErrorCode.NONE) for one in reversed(request.topics)]
+        return DeleteTopicsResponse(responses=responses)
+
+    broker.once(ApiKey.DELETE_TOPICS, hashed)
+    async with admin_of(broker) as admin:
+        assert [one.name for one in await admin.delete_topics(["b", "a", "c"])] == ["b", "a", "c"]
+
+
+async def test_a_cluster_without_a_controller_is_a_timeout(broker: FakeBroker) -> None:
+    broker.controller = -1
+    async with admin_of(broker) as admin:
+        with pytest.raises(KafkaTimeoutError, match="the controller was not found"):
+            await admin.create_topics([NewTopic("t", 1)], timeout_ms=30)
+
+
+async def test_every_refusal_is_in_its_result_or_on_the_error(broker: FakeBroker) -> None:
+    broker.create("a")
+    broker.create("b")
+    async with admin_of(broker) as admin:
+        with pytest.raises(TopicAlreadyExistsError, match="'a'") as raised:
+            await admin.create_topics([NewTopic(name) for name in "abc"])
+        assert raised.value.__notes__ == [
+            "and: create topic 'b': TOPIC_ALREADY_EXISTS. To do: use it as it is, or delete it first"
+        ]
+        results = await admin.create_topics([NewTopic(name) for name in "cd"], raise_errors=False)
+        assert [(one.name, one.error and one.error.code) for one in results] == [
+            ("c", ErrorCode.TOPIC_ALREADY_EXISTS),
+            ("d", None),
+        ]
+        found = await admin.describe_topics(["a", "x"], raise_errors=False)
+        assert [(topic.name, topic.error) for topic in found] == [
+            ("a", ErrorCode.NONE),
+            ("x", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+
+async def test_groups_are_asked_for_at_their_coordinators(pair: Pair) -> None:
+    one, other = pair
+
+    def find(request: Request) -> Answer:
+        assert isinstance(request, FindCoordinatorRequest)
+        return coordinated_by(other if request.coordinator_keys == ["far"] else one)(request)
+
+    always(pair, ApiKey.FIND_COORDINATOR, lambda broker: find)
+    always(pair, ApiKey.DESCRIBE_GROUPS, lambda broker: described(ErrorCode.NONE))
+    async with admin_of(one) as admin:
+        groups = await admin.describe_consumer_groups(["near", "far"])
+    assert [(group.group_id, group.coordinator and group.coordinator.node_id) for group in groups] == [
+        ("near", 0),
+        ("far", 1),
+    ]
+    assert [request.groups for request in one.asked(DescribeGroupsRequest)] == [["near"]]
+    assert [request.groups for request in other.asked(DescribeGroupsRequest)] == [["far"]]
+
+
+async def test_a_coordinator_that_moved_or_loads_is_asked_again(pair: Pair) -> None:
+    one, other = pair
+    one.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), coordinated_by(one, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    other.once(ApiKey.FIND_COORDINATOR, coordinated_by(one), coordinated_by(one, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    always(pair, ApiKey.FIND_COORDINATOR, lambda broker: coordinated_by(other))
+    one.always(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.NOT_COORDINATOR))
+    other.once(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    other.always(ApiKey.DESCRIBE_GROUPS, described(ErrorCode.NONE))
+    async with admin_of(one) as admin:
+        (group,) = await admin.describe_consumer_groups(["g"])
+    assert (group.error, group.state) == (None, "Stable")
+    assert len(other.asked(DescribeGroupsRequest)) == 3
+
+
+async def test_a_group_that_stays_unavailable_times_out_and_the_others_are_answered(broker: FakeBroker) -> None:
+    def action(request: Request) -> Answer:
+        assert isinstance(request, DeleteGroupsRequest)
+        codes = {"loading": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "busy": ErrorCode.NON_EMPTY_GROUP}
+        return DeleteGroupsResponse(
+            results=[
+                DeletableGroupResult(group_id=name, error_code=codes.get(name, ErrorCode.NONE))
+                for name in request.groups_names
+            ]
+        )
+
+    broker.always(ApiKey.DELETE_GROUPS, action)
+    async with admin_of(broker) as admin:
+        results = await admin.delete_consumer_groups(["loading", "fine", "busy"], 40, raise_errors=False)
+    errors = {one.group_id: one.error for one in results}
+    assert list(errors) == ["loading", "fine", "busy"]
+    assert isinstance(errors["loading"], KafkaTimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(errors["loading"])
+    assert errors["fine"] is None
+    assert str(errors["busy"]) == "delete group 'busy': NON_EMPTY_GROUP. To do: stop its members first"
+
+
+@pytest.mark.parametrize("newest", [5, 6])
+async def test_a_group_that_there_is_not_is_an_error_in_every_version(broker: FakeBroker, newest: int) -> None:
+    code = ErrorCode.GROUP_ID_NOT_FOUND if newest == 6 else ErrorCode.NONE
+    broker.versions[ApiKey.DESCRIBE_GROUPS] = (0, newest)
+    broker.always(ApiKey.DESCRIBE_GROUPS, described(code, "Dead"))
+    async with admin_of(broker) as admin:
+        (group,) = await admin.describe_consumer_groups(["g"], raise_errors=False)
+        assert group.error is not None
+        assert group.error.code == ErrorCode.GROUP_ID_NOT_FOUND
+        with pytest.raises(KafkaError, match="check its name"):
+            await admin.describe_consumer_groups(["g"])
+
+
+async def test_a_group_of_the_newer_protocol_is_named_as_such(broker: FakeBroker) -> None:
+    group = DescribedGroup(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message="Group g is not a classic group.",
+        group_id="g",
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+    broker.always(ApiKey.DESCRIBE_GROUPS, lambda request: DescribeGroupsResponse(groups=[group]))
+    async with admin_of(broker) as admin:
+        with pytest.raises(UnsupportedVersionError, match="KIP-848"):
+            await admin.describe_consumer_groups(["g"])
+
+
+async def test_groups_are_listed_by_every_broker(pair: Pair) -> None:
+    one, other = pair
+    one.always(ApiKey.LIST_GROUPS, listing("b", "c"))
+    other.always(ApiKey.LIST_GROUPS, listing("a"))
+    async with admin_of(one) as admin:
+        assert [group.group_id for group in await admin.list_consumer_groups()] == ["a", "b", "c"]
+        other.always(ApiKey.LIST_GROUPS, listing(code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        found = await admin.list_consumer_groups(["Stable"], ["classic"], raise_errors=False)
+        assert [group.group_id for group in found] == ["b", "c"]
+        assert [error.code for error in found.errors] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+        with pytest.raises(KafkaError, match="list the groups of broker 1"):
+            await admin.list_consumer_groups()
+    request = one.asked(ListGroupsRequest)[1]
+    assert (request.states_filter, request.types_filter) == (["Stable"], ["classic"])
+
+
+async def test_a_group_without_offsets_has_none(broker: FakeBroker) -> None:
+    tp = TopicPartition("t", 0)
+    async with admin_of(broker) as admin:
+        assert await admin.list_consumer_group_offsets("g") == {}
+        (offset,) = (await admin.list_consumer_group_offsets("g", [tp])).values()
+        assert offset.offset is None
+
+
+async def test_offsets_are_listed_by_leaders_old_and_new(pair: Pair) -> None:
+    one, other = pair
+    one.create("t", 2)
+    one.write("t", [b"x"] * 3, 0)
+    one.write("t", [b"x"] * 5, 1)
+    first, second, absent, nowhere = (
+        TopicPartition("t", 0),
+        TopicPartition("t", 1),
+        TopicPartition("t", 2),
+        TopicPartition("u", 0),
+    )
+
+    def move(request: Request) -> Answer:
+        one.topics["t"][1].leader = 1
+        row = ListOffsetsPartitionResponse(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        right = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=3)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row, right])])
+
+    one.once(ApiKey.LIST_OFFSETS, move)
+    async with admin_of(one) as admin:
+        found = await admin.list_offsets(
+            dict.fromkeys([first, second, absent, nowhere], OffsetSpec.LATEST), raise_errors=False
+        )
+        with pytest.raises(UnknownTopicOrPartitionError, match="list offsets of u-0"):
+            await admin.list_offsets({nowhere: OffsetSpec.EARLIEST})
+    assert (found[first].offset, found[second].offset) == (3, 5)
+    assert isinstance(found[absent].error, UnknownTopicOrPartitionError)
+    assert isinstance(found[nowhere].error, UnknownTopicOrPartitionError)
+    (asked,) = other.asked(ListOffsetsRequest)
+    assert [one.partition_index for topic in asked.topics for one in topic.partitions] == [1]
+
+
+async def test_an_old_broker_is_not_asked_for_the_newest_timestamp(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.versions[ApiKey.LIST_OFFSETS] = (0, 6)
+    async with admin_of(broker) as admin:
+        with pytest.raises(UnsupportedVersionError, match="newest timestamp"):
+            await admin.list_offsets({TopicPartition("t", 0): OffsetSpec.MAX_TIMESTAMP})
+    assert not broker.asked(ListOffsetsRequest)
+
+
+async def test_a_broker_is_asked_for_its_own_configuration(pair: Pair) -> None:
+    one, other = pair
+
+    def action(request: Request) -> Answer:
+        assert isinstance(request, DescribeConfigsRequest)
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(
+                    error_code=ErrorCode.NONE,
+                    error_message=None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=[],
+                )
+                for resource in request.resources
+            ]
+        )
+
+    always(pair, ApiKey.DESCRIBE_CONFIGS, lambda broker: action)
+    resources = [ConfigResource.broker(1), ConfigResource.topic("t"), ConfigResource.broker(None)]
+    async with admin_of(one) as admin:
+        results = await admin.describe_configs(resources)
+    assert [result.resource for result in results] == resources
+    assert [[one.resource_name for one in request.resources] for request in other.asked(DescribeConfigsRequest)] == [
+        ["1"]
+    ]
+    assert [[one.resource_name for one in request.resources] for request in one.asked(DescribeConfigsRequest)] == [
+        ["t", ""]
+    ]
+
+
+async def test_what_makes_no_sense_is_refused_at_once(broker: FakeBroker) -> None:
+    admin = admin_of(broker)
+    with pytest.raises(IllegalStateError, match="not started"):
+        await admin.list_topics()
+    async with admin:
+        with pytest.raises(ValueError, match="at least 1"):
+            await admin.create_topics([], timeout_ms=0)
+        with pytest.raises(IllegalStateError, match="started already"):
+            await admin.start()
+    await admin.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        await admin.list_topics()
+    with pytest.raises(KafkaConnectionError):
+        await Admin(bootstrap_servers="127.0.0.1:1").start()

@@ -1,0 +1,72 @@
+"""The blobs that members exchange, beside those of kafka-python's and aiokafka's coordinators."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_client.assignors import MemberSubscription
+from barnabas_client.membership.consumer_protocol import (
+    by_topic,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from barnabas_client.structs import TopicPartition
+from barnabas_protocol.errors import DecodeError
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 1000)), unique=True).map(sorted).map(tuple)
+
+
+@given(
+    subscription=st.builds(
+        MemberSubscription,
+        topics=st.lists(names).map(tuple),
+        owned=partitions,
+        generation=st.integers(-1, 1000),
+        user_data=st.none() | st.binary(),
+        instance_id=st.none() | names,
+        rack=st.none() | names,
+    )
+)
+def test_subscriptions_come_back(subscription: MemberSubscription) -> None:
+    blob = encode_subscription(subscription)
+    assert decode_subscription(blob, subscription.instance_id) == subscription
+
+
+@given(assigned=partitions)
+def test_assignments_come_back(assigned: tuple[TopicPartition, ...]) -> None:
+    assert decode_assignment(encode_assignment(assigned)) == assigned
+
+
+def test_a_subscription_of_the_first_version_can_be_read() -> None:
+    blob = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\x00\x00\x00\x02hi"
+    assert decode_subscription(blob) == MemberSubscription(("t",), user_data=b"hi")
+
+
+def test_a_newer_version_is_read_as_the_newest_known() -> None:
+    blob = encode_assignment([TopicPartition("t", 1)])
+    assert decode_assignment(b"\x00\x63" + blob[2:]) == (TopicPartition("t", 1),)
+
+
+def test_what_a_newer_version_adds_is_passed_over() -> None:
+    blob = encode_assignment([TopicPartition("t", 1)])
+    assert decode_assignment(b"\x00\x63" + blob[2:] + b"of the future") == (TopicPartition("t", 1),)
+
+
+def test_no_bytes_are_no_partitions() -> None:
+    assert decode_assignment(b"") == ()
+
+
+@pytest.mark.parametrize("blob", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x00\x00\x00\x05"])
+def test_what_is_neither(blob: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_assignment(blob)
+    with pytest.raises(DecodeError):
+        decode_subscription(blob)
+
+
+def test_partitions_are_grouped_by_topic() -> None:
+    given = [TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("b", 0)]
+    assert by_topic(given) == [("a", [2]), ("b", [0, 1])]

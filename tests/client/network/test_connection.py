@@ -1,0 +1,229 @@
+"""One connection: versions, order, timeouts, and the ways in which it ends."""
+
+import asyncio
+import socket
+
+import pytest
+
+from barnabas_client.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
+from barnabas_client.network.connection import Connection
+from barnabas_client.network.versions import ApiRange, choose_version
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.api_versions import ApiVersionsResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.produce import ProduceRequest
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.client.fake_answers import Answer, Raw, drop, silence
+from tests.client.fake_broker import HOST, FakeBroker
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+
+async def opened(broker: FakeBroker, timeout: float = 5) -> Connection:
+    return await Connection.open(HOST, broker.port, client_id="test", timeout=timeout)
+
+
+def heartbeat(group: str = "g") -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+
+
+async def ask(connection: Connection, group: str = "g", timeout: float = 5) -> HeartbeatResponse:
+    return await connection.ask(heartbeat(group), HeartbeatResponse, timeout=timeout)
+
+
+async def test_it_learns_the_brokers_versions_first(broker: FakeBroker) -> None:
+    connection = await opened(broker)
+    assert broker.requests[0][:2] == (ApiKey.API_VERSIONS, 4)
+    assert connection.versions[ApiKey.FETCH] == ApiRange(0, 18)
+    assert not connection.closed
+    await connection.close()
+    assert connection.closed
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+async def test_an_older_broker_is_asked_again_in_a_version_it_has(broker: FakeBroker, newest: int) -> None:
+    broker.versions[ApiKey.API_VERSIONS] = (0, newest)
+    connection = await opened(broker)
+    assert [version for key, version, _ in broker.requests if key is ApiKey.API_VERSIONS] == [4, newest]
+    assert (await ask(connection)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    await connection.close()
+
+
+async def test_a_refusal_that_names_no_version_means_version_0(broker: FakeBroker) -> None:
+    def refuse(request: Request) -> Answer:
+        return Raw(b"\x00\x00\x00\x0a" + b"\x00\x00\x00\x00" + b"\x00\x23" + b"\x00\x00\x00\x00")
+
+    broker.once(ApiKey.API_VERSIONS, refuse)
+    connection = await opened(broker)
+    assert [version for key, version, _ in broker.requests] == [4, 0]
+    await connection.close()
+
+
+async def test_a_broker_that_refuses_all_versions(broker: FakeBroker) -> None:
+    def refuse(request: Request) -> Answer:
+        return ApiVersionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, api_keys=[])
+
+    broker.once(ApiKey.API_VERSIONS, refuse)
+    with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        await opened(broker)
+
+
+async def test_requests_are_pipelined_and_answers_find_their_requests(broker: FakeBroker) -> None:
+    connection = await opened(broker)
+    answers = await asyncio.gather(
+        *(
+            connection.ask(FindCoordinatorRequest(coordinator_keys=[f"g{number}"]), FindCoordinatorResponse, timeout=5)
+            for number in range(50)
+        )
+    )
+    assert [answer.coordinators[0].key for answer in answers] == [f"g{number}" for number in range(50)]
+    assert connection.in_flight == 0
+    await connection.close()
+
+
+async def test_the_newest_common_version_is_used(broker: FakeBroker) -> None:
+    broker.versions[ApiKey.METADATA] = (0, 7)
+    connection = await opened(broker)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    await connection.ask(request, MetadataResponse, timeout=5)
+    await connection.ask(request, MetadataResponse, timeout=5, at_most=4)
+    assert [version for key, version, _ in broker.requests if key is ApiKey.METADATA] == [7, 4]
+    await connection.close()
+
+
+async def test_an_api_that_the_broker_lacks_is_refused_by_name(broker: FakeBroker) -> None:
+    connection = await opened(broker)
+    del connection.versions[ApiKey.HEARTBEAT]
+    with pytest.raises(UnsupportedVersionError, match="HEARTBEAT"):
+        await ask(connection)
+    await connection.close()
+
+
+def test_versions_without_a_common_one_are_refused_with_both_ranges() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"PRODUCE: the broker has versions 0 to 2, this needs 3 to 13"):
+        choose_version(ProduceRequest, ApiRange(0, 2), None)
+
+
+async def test_a_request_that_cannot_be_written_harms_nobody(broker: FakeBroker) -> None:
+    connection = await opened(broker)
+    with pytest.raises(KafkaError, match="cannot be sent") as raised:
+        await ask(connection, "\ud800")
+    assert raised.value.code == ErrorCode.INVALID_REQUEST
+    assert (await ask(connection)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    await connection.close()
+
+
+async def test_an_answer_that_does_not_come_ends_the_connection(broker: FakeBroker) -> None:
+    broker.once(ApiKey.HEARTBEAT, silence)
+    connection = await opened(broker)
+    first = asyncio.ensure_future(ask(connection, timeout=0.01))
+    second = asyncio.ensure_future(ask(connection, timeout=5))
+    with pytest.raises(KafkaTimeoutError, match=r"did not answer HEARTBEAT within 0.01 s.*request_timeout_ms"):
+        await first
+    with pytest.raises(KafkaConnectionError):
+        await second
+    assert connection.closed
+
+
+async def test_a_closed_connection_says_why_it_is(broker: FakeBroker) -> None:
+    broker.once(ApiKey.HEARTBEAT, drop)
+    connection = await opened(broker)
+    with pytest.raises(KafkaConnectionError):
+        await ask(connection)
+    with pytest.raises(KafkaConnectionError, match="is closed"):
+        await ask(connection)
+    await connection.close()
+
+
+async def test_closing_fails_what_is_in_flight(broker: FakeBroker) -> None:
+    broker.once(ApiKey.HEARTBEAT, silence)
+    connection = await opened(broker)
+    waiting = asyncio.ensure_future(ask(connection))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(KafkaConnectionError, match="closed by this client"):
+        await waiting
+
+
+async def test_a_forgotten_answer_is_dropped(broker: FakeBroker) -> None:
+    connection = await opened(broker)
+    forgotten = asyncio.ensure_future(ask(connection, "first"))
+    await asyncio.sleep(0)
+    forgotten.cancel()
+    assert (await ask(connection, "second")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert [request.group_id for request in broker.asked(HeartbeatRequest)] == ["first", "second"]
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x04\x00\x00\x00\x63",
+        b"\x00\x00\x00\x05\x00\x00\x00\x01\x00",
+        b"\x00\x00\x00\x02\x00\x00",
+    ],
+)
+async def test_nonsense_ends_the_connection(broker: FakeBroker, nonsense: bytes) -> None:
+    broker.once(ApiKey.HEARTBEAT, lambda request: Raw(nonsense))
+    connection = await opened(broker)
+    with pytest.raises(KafkaConnectionError, match=r"no Kafka answer|cannot be read"):
+        await ask(connection)
+    assert connection.closed
+
+
+async def test_answers_that_come_in_pieces(broker: FakeBroker) -> None:
+    pieces = b"\x00\x00\x00\x0c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x19\x00"
+    # ApiVersions took correlation id 0, so this answers the heartbeat.
+    broker.once(ApiKey.HEARTBEAT, lambda request: Raw(pieces[:7]), lambda request: Raw(pieces[7:]))
+    connection = await opened(broker)
+    first = asyncio.ensure_future(ask(connection))
+    second = asyncio.ensure_future(ask(connection, timeout=5))
+    assert (await first).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    await connection.close()
+    with pytest.raises(KafkaConnectionError):
+        await second
+
+
+async def test_nobody_listens() -> None:
+    with socket.socket() as reserved:
+        reserved.bind((HOST, 0))
+        port = reserved.getsockname()[1]
+        with pytest.raises(
+            KafkaConnectionError, match=rf"cannot connect to {HOST}:{port}.*check that a broker listens"
+        ):
+            await Connection.open(HOST, port, client_id="test", timeout=5)
+
+
+async def test_something_listens_but_says_nothing() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(mute, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(
+        KafkaTimeoutError, match=rf"no Kafka broker answered at {HOST}:{port} within 0.05 s|did not answer"
+    ):
+        await Connection.open(HOST, port, client_id="test", timeout=0.05)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(KafkaConnectionError):
+        await Connection.open("no-such-host.invalid", 9092, client_id="test", timeout=5)
+
+
+async def test_requests_without_an_answer_are_not_waited_for(broker: FakeBroker) -> None:
+    broker.create("t")
+    connection = await opened(broker)
+    connection.send_only(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), at_most=12)
+    assert connection.in_flight == 0
+    assert (await ask(connection)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(broker.asked(ProduceRequest)) == 1
+    await connection.close()

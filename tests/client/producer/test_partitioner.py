@@ -1,0 +1,55 @@
+"""Where records go: the hash beside other clients', and the sticky way."""
+
+import random
+from itertools import pairwise
+
+from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_client.producer.partitioner import StickyPartitioner, murmur2, positive_hash
+
+
+def test_java_vectors() -> None:
+    # UtilsTest.testMurmur2
+    expected = {
+        b"21": -973932308,
+        b"foobar": -790332482,
+        b"a-little-bit-long-string": -985981536,
+        b"a-little-bit-longer-string": -1486304829,
+        b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+        b"abc": 479470107,
+    }
+    assert {key: (murmur2(key) ^ 0x80000000) - 0x80000000 for key in expected} == expected
+
+
+@given(key=st.binary(max_size=64))
+def test_the_hash_of_aiokafka(key: bytes) -> None:
+    assert murmur2(key) == murmur2_of_aiokafka(key) & 0xFFFFFFFF
+    assert positive_hash(key) == murmur2(key) & 0x7FFFFFFF
+
+
+def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
+    chosen = iter([1, 0, 1])
+    sticky = StickyPartitioner(100, lambda count: next(chosen))
+    assert [sticky.next((0, 1, 2), 50) for _ in range(6)] == [1, 1, 0, 0, 2, 2]
+
+
+def test_a_partition_that_loses_its_leader_is_left() -> None:
+    sticky = StickyPartitioner(1000, lambda count: 0)
+    assert sticky.next((0, 1), 10) == 0
+    assert sticky.next((1,), 10) == 1
+
+
+def test_the_only_partition_is_taken_again() -> None:
+    sticky = StickyPartitioner(10, lambda count: count - 1)
+    assert [sticky.next((4,), 50) for _ in range(3)] == [4, 4, 4]
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(2, 9))
+def test_all_partitions_get_their_share(seed: int, count: int) -> None:
+    sticky = StickyPartitioner(100, random.Random(seed).randrange)
+    numbers = tuple(range(count))
+    taken = [sticky.next(numbers, 100) for _ in range(count * 40)]
+    assert set(taken) == set(numbers)
+    assert all(one != other for one, other in pairwise(taken))

@@ -1,0 +1,338 @@
+"""The producer against a broker that checks sequence numbers: batches, partitions, acknowledgements, bounds."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from barnabas_client import Producer
+from barnabas_client.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from barnabas_client.producer.partitioner import positive_hash
+from barnabas_client.structs import RecordMetadata
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas_protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.client.fake_answers import Answer, default, produce_refused, silence
+from tests.client.fake_broker import FakeBroker, until
+from tests.client.producers import T0, batches, numbered, producer
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+# Sending.
+
+
+async def test_where_a_record_was_written(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker) as sender:
+        first = await sender.send_and_wait("t", b"v", key=b"k", timestamp_ms=1234, headers=[("h", b"1"), ("n", None)])
+        second = await sender.send_and_wait("t", None)
+    assert first == RecordMetadata("t", 0, T0, 0, 1234, 0, -1)
+    assert second.offset == 1
+    one, other = broker.topics["t"][0].records()
+    assert (one.key, one.value, one.timestamp, one.headers) == (b"k", b"v", 1234, (("h", b"1"), ("n", None)))
+    assert (other.key, other.value) == (None, None)
+    assert other.timestamp > 1_700_000_000_000
+
+
+async def test_many_records_in_order_in_batches(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, batch_size=500) as sender:
+        receipts = [await sender.send("t", value) for value in numbered(300)]
+        await sender.flush()
+        assert [receipt.result().offset for receipt in receipts] == list(range(300))
+    assert broker.values("t") == numbered(300)
+    sizes = [count for _, count in batches(broker)]
+    assert max(sizes) > 5
+    assert [sequence for sequence, _ in batches(broker)] == [sum(sizes[:at]) for at in range(len(sizes))]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_compression(broker: FakeBroker, compression: str | None) -> None:
+    broker.create("t")
+    async with producer(broker, compression_type=compression, linger_ms=5) as sender:
+        for _ in range(20):
+            await sender.send("t", b"x" * 100)
+    assert broker.values("t") == [b"x" * 100] * 20
+    assert len(broker.topics["t"][0].batches) == 1
+
+
+async def test_lingering_fills_a_batch(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, linger_ms=20) as sender:
+        for value in numbered(3):
+            await sender.send("t", value)
+            await asyncio.sleep(0)
+        await until(lambda: bool(broker.topics["t"][0].batches))
+    assert batches(broker) == [(0, 3)]
+
+
+async def test_flushing_does_not_linger(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, linger_ms=60_000) as sender:
+        receipt = await sender.send("t", b"v")
+        await sender.flush()
+        assert receipt.done()
+
+
+async def test_stopping_sends_what_waits(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, linger_ms=60_000) as sender:
+        receipt = await sender.send("t", b"v")
+    assert receipt.result().offset == 0
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_other_acks(broker: FakeBroker, acks: int) -> None:
+    broker.create("t")
+    async with producer(broker, acks=acks) as sender:
+        written = [await sender.send_and_wait("t", value) for value in numbered(3)]
+        await until(lambda: broker.values("t") == numbered(3))
+    assert [one.offset for one in written] == ([-1, -1, -1] if acks == 0 else [0, 1, 2])
+    assert {request.acks for request in broker.asked(ProduceRequest)} == {acks}
+    assert not broker.asked(InitProducerIdRequest)
+
+
+async def test_the_broker_sets_the_time(broker: FakeBroker) -> None:
+    broker.create("t")
+    answer = PartitionProduceResponse(index=0, error_code=0, base_offset=9, log_append_time_ms=77, log_start_offset=3)
+    topic = TopicProduceResponse(name="t", partition_responses=[answer])
+    broker.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[topic]))
+    async with producer(broker) as sender:
+        written = await sender.send_and_wait("t", b"v", timestamp_ms=5)
+    assert written == RecordMetadata("t", 0, T0, 9, 77, 1, 3)
+
+
+async def test_serializers(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, key_serializer=str.encode, value_serializer=lambda v: json.dumps(v).encode()) as sender:
+        await sender.send_and_wait("t", {"a": 1}, key="k")
+        await sender.send_and_wait("t", None, key=None)
+    assert [(one.key, one.value) for one in broker.topics["t"][0].records()] == [(b"k", b'{"a": 1}'), (None, None)]
+
+
+# Partitions.
+
+
+async def test_keys_decide_as_in_java(broker: FakeBroker) -> None:
+    broker.create("t", 7)
+    async with producer(broker) as sender:
+        for value in numbered(100):
+            written = await sender.send("t", value, key=value)
+            assert (await written).partition == positive_hash(value) % 7
+
+
+async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -> None:
+    broker.create("t", 3)
+    async with producer(broker, batch_size=1_000) as sender:
+        for _ in range(600):
+            await sender.send("t", b"x" * 50)
+    counts = [len(broker.values("t", number)) for number in range(3)]
+    assert sum(counts) == 600
+    assert min(counts) > 100
+
+
+async def test_a_partition_that_is_named(broker: FakeBroker) -> None:
+    broker.create("t", 3)
+    async with producer(broker) as sender:
+        assert (await sender.send_and_wait("t", b"v", partition=2)).partition == 2
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3, only 3"):
+            await sender.send("t", b"v", partition=3)
+        assert await sender.partitions_for("t") == frozenset({0, 1, 2})
+
+
+async def test_a_partitioner_of_ones_own(broker: FakeBroker) -> None:
+    broker.create("t", 4)
+    asked = []
+
+    def mine(key: bytes | None, everything: Any, available: Any) -> int:
+        asked.append((key, everything, available))
+        return 3
+
+    async with producer(broker, partitioner=mine) as sender:
+        assert (await sender.send_and_wait("t", b"v", key=b"k")).partition == 3
+    assert asked == [(b"k", (0, 1, 2, 3), (0, 1, 2, 3))]
+
+
+async def test_partitions_without_a_leader_are_left_out(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    broker.topics["t"][0].leader = -1
+    async with producer(broker) as sender:
+        for _ in range(5):
+            assert (await sender.send_and_wait("t", b"v")).partition == 1
+
+
+async def test_a_topic_that_is_created_by_asking_for_it(broker: FakeBroker) -> None:
+    def create(request: Request) -> Answer:
+        assert isinstance(request, MetadataRequest)
+        assert request.allow_auto_topic_creation
+        if request.topics:
+            broker.create("new")
+        return None
+
+    async with producer(broker) as sender:
+        broker.once(ApiKey.METADATA, default, create)
+        assert (await sender.send_and_wait("new", b"v")).offset == 0
+
+
+async def test_a_topic_that_never_comes(broker: FakeBroker) -> None:
+    async with producer(broker, max_block_ms=30) as sender:
+        with pytest.raises(KafkaTimeoutError, match=r"nowhere.*max_block_ms \(30 ms\).*UNKNOWN_TOPIC_OR_PARTITION"):
+            await sender.send("nowhere", b"v")
+
+
+async def test_a_topic_that_cannot_be(broker: FakeBroker) -> None:
+    def invalid(request: Request) -> Answer:
+        response = broker._metadata(MetadataRequest(topics=[]))
+        assert isinstance(response, MetadataResponse)
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        response.topics = [MetadataResponseTopic(error_code=code, name="a b", partitions=[])]
+        return response
+
+    async with producer(broker) as sender:
+        broker.always(ApiKey.METADATA, invalid)
+        with pytest.raises(InvalidTopicError, match="a b: INVALID_TOPIC_EXCEPTION"):
+            await sender.send("a b", b"v")
+
+
+# Bounds.
+
+
+async def test_records_that_are_not_acknowledged_in_time(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    async with producer(broker, delivery_timeout_ms=30) as sender:
+        with pytest.raises(DeliveryTimeoutError, match=r"1 records to t-0.*delivery_timeout_ms \(30 ms"):
+            await sender.send_and_wait("t", b"v")
+        broker.always(ApiKey.PRODUCE, None)
+        assert (await sender.send_and_wait("t", b"w")).offset == 0
+    assert broker.values("t") == [b"w"]
+
+
+async def test_a_broker_that_stops_answering(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.once(ApiKey.PRODUCE, silence)
+    async with producer(broker, request_timeout_ms=500) as sender:
+        assert (await sender.send_and_wait("t", b"v")).offset == 0
+
+
+async def test_memory_is_bounded_and_sends_wait_for_room(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, buffer_memory=2_000, batch_size=500, linger_ms=60_000) as sender:
+        for _ in range(100):
+            await sender.send("t", b"x" * 100)
+            assert sender._accumulator.memory <= 2_000
+    assert len(broker.values("t")) == 100
+
+
+async def test_memory_that_stays_full(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    sender = producer(broker, buffer_memory=500, max_block_ms=20)
+    await sender.start()
+    await sender.send("t", b"x" * 300)
+    with pytest.raises(BufferExhaustedError, match=r"buffer_memory \(500 bytes\) stayed full"):
+        await sender.send("t", b"x" * 300)
+    await sender.stop(timeout_ms=0)
+
+
+async def test_a_record_that_is_too_large(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, max_request_size=1_000) as sender:
+        with pytest.raises(RecordTooLargeError, match="max_request_size 1000"):
+            await sender.send("t", b"x" * 1_000)
+
+
+async def test_requests_stay_below_their_size(broker: FakeBroker) -> None:
+    broker.create("t", 4)
+    async with producer(broker, max_request_size=1_000, batch_size=400, linger_ms=5) as sender:
+        for at in range(80):
+            await sender.send("t", b"x" * 100, partition=at % 4)
+    sizes = [
+        sum(len(one.records or b"") for topic in request.topic_data for one in topic.partition_data)
+        for request in broker.asked(ProduceRequest)
+    ]
+    assert max(sizes) <= 1_000
+    assert sum(len(broker.values("t", number)) for number in range(4)) == 80
+
+
+# The end, and what is refused.
+
+
+async def test_stopping_does_not_wait_for_ever(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.always(ApiKey.PRODUCE, silence)
+    sender = producer(broker)
+    await sender.start()
+    receipt = await sender.send("t", b"v")
+    async with asyncio.timeout(5):
+        await sender.stop(timeout_ms=20)
+    with pytest.raises(ProducerClosedError, match="before this was acknowledged"):
+        await receipt
+    await sender.stop()
+
+
+async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
+    broker.create("t")
+    sender = producer(broker)
+    for call in (sender.send("t", b"v"), sender.send_and_wait("t", b"v"), sender.flush(), sender.partitions_for("t")):
+        with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+            await call
+    async with sender:
+        with pytest.raises(IllegalStateError, match="started already"):
+            await sender.start()
+        with pytest.raises(TypeError, match="the value is str: give bytes, or set value_serializer"):
+            await sender.send("t", "v")
+        with pytest.raises(TypeError, match="the key is int"):
+            await sender.send("t", b"v", key=1)
+        wrong: Any = None
+        with pytest.raises(TypeError, match="None is no topic: give its name"):
+            await sender.send(wrong, b"v")
+    for call in (sender.send("t", b"v"), sender.flush()):
+        with pytest.raises(ProducerClosedError, match="make a new one"):
+            await call
+
+
+async def test_nobody_listens() -> None:
+    sender = Producer(bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
+    with pytest.raises(KafkaConnectionError):
+        await sender.start()
+
+
+async def test_a_producer_that_is_never_stopped_is_warned_about(broker: FakeBroker) -> None:
+    sender = producer(broker)
+    await sender.start()
+    inside, network = sender._sender, sender._network
+    assert inside is not None
+    assert network is not None
+    with pytest.warns(ResourceWarning, match="never stopped"):
+        del sender
+    await inside.close()
+    await network.close()
+
+
+async def test_a_receipt_that_is_cancelled_takes_nothing_back(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, linger_ms=20) as sender:
+        first, second = await sender.send("t", b"a"), await sender.send("t", b"b")
+        first.cancel()
+        assert (await second).offset == 1
+    assert broker.values("t") == [b"a", b"b"]

@@ -1,0 +1,201 @@
+"""The producer when requests are lost, refused or answered late: nothing is lost, doubled or out of order."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from barnabas_client.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+)
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.client.fake_answers import Answer, default, drop, lose, produce_refused, silence
+from tests.client.fake_broker import FakeBroker
+from tests.client.producers import batches, numbered, producer
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        drop,
+        lose,
+        produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        produce_refused(ErrorCode.LEADER_NOT_AVAILABLE),
+        produce_refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        produce_refused(ErrorCode.REQUEST_TIMED_OUT),
+        produce_refused(ErrorCode.KAFKA_STORAGE_ERROR),
+        produce_refused(ErrorCode.CORRUPT_MESSAGE),
+    ],
+    ids=lambda fault: getattr(fault, "__name__", ""),
+)
+async def test_a_passing_fault_costs_nothing(broker: FakeBroker, fault: Callable[[Request], Answer]) -> None:
+    broker.create("t")
+    broker.once(ApiKey.PRODUCE, default, fault, default, fault, fault)
+    async with producer(broker, batch_size=100) as sender:
+        receipts = [await sender.send("t", value * 20) for value in numbered(30)]
+        await sender.flush()
+        assert [receipt.result().offset for receipt in receipts] == list(range(30))
+    assert broker.values("t") == [value * 20 for value in numbered(30)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
+    """Nothing acknowledged is lost, nothing comes twice, and the order of sending is the order of the log."""
+    chance = random.Random(seed)
+    faults: list[Callable[[Request], Answer]] = [
+        drop,
+        lose,
+        produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+    ]
+    broker.create("t", 3)
+    broker.always(ApiKey.PRODUCE, lambda r: chance.choice(faults)(r) if chance.random() < 0.3 else None)
+    async with producer(broker, batch_size=200) as sender:
+        receipts = []
+        for value in numbered(300):
+            receipts.append(await sender.send("t", value, partition=chance.randrange(3)))
+            if chance.random() < 0.05:
+                await asyncio.sleep(0)
+        await sender.flush()
+        written = [receipt.result() for receipt in receipts]
+    for number in range(3):
+        mine = [b"%d" % at for at, one in enumerate(written) if one.partition == number]
+        assert broker.values("t", number) == mine
+        assert [one.offset for one in written if one.partition == number] == list(range(len(mine)))
+
+
+async def test_without_idempotence_order_is_kept_too(broker: FakeBroker) -> None:
+    broker.create("t")
+    refused = produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    broker.once(ApiKey.PRODUCE, default, refused, drop, default, refused)
+    async with producer(broker, batch_size=100, enable_idempotence=False) as sender:
+        for value in numbered(30):
+            await sender.send("t", value * 20)
+    assert broker.values("t") == [value * 20 for value in numbered(30)]
+
+
+async def test_the_broker_lost_what_it_had_acknowledged(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker, batch_size=100) as sender:
+        await sender.send_and_wait("t", b"first")
+        (producer_id,) = broker.topics["t"][0].sequences
+        broker.topics["t"][0].sequences[producer_id] = (0, 0)
+        broker.topics["t"][0].recent.clear()
+        for value in numbered(10):
+            await sender.send("t", value * 20)
+        await sender.flush()
+    assert broker.values("t") == [b"first", *(value * 20 for value in numbered(10))]
+    assert len(broker.asked(InitProducerIdRequest)) == 2
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH])
+async def test_a_producer_that_is_not_known_starts_over(broker: FakeBroker, code: ErrorCode) -> None:
+    broker.create("t")
+    async with producer(broker) as sender:
+        broker.once(ApiKey.PRODUCE, default, produce_refused(code))
+        assert (await sender.send_and_wait("t", b"a")).offset == 0
+        assert (await sender.send_and_wait("t", b"b")).offset == 1
+        assert (await sender.send_and_wait("t", b"c")).offset == 2
+    assert batches(broker) == [(0, 1), (0, 1), (1, 1)]
+
+
+async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+    async with producer(broker, batch_size=100) as sender:
+        receipts = [await sender.send("t", value * 80) for value in numbered(6)]
+        await sender.flush()
+        with pytest.raises(MessageSizeTooLargeError, match=r"send to t-0.*max\.message\.bytes"):
+            await receipts[0]
+        assert [(await receipt).offset for receipt in receipts[1:]] == list(range(5))
+    assert broker.values("t") == [value * 80 for value in numbered(6)[1:]]
+
+
+async def test_a_record_that_the_broker_has_already(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    async with producer(broker) as sender:
+        assert (await sender.send_and_wait("t", b"v")).offset == -1
+
+
+async def test_an_answer_that_leaves_a_partition_out(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[]))
+    async with producer(broker) as sender:
+        assert (await sender.send_and_wait("t", b"v")).offset == 0
+
+
+async def test_the_broker_restarts(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker) as sender:
+        await sender.send_and_wait("t", b"a")
+        await broker.stop()
+        receipt = await sender.send("t", b"b")
+        await asyncio.sleep(0)
+        await broker.start()
+        assert (await receipt).offset == 1
+
+
+async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, other = pair
+    one.create("t")
+    async with producer(one) as sender:
+        await sender.send_and_wait("t", b"a")
+        one.topics["t"][0].leader = 1
+        assert (await sender.send_and_wait("t", b"b")).offset == 1
+    assert other.asked(ProduceRequest)
+
+
+async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, other = pair
+    one.create("t")
+
+    def moved(request: Request) -> Answer:
+        answer = PartitionProduceResponse(
+            index=0,
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            base_offset=-1,
+            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+        )
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+
+    async with producer(one) as sender:
+        await sender.send_and_wait("t", b"a")
+        one.topics["t"][0].leader = 1
+        one.once(ApiKey.PRODUCE, moved)
+        one.always(ApiKey.METADATA, silence)
+        other.always(ApiKey.METADATA, silence)
+        assert (await sender.send_and_wait("t", b"b")).offset == 1
+
+
+async def test_a_producer_id_that_does_not_come_at_first(broker: FakeBroker) -> None:
+    broker.create("t")
+    loading = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+    broker.once(ApiKey.INIT_PRODUCER_ID, drop, lambda request: loading)
+    async with producer(broker) as sender:
+        assert (await sender.send_and_wait("t", b"v")).offset == 0
+
+
+async def test_a_producer_id_that_is_refused(broker: FakeBroker) -> None:
+    broker.create("t")
+    refused = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
+    broker.always(ApiKey.INIT_PRODUCER_ID, lambda request: refused)
+    async with producer(broker) as sender:
+        with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client access"):
+            await sender.send_and_wait("t", b"v")
