@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from barnabas_broker.groups.coordinator.service import GroupCoordinator

@@ -14,14 +14,14 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from barnabas_client.cli.events import EVENTS_TOPIC, teller
+from barnabas_client.cli.events import teller
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline import lag_rebalances, lag_records, lag_rows
 from barnabas_pipeline.lag_rows import Floats, Points
 from barnabas_pipeline.lake import LakeError
 from barnabas_pipeline.remote import Remote
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: Points in time, unless an interval is given.
 POINTS: Final = 240
 #: The most points: each is a question to the brokers.

@@ -14,10 +14,11 @@ from barnabas_broker.groups.coordinator.hosting import Host
 from barnabas_broker.groups.coordinator.offset_service import _CommitWaiter
 from barnabas_broker.groups.coordinator.writer import Writer
 from barnabas_broker.groups.effects import Effect, Persist
-from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, OffsetsTopicLog
+from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.flush import Flusher
 from barnabas_client.membership.leader import Leadership
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 Plant = Callable[[], AbstractContextManager[Any]]
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.replication.group_logs import OFFSETS_TOPIC, OffsetsTopicLog
+from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.directory import LogDirectoryError
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.records import iter_batches
 from tests.sim.world import Timer, World
 

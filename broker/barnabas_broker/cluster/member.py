@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.cluster.control import Controller
-from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.fence import clock
 from barnabas_broker.cluster.image import (
     BrokerFenced,
@@ -45,6 +44,7 @@ from barnabas_broker.config.keys import (
     UNCLEAN_LEADER_ELECTION_ENABLE,
 )
 from barnabas_broker.logs import logger
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 log = logger("cluster")
 
@@ -54,7 +54,6 @@ START_SECONDS: Final = 30.0
 #: Seconds that a stop takes to hand partitions over.
 LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Member:
@@ -201,7 +200,7 @@ class Member:
             match event:
                 case BrokerRegistered() | BrokerFenced() if len(image.brokers) < wanted:
                     asked = OFFSETS_TOPIC_REPLICATION_FACTOR.name in self._config.given
-                    if asked and _OFFSETS_TOPIC not in image.topics:
+                    if asked and OFFSETS_TOPIC not in image.topics:
                         log.warning(
                             "groups have to wait: start more brokers, or set a lower offsets.topic.replication.factor",
                             brokers=len(image.brokers),

@@ -3,14 +3,14 @@
 import shutil
 from typing import Final
 
-from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
-from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
+from barnabas_broker.security import operations
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

@@ -3,17 +3,16 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
-from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
-from barnabas_broker.handlers import operations
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
-from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
+from barnabas_broker.security import operations
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.config.keys import CLEANUP_POLICY
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.partition import Hosted
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

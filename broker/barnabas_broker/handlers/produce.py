@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas_broker.cluster.controller import INTERNAL_TOPICS
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
@@ -19,6 +18,7 @@ from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import (
     PartitionProduceResponse,

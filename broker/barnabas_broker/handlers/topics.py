@@ -20,8 +20,8 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.replication.group_logs import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -72,7 +72,7 @@ async def create_automatically(services: Services, names: Sequence[str]) -> dict
     """
     refused: dict[str, KafkaError] = {}
     for name in names:
-        if name not in controller.INTERNAL_TOPICS and not services.config[AUTO_CREATE_TOPICS_ENABLE]:
+        if name not in INTERNAL_TOPICS and not services.config[AUTO_CREATE_TOPICS_ENABLE]:
             continue
 
         def decide(image: Image, name: str = name) -> tuple[Sequence[Event], None]:

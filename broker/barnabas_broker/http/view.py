@@ -11,11 +11,11 @@ from barnabas_broker.groups.coordinator.hosting import Hosted
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.records import Committed
 from barnabas_broker.metrics import RequestMetrics
-from barnabas_broker.replication.group_logs import OFFSETS_TOPIC
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import Server
 from barnabas_broker.storage import Log, LogDirectory
 from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 
 class History(Protocol):

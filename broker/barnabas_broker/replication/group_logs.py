@@ -9,12 +9,11 @@ from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from barnabas_protocol.wire import Buffer
 
 log = logger("offsets")
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-EVENTS_TOPIC: Final = "__group_events"
 #: Bytes that a replay reads at a time.
 _CHUNK: Final = 1024 * 1024
 

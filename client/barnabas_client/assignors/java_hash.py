@@ -5,21 +5,12 @@ ties: which of two equal members keeps one partition more. Collisions that make 
 more, are not followed. Sources: ``HashMap.java``, ``String.hashCode``, ``TopicPartition.hashCode``.
 """
 
-import struct
 from collections.abc import Iterable
 
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.internal_topics import java_string_hash
 
 _CAPACITY = 16
-
-
-def string_hash(text: str) -> int:
-    """``String.hashCode``, as an unsigned number of 32 bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    result = 0
-    for unit in struct.unpack(f">{len(units) // 2}H", units):
-        result = (31 * result + unit) & 0xFFFFFFFF
-    return result
 
 
 def hash_order(texts: Iterable[str]) -> list[str]:
@@ -28,14 +19,14 @@ def hash_order(texts: Iterable[str]) -> list[str]:
     capacity = _CAPACITY
     while len(given) > capacity * 3 // 4:
         capacity *= 2
-    return sorted(given, key=lambda text: _spread(string_hash(text)) & (capacity - 1))
+    return sorted(given, key=lambda text: _spread(java_string_hash(text)) & (capacity - 1))
 
 
 class PartitionSet:
     """A ``HashSet<TopicPartition>`` of one topic, as far as anyone asks which partition is the first."""
 
     def __init__(self, topic: str) -> None:
-        self._topic = string_hash(topic)
+        self._topic = java_string_hash(topic)
         self._hashes: dict[TopicPartition, int] = {}
         self._capacity = _CAPACITY
 

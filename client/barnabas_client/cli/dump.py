@@ -25,9 +25,9 @@ from barnabas_protocol.coordinator_records import (
     OffsetCommitValue,
 )
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.schema import UUID, Data, Field, Struct
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _INT16: Final = struct.Struct(">h")
 #: Record type (the version of the key): what it is part of, its key and its value.
 _TYPES: Final[dict[int, tuple[str, type[OffsetCommitKey | GroupMetadataKey], type[Data]]]] = {

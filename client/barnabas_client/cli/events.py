@@ -16,8 +16,8 @@ from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.values import shown_time
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, partition_for
 
-EVENTS_TOPIC: Final = "__group_events"
 TELLERS: Final = "barnabas.tellers"
 
 Told = dict[str, Any]
@@ -63,20 +63,10 @@ async def locate(admin: Admin, group: str, since: int | None) -> Where | None:
     (topic,) = await admin.describe_topics([EVENTS_TOPIC], raise_errors=False)
     if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not topic.partitions:
         return None
-    tp = TopicPartition(EVENTS_TOPIC, partition_of(group, len(topic.partitions)))
+    tp = TopicPartition(EVENTS_TOPIC, partition_for(group, len(topic.partitions)))
     end = (await admin.list_offsets({tp: OffsetSpec.LATEST}))[tp].offset
     first = (await admin.list_offsets({tp: OffsetSpec.EARLIEST if since is None else max(since, 0)}))[tp].offset
     return Where(tp, end if first < 0 else first, end)
-
-
-def partition_of(group: str, count: int) -> int:
-    """Kafka's partition of a group: ``abs(hashCode) % count``, over the UTF-16 code units that Java's strings have."""
-    units = memoryview(group.encode("utf-16-be", "surrogatepass"))
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
-    signed = value - 0x100000000 if value & 0x80000000 else value
-    return (0 if signed == -0x80000000 else abs(signed)) % count
 
 
 def require_teller() -> Teller:

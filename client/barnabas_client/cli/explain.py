@@ -5,10 +5,11 @@ from argparse import Namespace
 from typing import Final
 
 from barnabas_client.cli import clients
-from barnabas_client.cli.events import EVENTS_TOPIC, Where, lines, locate, require_teller
+from barnabas_client.cli.events import Where, lines, locate, require_teller
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.reading import read
+from barnabas_protocol.internal_topics import EVENTS_TOPIC
 
 #: Events of a rebalance that was under way at the given time may be so much older.
 _MARGIN_MS: Final = 3_600_000

@@ -6,9 +6,9 @@ import pytest
 
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_EMBRYOS
-from barnabas_broker.groups.coordinator.service import java_hash
 from barnabas_broker.groups.effects import Kind
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn
 
 
@@ -82,7 +82,7 @@ async def test_rule_30_while_loading() -> None:
 )
 def test_rule_31_the_partition_of_a_group(group_id: str, partition: int) -> None:
     assert Service(offsets_topic_num_partitions="50").groups.partition_for(group_id) == partition
-    assert java_hash("polygenelubricants") == -(2**31)
+    assert java_string_hash("polygenelubricants") == 2**31
 
 
 async def test_not_the_coordinator_of_what_is_led_elsewhere() -> None:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_client.assignors.java_hash import PartitionSet, hash_order, string_hash
+from barnabas_client.assignors.java_hash import PartitionSet, hash_order
 from barnabas_client.assignors.user_data import Claim, decode_claim, decode_generation, encode_claim, encode_generation
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.internal_topics import java_string_hash as string_hash
 
 CLAIM = b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\0\0\0\0\3"  # t-0 and t-3, version 0
 

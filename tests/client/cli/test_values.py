@@ -5,10 +5,10 @@ from datetime import datetime
 import pytest
 
 from barnabas_client.cli import values
-from barnabas_client.cli.events import partition_of
 from barnabas_client.cli.formats import compile_format, json_line, unescape
 from barnabas_client.cli.output import Column, Output, Style
 from barnabas_client.structs import ConsumerRecord
+from barnabas_protocol.internal_topics import partition_for
 
 RECORD = ConsumerRecord("t", 1, 22, 333, 0, b"k", b"v\xff", (("h", b"1"), ("h", None)))
 
@@ -91,7 +91,7 @@ def test_null_and_what_is_no_text() -> None:
     ("group", "partition"), [("test-group", 12), ("my-group", 12), ("polygenelubricants", 0), ("😀", 49)]
 )
 def test_the_partition_of_a_group(group: str, partition: int) -> None:
-    assert partition_of(group, 50) == partition
+    assert partition_for(group, 50) == partition
 
 
 def test_columns_and_colour(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from barnabas_broker.cluster.controller.leaders import (
 )
 from barnabas_broker.cluster.controller.reassignment import is_reassigning, reassign
 from barnabas_broker.cluster.controller.topics import (
-    INTERNAL_TOPICS,
     MAX_PARTITIONS,
     add_partitions,
     allocate_producer_ids,
@@ -28,7 +27,6 @@ from barnabas_broker.cluster.controller.topics import (
 )
 
 __all__ = [
-    "INTERNAL_TOPICS",
     "MAX_PARTITIONS",
     "ElectionType",
     "IsrChange",

@@ -16,8 +16,6 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: Topics that clients may not write to by themselves.
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__group_events"})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: Partitions of one topic at most; each costs open files and memory.
 MAX_PARTITIONS: Final = 10_000

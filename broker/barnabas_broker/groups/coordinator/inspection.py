@@ -9,14 +9,13 @@ from typing import Final
 
 from barnabas_broker.groups.classic.group import Group
 from barnabas_broker.groups.classic.states import GroupState
+from barnabas_broker.security.operations import GROUP
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 #: The only type of group there is.
 CLASSIC: Final = "classic"
-#: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: everything, as a broker without an authorizer says.
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def describe_group(group: Group, operations: bool) -> DescribedGroup:
@@ -42,7 +41,7 @@ def describe_group(group: Group, operations: bool) -> DescribedGroup:
         ],
     )
     if operations:
-        described.authorized_operations = _ALL_OPERATIONS
+        described.authorized_operations = GROUP
     return described
 
 
@@ -54,7 +53,7 @@ def missing_group(group_id: str, version: int, operations: bool) -> DescribedGro
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         described.error_message = f"Group {group_id} not found."
     elif operations:
-        described.authorized_operations = _ALL_OPERATIONS
+        described.authorized_operations = GROUP
     return described
 
 

@@ -41,6 +41,7 @@ from barnabas_broker.groups.ports import EventSink, OffsetsLog, Scheduler
 from barnabas_broker.groups.records import MAX_STRING
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import partition_for
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,21 +53,12 @@ from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["Caller", "EventSink", "GroupCoordinator", "OffsetsLog", "java_hash"]
+__all__ = ["Caller", "EventSink", "GroupCoordinator", "OffsetsLog"]
 
 log = logger("coordinator")
 
 #: Responses to Heartbeat: there is nothing in them but the code, so each is made once.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
-
-
-def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``, over UTF-16 code units."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 class GroupCoordinator:
@@ -133,8 +125,7 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that a group belongs to (rule 31)."""
-        value = java_hash(group_id)
-        return (0 if value == -(1 << 31) else abs(value)) % self._partitions
+        return partition_for(group_id, self._partitions)
 
     def _find(self, group_id: str) -> Hosted | ErrorCode:
         """A group, or why it cannot be had; NONE if there is just no such group."""

@@ -1,0 +1,1 @@
+"""What a principal may do: operations on resources, as Kafka numbers them."""

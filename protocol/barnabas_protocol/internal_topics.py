@@ -1,0 +1,39 @@
+"""The topics that brokers keep for themselves, and which partition of one a key belongs to.
+
+Source: Kafka's ``Topic``, ``GroupCoordinatorService.partitionFor``, ``Utils.abs``, Java's ``String.hashCode``.
+"""
+
+import struct
+from typing import Final
+
+#: Groups and committed offsets; the leader of a group's partition is its coordinator.
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+#: Transactional ids and the states of their transactions.
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+#: What happened to groups, and why. Apache Kafka has no such topic.
+EVENTS_TOPIC: Final = "__group_events"
+
+INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, EVENTS_TOPIC))
+
+
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode``, over UTF-16 code units, as an unsigned number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of an internal topic that a group or a transactional id belongs to.
+
+    Args:
+        key: the group id or the transactional id.
+        partitions: how many partitions the topic has.
+    """
+    value = java_string_hash(key)
+    if value & 0x80000000:
+        # Java's int is signed, and the smallest one has no absolute value: Kafka takes 0 for it.
+        value = (1 << 32) - value if value != 0x80000000 else 0
+    return value % partitions
