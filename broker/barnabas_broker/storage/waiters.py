@@ -22,12 +22,16 @@ class OffsetWaiters(Generic[T]):
         self._offsets: deque[int] = deque()
         self._futures: deque[asyncio.Future[T]] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._offsets)
+    def __len__(self) -> int:
+        return len(self._offsets)
 
     def wait(self, offset: int) -> "asyncio.Future[T]":
         """A future that :meth:`complete` resolves once its mark reaches `offset`."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # Requests that time out again and again while the mark does not move must not pile up.
+        while self._futures and self._futures[-1].done():
+            self._futures.pop()
+            self._offsets.pop()
         if not self._offsets or self._offsets[-1] <= offset:
             self._offsets.append(offset)
             self._futures.append(future)
