@@ -1,24 +1,26 @@
-"""Kafka's own definitions as data, where they are beside the checkout: `../shared/kafka-protocol`."""
+"""Kafka's definitions, read from the data in `reference/` (see its README), and our declarations in the same form."""
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pytest
-
 from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
 
-FOLDER: Final = Path(__file__).parents[3] / "shared" / "kafka-protocol"
+FOLDER: Final = Path(__file__).parent / "reference"
+#: What Kafka's jars say. Exact for that release, without `ignorable` and without the versions that Kafka 4.0 removed.
+EXACT: Final = "kafka-4.3.1.json"
+#: Kafka's message definitions before 4.0 removed old versions (KIP-896).
+SNAPSHOT: Final = "kafka-4.0-snapshot.json"
+ERRORS: Final = "errors.json"
 
 
+@cache
 def load(name: str) -> Any:
-    """A JSON file of the folder; skips the test where there is none."""
-    path = FOLDER / name
-    if not path.exists():
-        pytest.skip(f"no {name} beside the checkout")
-    return json.loads(path.read_text())
+    """A JSON file of the folder. A missing file fails the test."""
+    return json.loads((FOLDER / name).read_text())
 
 
 def snake(name: str) -> str:
@@ -29,11 +31,16 @@ def snake(name: str) -> str:
         if starts and (name[at - 1].islower() or name[at - 1].isdigit() or name[at + 1 : at + 2].islower()):
             out += "_"
         out += letter.lower()
-    return f"{out}_" if iskeyword(out) else out
+    return ours(out)
+
+
+def ours(name: str) -> str:
+    """Kafka's field name in snake case as ours: a keyword of Python gets an underscore."""
+    return f"{name}_" if iskeyword(name) else name
 
 
 class Row(NamedTuple):
-    """What one field is in one version. A path of names leads to it from its message."""
+    """A field in one version of the message definitions. The path of names leads to it from its message."""
 
     path: str
     type: str
@@ -64,8 +71,8 @@ def _default_of(declared: dict[str, Any]) -> Any:
     return float(text) if of == "float64" else int(str(text), 0)
 
 
-def kafkas_rows(message: dict[str, Any], version: int) -> list[Row]:
-    """The fields of one of Kafka's messages in `version`, depth first."""
+def snapshot_rows(message: dict[str, Any], version: int) -> list[Row]:
+    """The fields of a message definition in `version`, depth first."""
     common = {struct["name"]: struct for struct in message.get("commonStructs", [])}
     flexible = version in Versions.of(message["flexibleVersions"])
 
@@ -109,21 +116,142 @@ def our_rows(message: type[Message], version: int) -> list[Row]:
                 f.absent(),
                 f.ignorable,
             )
-            inner = _struct_of(f.type)
+            inner = struct_of(f.type)
             if inner is not None:
                 yield from walk(inner, f"{path}.")
 
     return list(walk(message, ""))
 
 
-def _struct_of(of: WireType[Any]) -> type[Struct] | None:
-    return of.struct if of.element is None else _struct_of(of.element)
+class Place(NamedTuple):
+    """A field on the wire, in one version: what Kafka's jars say about it. Structures have no type of their own."""
+
+    path: str
+    type: str
+    nullable: bool
+    compact: bool
+    tag: int | None
 
 
-def fields_of(struct: type[Struct], prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """All fields of a structure of ours, depth first, with the path that leads to each."""
-    for f in struct.FIELDS:
-        yield f"{prefix}{f.name}", f
-        inner = _struct_of(f.type)
+def exact_schema(by_range: dict[str, Any], version: int) -> list[Any] | None:
+    """The schema of `version` out of ``{"3-8": schema, ...}``; None if Kafka has no such version."""
+    for versions, schema in by_range.items():
+        if version in Versions.of(versions):
+            found: list[Any] = schema
+            return found
+    return None
+
+
+def exact_places(schema: list[Any]) -> list[Place]:
+    """The fields of a schema of `kafka-4.3.1.json`, depth first; a structure's tagged fields come last, ascending."""
+
+    def walk(fields: list[Any], prefix: str) -> Iterator[Place]:
+        for entry in fields:
+            ((name, of),) = entry.items()
+            if name != "_tagged_fields":
+                yield from one(f"{prefix}{ours(name)}", of, None)
+                continue
+            for tag, tagged in sorted(of["tags"].items(), key=lambda item: int(item[0])):
+                ((name, of_tagged),) = tagged.items()
+                yield from one(f"{prefix}{ours(name)}", of_tagged, int(tag))
+
+    def one(path: str, of: Any, tag: int | None) -> Iterator[Place]:
+        if isinstance(of, list):
+            yield Place(path, "", False, False, tag)
+            yield from walk(of, f"{path}.")
+        elif isinstance(of, dict):
+            element = of["array"]
+            # An element of an array of strings has an encoding of its own, which is that of the array.
+            plain = element if isinstance(element, str) else ""
+            name = plain.removeprefix("COMPACT_").lower()
+            assert plain.startswith("COMPACT_") == of["compact"] or name not in _WITH_LENGTH
+            yield Place(path, f"[]{_NAMES.get(name, name)}", of["nullable"], of["compact"], tag)
+            if not plain:
+                yield from walk(element, f"{path}.")
+        else:
+            compact = of.startswith("COMPACT_")
+            name = of.removeprefix("COMPACT_").removeprefix("NULLABLE_").lower()
+            yield Place(path, _NAMES.get(name, name), "NULLABLE" in of, compact, tag)
+
+    return list(walk(schema, ""))
+
+
+def our_places(message: type[Message], version: int) -> list[Place]:
+    """The fields of one of our messages as :func:`exact_places` gives Kafka's."""
+    flexible = version in message.FLEXIBLE
+
+    def walk(struct: type[Struct], prefix: str) -> Iterator[Place]:
+        present = [f for f in struct.FIELDS if version in f.versions]
+        tagged = [f for f in present if f.tag is not None and version in f.tagged and flexible]
+        untagged = [f for f in present if f not in tagged]
+        for f in (*untagged, *sorted(tagged, key=lambda f: f.tag or 0)):
+            inner = struct_of(f.type)
+            path, tag = f"{prefix}{f.name}", f.tag if f in tagged else None
+            compact = flexible if f.flexible is None else version in f.flexible
+            if inner is None:
+                name = f.type.name
+                sized = name.startswith("[]") or name in _WITH_LENGTH
+                yield Place(path, name, version in f.nullable, compact and sized, tag)
+                continue
+            if f.type.element is None:
+                yield Place(path, "", False, False, tag)
+            else:
+                yield Place(path, "[]", version in f.nullable, compact, tag)
+            yield from walk(inner, f"{path}.")
+
+    return list(walk(message, ""))
+
+
+_WITH_LENGTH: Final = ("string", "bytes", "records")
+_NAMES: Final = {"boolean": "bool"}
+
+
+def exact_defaults(name: str) -> dict[str, str]:
+    """The defaults of a class that Kafka generates, as its ``toString`` prints them, under our names of the fields.
+
+    A structure's default is "{}", whatever it contains.
+    """
+    text = load(EXACT)["defaults"][name]
+    assert text.startswith("(") and text.endswith(")"), text
+    found, depth, start = {}, 0, 1
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if (letter == "," and depth == 1) or (letter == ")" and depth == 0):
+            field, _, value = text[start:at].partition("=")
+            found[snake(field)] = "{}" if value.endswith(")") else value
+            start = at + 2
+    return found
+
+
+def printed_default(f: Field) -> str:
+    """The default of a field of ours as Kafka's ``toString`` prints it."""
+    if f.default is None and f.type.struct is not None:
+        return "null" if f.tag is None else "{}"
+    if f.type.name == "bytes" and f.default is not None:
+        return str(list(f.default))
+    if f.type.name == "uuid":
+        assert not any(f.default)
+        return "AAAAAAAAAAAAAAAAAAAAAA"
+    match f.default:
+        case None:
+            return "null"
+        case bool():
+            return str(f.default).lower()
+        case str():
+            return f"'{f.default}'"
+        case _:
+            return str(f.default)
+
+
+def struct_of(of: WireType[Any]) -> type[Struct] | None:
+    """The structure that a field or its elements are; None for all other types."""
+    return of.struct if of.element is None else struct_of(of.element)
+
+
+def structs_of(message: type[Struct]) -> Iterator[type[Struct]]:
+    """A message and all structures in it."""
+    yield message
+    for f in message.FIELDS:
+        inner = struct_of(f.type)
         if inner is not None:
-            yield from fields_of(inner, f"{prefix}{f.name}.")
+            yield from structs_of(inner)
