@@ -9,6 +9,7 @@ from construct import ConstructError
 from hypothesis import strategies as st
 
 from barnabas_protocol import consumer_protocol, coordinator_records
+from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.messages import headers
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Data, Field, Message, Struct, WireType
@@ -146,3 +147,11 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
             case _:
                 out[at:at] = out[at : at + rng.randrange(1, 9)]
     return bytes(out)
+
+
+def outcome(decode: Any, *arguments: Any) -> Any:
+    """The decoded message, or "refused"."""
+    try:
+        return decode(*arguments)
+    except DecodeError:
+        return "refused"
