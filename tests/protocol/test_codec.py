@@ -9,11 +9,11 @@ import pytest
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.headers import RequestHeader, ResponseHeader
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsRequest
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas_protocol.messages.fetch import FetchResponse
-from barnabas_protocol.messages.headers import RequestHeader, ResponseHeader
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest

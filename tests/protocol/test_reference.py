@@ -18,7 +18,7 @@ from barnabas_protocol.coordinator_records import (
     OffsetCommitValue,
 )
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.headers import RequestHeader, ResponseHeader
+from barnabas_protocol.headers import RequestHeader, ResponseHeader
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Message, Request, Response, Versions
 from tests.protocol.other_clients import kafka_python
