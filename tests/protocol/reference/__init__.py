@@ -1,4 +1,4 @@
-"""Kafka's definitions, read from the data in `reference/` (see its README), and our declarations in the same form."""
+"""Kafka's definitions, read from the data beside this module (see README.md), and our declarations in the same form."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
 
-FOLDER: Final = Path(__file__).parent / "reference"
+FOLDER: Final = Path(__file__).parent
 #: What Kafka's jars say. Exact for that release, without `ignorable` and without the versions that Kafka 4.0 removed.
 EXACT: Final = "kafka-4.3.1.json"
 #: Kafka's message definitions before 4.0 removed old versions (KIP-896).
