@@ -14,8 +14,8 @@ from typing import Final
 from barnabas_client.cli import values
 from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
 from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command_line import CommandLine, Parser
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.program import Parser, Program
 from barnabas_pipeline.cli_failures import failures
 
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 failed, 2 the command line is not valid, 130 after Ctrl-C, 143 after SIGTERM.
     """
     with _other_loggers_silent():
-        return PROGRAM.run(sys.argv[1:] if argv is None else argv)
+        return COMMAND_LINE.run(sys.argv[1:] if argv is None else argv)
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def _times(text: str) -> float:
     return _number(text.removesuffix("x"))
 
 
-PROGRAM: Final = Program(
+COMMAND_LINE: Final = CommandLine(
     name="barnabas-pipeline",
     description="Topics into a Parquet lake and back, and lag over time, on Spark.",
     commands=(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from barnabas_broker.testing import Broker
 from barnabas_client.cli.output import Output
 from barnabas_pipeline import cli_lag
-from barnabas_pipeline.cli import PROGRAM, main
+from barnabas_pipeline.cli import COMMAND_LINE, main
 from barnabas_pipeline.cli_failures import spark_error
 from barnabas_pipeline.cli_progress import Rate, duration, line, many, size
 from tests.pipeline.support import consume, produce
@@ -81,9 +81,9 @@ def test_warnings_are_ours_only(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_sizes_and_speeds_are_read() -> None:
-    archive = PROGRAM.parse(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
+    archive = COMMAND_LINE.parse(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
     assert (archive.file_size, archive.interval) == (1 << 30, 60.0)
-    replay = PROGRAM.parse(["replay", "p", "t", "--speed", "60x"])
+    replay = COMMAND_LINE.parse(["replay", "p", "t", "--speed", "60x"])
     assert (replay.speed, replay.rate) == (60.0, None)
 
 

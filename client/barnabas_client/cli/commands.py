@@ -21,8 +21,8 @@ from barnabas_client.cli import (
 )
 from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
 from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command_line import CommandLine, Parser
 from barnabas_client.cli.plugins import plugin_commands
-from barnabas_client.cli.program import Parser, Program
 
 _SECTIONS: Final = {
     "topics": "list, create, describe, change and delete topics",
@@ -76,7 +76,7 @@ def _version() -> str:
         return "barnabas, from a source tree"
 
 
-PROGRAM: Final = Program(
+COMMAND_LINE: Final = CommandLine(
     name="barnabas",
     description="Topics, records and groups of Barnabas and Apache Kafka.",
     commands=(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas_client.cli.command import Command
+from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.program import Program
 
 
 @dataclass(slots=True)
@@ -37,8 +37,8 @@ class Place:
 
 def completion(arguments: Namespace, output: Output) -> int:
     """Print the script of a shell."""
-    program: Program = arguments.program
-    places = walk(program.parser(program.every_command()))
+    command_line: CommandLine = arguments.command_line
+    places = walk(command_line.parser(command_line.every_command()))
     output.line(_SCRIPTS[arguments.shell](places))
     return DONE
 

@@ -10,12 +10,12 @@ import pytest
 
 from barnabas_client.cli import events, main
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.commands import PROGRAM
+from barnabas_client.cli.commands import COMMAND_LINE
 from barnabas_client.cli.completion import walk
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
 
-EVERY = PROGRAM.every_command()
+EVERY = COMMAND_LINE.every_command()
 
 
 @pytest.mark.parametrize("command", EVERY, ids=lambda command: " ".join(command.path))
@@ -100,7 +100,7 @@ async def test_termination_ends_a_command_as_control_c_does(cli: Cli, numbers: N
 
 
 def test_every_place_of_the_tree_is_completed() -> None:
-    places = {place.path: place for place in walk(PROGRAM.parser(EVERY))}
+    places = {place.path: place for place in walk(COMMAND_LINE.parser(EVERY))}
     assert set(places[""].commands) >= {"topics", "produce", "consume", "groups", "dump", "log", "bench", "ping"}
     assert places["groups"].commands["explain"] == "why it rebalanced, and what to do about it"
     assert "--to-earliest" in places["groups reset-offsets"].options

@@ -1,6 +1,6 @@
-"""A command line program: reads its arguments, runs the command and turns the result into an exit status.
+"""The command line of a program: reads its arguments, runs the command and turns the result into an exit status.
 
-`barnabas` and `barnabas-pipeline` are both a :class:`Program`, so both report errors, warnings and signals alike.
+`barnabas` and `barnabas-pipeline` each have a :class:`CommandLine`, so both report errors, warnings and signals alike.
 """
 
 import argparse
@@ -38,8 +38,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A program with commands.
+class CommandLine:
+    """The command line of a program that has commands.
 
     Attributes:
         name: its name, which starts each line of its errors.
@@ -62,7 +62,7 @@ class Program:
     loggers: tuple[str, ...] = ("barnabas_client",)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Read a command line; the namespace has the command as `command` and this program as `program`.
+        """Read a command line; the namespace has the command as `command` and this object as `command_line`.
 
         Raises:
             SystemExit: help was asked for (status 0), or the command line is not valid (status 2).
@@ -97,7 +97,7 @@ class Program:
             leaf = leaves.add_parser(command.path[-1], help=command.help, description=_sentence(command.help))
             command.add_arguments(leaf)
             self.add_command_options(leaf, command)
-            leaf.set_defaults(command=command, program=self)
+            leaf.set_defaults(command=command, command_line=self)
         return root
 
     def run(self, argv: Sequence[str]) -> int:
