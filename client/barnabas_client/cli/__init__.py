@@ -1,8 +1,8 @@
 """The `barnabas` program: topics, records and groups of Barnabas and Apache Kafka from a terminal or a script.
 
-One module per command, or per group of commands on the same thing, declares its :class:`command.Command`;
-:mod:`commands` lists them. :mod:`command_line` reads the command line and runs the command, for `barnabas-pipeline` too.
-Only `barnabas_pipeline` may import modules from here: the rest of this package must not know that there is a terminal.
+Each module that implements commands declares them as :class:`command.Command`, and :mod:`commands` lists them.
+:mod:`command_line` reads arguments and runs a command, for `barnabas-pipeline` too. The rest of this package must not
+import from here; `barnabas_pipeline` may.
 """
 
 import sys
