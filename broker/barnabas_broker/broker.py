@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,11 +42,13 @@ from barnabas_broker.config.keys import (
     NODE_ID,
 )
 from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
-from barnabas_broker.group_partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.logs import logger
+from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.server import BACKLOG, Server
@@ -57,7 +58,6 @@ from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
     from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
-    from barnabas_broker.groups.coordinator.service import GroupCoordinator
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
     from barnabas_broker.replication.fetcher import ReplicaFetcherManager
@@ -204,7 +204,14 @@ class Broker:
             may_serve=cluster.may_serve,
         )
         self._replicate(replicas, cluster)
-        groups = cache(partial(self._make_coordinator, replicas, cluster))
+        groups = self._groups = GroupCoordinator(
+            self.config,
+            OffsetsTopicLog(replicas, wall_ms),
+            now=time.monotonic,
+            wall_ms=wall_ms,
+            new_id=lambda: str(uuid.uuid4()),
+            events=GroupEventsLog(replicas, wall_ms),
+        )
         partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
@@ -221,26 +228,10 @@ class Broker:
             for bound in sockets:
                 bound.listen(BACKLOG)
             await self._member.enter()
-            partitions.look_regularly()
+            partitions.start()
         for listener, bound in zip(self.listeners, sockets, strict=True):
             await self._server.listen(bound, listener.name)
         log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
-
-    def _make_coordinator(self, replicas: ReplicaManager, cluster: ClusterMetadata) -> "GroupCoordinator":
-        """The group coordinator, when it is first needed: many a broker has no groups, and each starts sooner."""
-        from barnabas_broker.groups.coordinator.service import GroupCoordinator
-        from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
-
-        groups = self._groups = GroupCoordinator(
-            self.config,
-            OffsetsTopicLog(replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
-            new_id=lambda: str(uuid.uuid4()),
-            events=GroupEventsLog(replicas, wall_ms),
-        )
-        groups.topics_changed(_partition_counts(cluster.image))
-        return groups
 
     async def _open_alone(self, path: Path, endpoints: Endpoints) -> ClusterMetadata:
         """Open the data directory as a single broker, which keeps the metadata in it."""
@@ -320,7 +311,7 @@ class Broker:
         from barnabas_broker.http.endpoint import Endpoint
         from barnabas_broker.http.view import View
 
-        groups = services.groups()
+        groups = services.groups
         self._view = View(
             node_id=self.node_id,
             version=product_version(),
@@ -345,13 +336,12 @@ class Broker:
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""
-        if self._groups is not None:
-            deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
-            if deleted:
-                self._groups.topics_deleted(deleted)
-            self._groups.topics_changed(_partition_counts(image))
-        assert self._group_partitions is not None
-        self._group_partitions.look()
+        assert self._groups is not None and self._group_partitions is not None
+        deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
+        if deleted:
+            self._groups.topics_deleted(deleted)
+        self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+        self._group_partitions.reconcile()
 
     def _maintain(self) -> None:
         assert self._directory is not None
@@ -395,10 +385,6 @@ class Broker:
         self._server = self._endpoint = self._view = self._groups = self._replicas = None
         self._fetchers = self._isr = self._group_partitions = None
         self._store = self._connection = self._member = self._directory = None
-
-
-def _partition_counts(image: Image) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in image.topics.items()}
 
 
 def _cluster_of(path: Path) -> str | None:
