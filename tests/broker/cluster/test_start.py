@@ -23,12 +23,12 @@ def broker(directory: Path, url: str, **settings: str) -> Broker:
     ("url", "why"),
     [("redis://a:1", "must be etcd://HOST:PORT"), ("etcd://nowhere", "is not HOST:PORT")],
 )
-async def test_a_place_that_cannot_be(tmp_path: Path, url: str, why: str) -> None:
+async def test_an_invalid_url(tmp_path: Path, url: str, why: str) -> None:
     with pytest.raises(BrokerError, match=why):
         await broker(tmp_path, url).start()
 
 
-async def test_certificates_that_are_not_there(tmp_path: Path) -> None:
+async def test_missing_certificates(tmp_path: Path) -> None:
     one = broker(tmp_path, "etcd://127.0.0.1:1", etcd_ssl_cafile=str(tmp_path / "nothing.pem"))
     with pytest.raises(BrokerError, match=r"nothing\.pem"):
         await one.start()
@@ -50,7 +50,7 @@ async def test_the_directory_of_a_single_broker(tmp_path: Path, start_broker: St
 
 
 @pytest.mark.cluster
-async def test_the_directory_of_a_cluster_is_not_for_a_single_broker(
+async def test_a_single_broker_rejects_the_directory_of_a_cluster(
     tmp_path: Path, etcd: Etcd, start_broker: StartBroker
 ) -> None:
     url = f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}"
