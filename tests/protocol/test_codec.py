@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.headers import RequestHeader, ResponseHeader
+from barnabas_protocol.headers import RequestHeaderData, ResponseHeaderData
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsRequest
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -45,10 +45,10 @@ def test_headers_are_kafkas_own_schemas() -> None:
     for version, message in ((1, HEARTBEAT), (4, HEARTBEAT)):
         frame = codec.encode_request(message, version, 7, "me")
         schema = 2 if version == 4 else 1
-        header = RequestHeader(request_api_key=12, request_api_version=version, correlation_id=7, client_id="me")
+        header = RequestHeaderData(request_api_key=12, request_api_version=version, correlation_id=7, client_id="me")
         assert frame[4:].startswith(codec.encode(header, schema))
         answer = codec.encode_response(HeartbeatResponse(error_code=0), version, 7)
-        assert answer[4:].startswith(codec.encode(ResponseHeader(correlation_id=7), schema - 1))
+        assert answer[4:].startswith(codec.encode(ResponseHeaderData(correlation_id=7), schema - 1))
 
 
 def test_a_response_frame() -> None:
@@ -99,7 +99,7 @@ def test_broken_request_headers(frame: bytes) -> None:
 
 @pytest.mark.parametrize("client_id", [None, "", "Größe", "x" * 300])
 def test_a_request_header_is_read_as_its_schema_reads_it(client_id: str | None) -> None:
-    expected = RequestHeader(request_api_key=12, request_api_version=4, correlation_id=-7, client_id=client_id)
+    expected = RequestHeaderData(request_api_key=12, request_api_version=4, correlation_id=-7, client_id=client_id)
     frame = codec.encode(expected, 1)
     header = codec.decode_request_header(frame)
     assert header == codec.RequestHeader(12, 4, -7, client_id, len(frame))
@@ -107,7 +107,7 @@ def test_a_request_header_is_read_as_its_schema_reads_it(client_id: str | None) 
         with pytest.raises(DecodeError):
             codec.decode_request_header(frame[:size])
         with pytest.raises(DecodeError):
-            codec.decode(RequestHeader, 1, frame[:size])
+            codec.decode(RequestHeaderData, 1, frame[:size])
 
 
 def test_a_response_without_a_correlation_id() -> None:

@@ -20,7 +20,7 @@ NAMES: Final = (
 )
 MODULES: Final = [kafka_python(f"protocol.{name}") for name in NAMES]
 #: What kafka-python does not have.
-MISSING: Final = {"RequestHeader", "ResponseHeader"} | {
+MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
     "OffsetCommitKey",
     "OffsetCommitValue",
     "GroupMetadataKey",

@@ -109,7 +109,7 @@ def test_null_where_none_may_be(version: int) -> None:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=null)
     with pytest.raises(EncodeError):
         codec.encode(request, version)
-    with pytest.raises(EncodeError, match="null where an array must be"):
+    with pytest.raises(EncodeError, match="an array must not be null"):
         codec.encode(FetchResponse(responses=null), 4 + 2 * version)
 
 

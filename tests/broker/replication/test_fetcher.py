@@ -13,7 +13,7 @@ from barnabas_broker.replication.following import Position
 from barnabas_broker.replication.partition import Hosted
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.fetch import EpochEndOffset, PartitionData
+from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
 from barnabas_protocol.records.builder import build_batch
 
 LEADER = 2
@@ -52,7 +52,7 @@ def told(high_watermark: int = 3, log_start: int = 0, records: bytes = b"", end:
         error_code=ErrorCode.NONE,
         high_watermark=high_watermark,
         log_start_offset=log_start,
-        diverging_epoch=None if end is None else EpochEndOffset(epoch=0, end_offset=end),
+        diverging_epoch=None if end is None else FetchEpochEndOffset(epoch=0, end_offset=end),
         records=records,
     )
 

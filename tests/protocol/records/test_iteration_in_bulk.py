@@ -35,7 +35,7 @@ def read(batch: bytes | bytearray) -> list[Record] | str:
 
 
 def one_by_one(batch: bytes | bytearray) -> list[Record] | str:
-    with patch.object(iteration, "_WORTH", 1 << 40):
+    with patch.object(iteration, "_LEAST_RUN", 1 << 40):
         return read(batch)
 
 
