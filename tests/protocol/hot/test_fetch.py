@@ -31,7 +31,7 @@ def whole(parts: Sequence[Buffer | Unread]) -> bytes:
 
 
 class InFile:
-    """Records that are not read yet."""
+    """Records in a file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""The same content in bytes of ours and of aiokafka, over every message and version that both have."""
+"""Our bytes and aiokafka's for the same content, for every message and version that both have."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MODULES: Final = [
     for name in ("admin", "commit", "coordination", "fetch", "group", "metadata", "offset", "produce", "transaction")
 ]
 
-#: A leader epoch is an int64 there, and a flexible version is written as if it were not: aiokafka sends neither.
+#: aiokafka declares a leader epoch as int64, and writes a flexible version as if it were not. It sends neither.
 WRONG: Final = {"OffsetRequest_v4", "OffsetRequest_v5", "DescribeAclsRequest_v2", "DescribeAclsResponse_v2"}
 
 
@@ -37,7 +37,7 @@ def _common() -> list[Any]:
 
 
 def _positional(message: Struct, version: int, schema: Any) -> list[Any]:
-    """The values of the fields that the version has, as aiokafka's schemas want them: in order, without names."""
+    """The values of the fields that the version has, in order, for aiokafka's schemas."""
     fields = iter(f for f in message.FIELDS if version in f.versions and version not in f.tagged)
     values = _in_order(message, fields, version, schema)
     assert next(fields, None) is None
@@ -81,7 +81,7 @@ def _untagged(message: Struct) -> Any:
     return message
 
 
-def test_there_is_something_to_compare() -> None:
+def test_many_messages_are_compared() -> None:
     assert len(_common()) > 150
 
 

@@ -1,6 +1,6 @@
 """Every declaration is Kafka's: versions, fields, types, nullability, tags, defaults and headers, in every version.
 
-The data and where it comes from: `reference/README.md`.
+The data and where it comes from: `tests/protocol/reference/README.md`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The same content in bytes of ours and of kafka-python, over every message and version that both have."""
+"""Our bytes and kafka-python's for the same content, for every message and version that both have."""
 
 import random
 import uuid
@@ -19,7 +19,7 @@ NAMES: Final = (
     *("producer.produce", "producer.transaction", "sasl"),
 )
 MODULES: Final = [kafka_python(f"protocol.{name}") for name in NAMES]
-#: What kafka-python does not have.
+#: Messages that kafka-python does not have.
 MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
     "OffsetCommitKey",
     "OffsetCommitValue",
@@ -38,12 +38,12 @@ def _theirs(cls: type[Message]) -> Any:
 COMMON: Final = [(cls, _theirs(cls)) for cls in MESSAGES if _theirs(cls) is not None]
 
 
-def test_nothing_else_is_missing() -> None:
+def test_every_other_message_is_compared() -> None:
     assert {cls.__name__ for cls in MESSAGES} - {cls.__name__ for cls, _ in COMMON} == MISSING
 
 
 def _pairs(ours: type[Struct], theirs: Any, version: int) -> list[tuple[Any, Any]]:
-    """Our fields and theirs, in the order of the schema, which is the same; a few names are not."""
+    """Our fields and theirs in the order of the schema. The order is the same, a few names differ."""
     mine = [f for f in ours.FIELDS if version in f.versions]
     others = [f for f in theirs.fields.values() if f.for_version_q(version)]
     assert len(mine) == len(others), (mine, others)
@@ -103,7 +103,7 @@ def test_same_bytes(cls: type[Message], theirs: Any) -> None:
         for _ in range(6):
             message = some(rng, cls, version)
             if isinstance(message, ApiVersionsResponse):
-                message.error_code = 0  # they read every other as version 0
+                message.error_code = 0  # kafka-python reads every other as version 0
             other = _to_theirs(message, theirs._struct, version)
             extra = {"header": False} if issubclass(cls, Data) else {}
             ours, bytes_of_theirs = codec.encode(message, version), other.encode(version=version, **extra)
