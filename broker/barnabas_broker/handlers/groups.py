@@ -20,9 +20,9 @@ def handler_for(method: Method) -> Handler:
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services
         if not services.cluster.may_serve():
-            services.group_partitions.look()  # lets go of all, so that the answer is NOT_COORDINATOR
+            services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
-        return method(services.groups(), request, context.version, caller)
+        return method(services.groups, request, context.version, caller)
 
     return handle
 
