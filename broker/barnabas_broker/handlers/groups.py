@@ -4,7 +4,8 @@ from asyncio import Future
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
 from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit

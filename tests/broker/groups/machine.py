@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from barnabas_broker.groups.classic.group import Caller, Group, GroupSettings
-from barnabas_broker.groups.classic.states import GroupState
-from barnabas_broker.groups.effects import Kind, Note, Persist, Reply
+from barnabas_broker.groups.classic.group import Caller, ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, Reply
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity
@@ -28,7 +28,7 @@ class Machine:
     now: float = 100.0
     answers: dict[str, Any] = field(default_factory=dict)
     persists: list[Persist] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[GroupEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         ids = count(1)
@@ -36,7 +36,7 @@ class Machine:
             new_id=lambda: f"id{next(ids)}", initial_delay=self.initial_delay, max_size=self.max_size
         )
         self.settings = settings
-        self.group = Group("g", settings, self.now)
+        self.group = ClassicGroup("g", settings, self.now)
 
     # What goes in
 
@@ -142,11 +142,11 @@ class Machine:
         return ErrorCode(self.answers[token].error_code)
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> ClassicGroupState:
         return self.group.state
 
-    def kinds(self) -> list[Kind]:
-        return [note.kind for note in self.notes]
+    def kinds(self) -> list[EventType]:
+        return [note.type for note in self.notes]
 
     # Whole scenes
 
@@ -164,7 +164,7 @@ class Machine:
         for name in static:
             self.join(name, instance=name, **options)
         self.after(self.initial_delay)
-        while self.state is not GroupState.COMPLETING_REBALANCE:
+        while self.state is not ClassicGroupState.COMPLETING_REBALANCE:
             self.after(self.initial_delay or 1.0)
         ids += [self.answers[name].member_id for name in static]
         self.settle(*ids)
@@ -176,4 +176,4 @@ class Machine:
         for member_id in ids:
             shares = {each: f"share of {each}".encode() for each in ids} if member_id == leader else None
             self.sync(f"sync {member_id}", member_id, assignments=shares)
-        assert self.state is GroupState.STABLE
+        assert self.state is ClassicGroupState.STABLE

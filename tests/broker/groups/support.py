@@ -7,9 +7,10 @@ from typing import Any
 
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
-from barnabas_broker.groups.effects import Note
-from barnabas_broker.groups.events.events import Event, decode_event
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.effects import GroupEvent
+from barnabas_broker.groups.events.events import EventRecord, decode_event
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -68,7 +69,7 @@ class MemoryEvents:
     def append(self, partition: int, batch: bytearray) -> None:
         self.written.extend((partition, record) for record in decode_records(batch))
 
-    def of(self, group_id: str) -> list[Event]:
+    def of(self, group_id: str) -> list[EventRecord]:
         """The events of a group."""
         found = [decode_event(record.value or b"") for _, record in self.written if record.key == group_id.encode()]
         return [event for event in found if event is not None]
@@ -81,7 +82,7 @@ class Service:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
         self.wall = 100 * WEEK_MS
-        self.notes: list[tuple[str, Note]] = []
+        self.notes: list[tuple[str, GroupEvent]] = []
         self.events = MemoryEvents()
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
         ids = count(1)
@@ -92,7 +93,7 @@ class Service:
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
             events=self.events,
-            listen=lambda group_id, note: self.notes.append((group_id, note)),
+            on_event=lambda group_id, note: self.notes.append((group_id, note)),
         )
 
     async def loaded(self) -> "Service":

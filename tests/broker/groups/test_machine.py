@@ -2,20 +2,20 @@
 
 import pytest
 
-from barnabas_broker.groups.classic.core import GroupCore
-from barnabas_broker.groups.classic.states import TRANSITIONS, GroupState, IllegalTransition
-from barnabas_broker.groups.effects import Kind
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
+from barnabas_broker.groups.effects import EventType
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
-EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
-COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+EMPTY, PREPARING = ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE
+COMPLETING, STABLE, DEAD = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE, ClassicGroupState.DEAD
 OTHER = (("range", b"other topics"),)
 
 
-@pytest.mark.parametrize("origin", list(GroupState))
-@pytest.mark.parametrize("target", list(GroupState))
-def test_only_the_ways_of_the_table_can_be_gone(origin: GroupState, target: GroupState) -> None:
+@pytest.mark.parametrize("origin", list(ClassicGroupState))
+@pytest.mark.parametrize("target", list(ClassicGroupState))
+def test_only_the_ways_of_the_table_can_be_gone(origin: ClassicGroupState, target: ClassicGroupState) -> None:
     machine = Machine()
     machine.group.state = origin
     if target in TRANSITIONS[origin]:
@@ -23,7 +23,7 @@ def test_only_the_ways_of_the_table_can_be_gone(origin: GroupState, target: Grou
         assert machine.state is target
     else:
         with pytest.raises(IllegalTransition):
-            GroupCore._transition(machine.group, target, 1.0)
+            ClassicGroup._transition(machine.group, target, 1.0)
 
 
 def test_a_join_that_is_sent_again_answers_the_one_before() -> None:
@@ -79,7 +79,7 @@ def test_an_assignment_that_cannot_be_written_starts_a_rebalance() -> None:
     machine.persisted(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert machine.error("a") == ErrorCode.NOT_COORDINATOR
     assert machine.state is PREPARING
-    assert Kind.PERSIST_FAILED in machine.kinds()
+    assert EventType.PERSIST_FAILED in machine.kinds()
 
 
 def test_a_static_member_whose_new_id_cannot_be_written_keeps_the_old_one() -> None:
@@ -104,7 +104,7 @@ def test_a_static_member_that_returns_into_a_rebalance_is_answered_by_it() -> No
     assert machine.state is COMPLETING
     assert machine.answers["again"].generation_id == 2
     machine.persisted()
-    assert machine.group.members.waiting == 0
+    assert machine.group.members.joining == 0
 
 
 def test_who_leaves_with_a_parked_sync_is_answered() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from barnabas_broker.groups.classic.states import GroupState
-from barnabas_broker.groups.effects import Kind
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.effects import EventType
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
-EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
-COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+EMPTY, PREPARING = ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE
+COMPLETING, STABLE, DEAD = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE, ClassicGroupState.DEAD
 OTHER = (("range", b"other topics"),)
 
 
@@ -75,7 +75,7 @@ def test_rule_03_a_member_id_on_an_unknown_group_is_unknown(instance: str | None
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert answer.member_id == "somebody"
     assert machine.state is EMPTY
-    assert machine.group.fresh
+    assert not machine.group.recorded
 
 
 def test_rule_04_a_static_member_without_id_gets_a_new_one_and_fences_the_parked_join() -> None:
@@ -239,7 +239,7 @@ def test_rule_09_the_rebalance_timeout_is_the_largest() -> None:
 def test_rule_09_version_0_uses_the_session_timeout() -> None:
     machine = Machine()
     machine.join("a", version=0, session=30_000)
-    assert machine.group.members.rebalance == 30.0
+    assert machine.group.members.rebalance_timeout == 30.0
 
 
 def test_rule_10_at_expiry_dynamic_members_are_removed_and_static_ones_kept() -> None:
@@ -308,7 +308,7 @@ def test_rule_14_in_stable_a_rejoining_leader_always_rebalances() -> None:
     first, _ = machine.stable("a", "b")
     assert machine.join("a", first) is None
     assert machine.state is PREPARING
-    assert Kind.LEADER_REJOINED in machine.kinds()
+    assert EventType.LEADER_REJOINED in machine.kinds()
 
 
 def test_rule_14_an_unchanged_follower_gets_the_current_generation() -> None:
@@ -354,4 +354,4 @@ def test_rule_16_who_shares_no_protocol_is_refused() -> None:
         answer = empty.join("b", **options)
         assert answer is not None
         assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert empty.group.fresh
+    assert not empty.group.recorded

@@ -1,16 +1,16 @@
 """The 31 rules of the classic group protocol that implementers get wrong, each as a test named after it: 17 to 31."""
 
-from barnabas_broker.groups.classic.group import Group
-from barnabas_broker.groups.classic.states import GroupState
-from barnabas_broker.groups.effects import Kind
-from barnabas_broker.groups.offsets.offsets import NOTHING, UNSTABLE, GroupOffsets
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.records import Committed
 from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import RANGE, Machine
 
-EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
-COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+EMPTY, PREPARING = ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE
+COMPLETING, STABLE, DEAD = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE, ClassicGroupState.DEAD
 OTHER = (("range", b"other topics"),)
 
 
@@ -32,9 +32,9 @@ def test_rule_17_if_nobody_has_joined_the_timer_restarts() -> None:
     assert machine.state is PREPARING
     machine.after(60)
     assert machine.state is PREPARING
-    assert machine.kinds().count(Kind.JOIN_PHASE_STUCK) == 1
+    assert machine.kinds().count(EventType.JOIN_PHASE_STUCK) == 1
     machine.after(60)
-    assert machine.kinds().count(Kind.JOIN_PHASE_STUCK) == 2
+    assert machine.kinds().count(EventType.JOIN_PHASE_STUCK) == 2
     machine.join("s", machine.group.members.static["s"], instance="s")
     assert machine.state is COMPLETING
 
@@ -167,14 +167,18 @@ def test_rule_23_in_preparing_it_is_accepted_and_extends_the_session() -> None:
 
 def test_rule_24_nothing_committed_is_minus_one_and_a_pending_transaction_is_unstable() -> None:
     offsets = GroupOffsets()
-    assert offsets.find("topic", 0) is NOTHING
-    assert NOTHING.offset == -1
+    assert offsets.find("topic", 0) is None
     offsets.commit("topic", 0, Committed(5, -1, "", 0, sequence=1))
     offsets.commit_pending(7, "topic", 0, Committed(9, -1, "", 0, sequence=2))
-    assert offsets.find("topic", 0, require_stable=True) is UNSTABLE
-    assert offsets.find("topic", 0).offset == 5
+    assert offsets.is_pending("topic", 0)
+    found = offsets.find("topic", 0)
+    assert found is not None
+    assert found.offset == 5
     offsets.end_transaction(7, commit=True)
-    assert offsets.find("topic", 0, require_stable=True).offset == 9
+    assert not offsets.is_pending("topic", 0)
+    found = offsets.find("topic", 0)
+    assert found is not None
+    assert found.offset == 9
 
 
 def test_rule_25_the_last_member_gone_makes_a_generation_of_nobody() -> None:
@@ -298,7 +302,7 @@ def test_a_restored_group_goes_on_without_a_rebalance() -> None:
     machine.after(6)
     machine.sync("sync a", first, assignments={first: b"1", second: b"2"})
     value: GroupMetadataValue = machine.persists[-1].value
-    machine.group = Group.restore("g", machine.settings, value, machine.now, machine.now)
+    machine.group = ClassicGroup.restore("g", machine.settings, value, machine.now, machine.now)
     machine.hold = False
     assert machine.state is STABLE
     assert machine.group.generation == 1

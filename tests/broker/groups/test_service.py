@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from barnabas_broker.groups.classic.members import MAX_PENDING
-from barnabas_broker.groups.coordinator.hosting import MAX_EMBRYOS
-from barnabas_broker.groups.effects import Kind
+from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
+from barnabas_broker.groups.effects import EventType
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn
@@ -80,7 +80,7 @@ async def test_rule_30_while_loading() -> None:
     ("group_id", "partition"),
     [("test-group", 12), ("my-group", 12), ("polygenelubricants", 0), ("😀", 49), ("", 0)],
 )
-def test_rule_31_the_partition_of_a_group(group_id: str, partition: int) -> None:
+async def test_rule_31_the_partition_of_a_group(group_id: str, partition: int) -> None:
     assert Service(offsets_topic_num_partitions="50").groups.partition_for(group_id) == partition
     assert java_string_hash("polygenelubricants") == 2**31
 
@@ -341,7 +341,7 @@ async def test_offsets_expire_and_the_group_with_them() -> None:
     await turn()
     assert service.committed() == -1
     assert service.list_groups().groups == []
-    assert {note.kind for _, note in service.notes} == {Kind.OFFSETS_EXPIRED, Kind.GROUP_DELETED}
+    assert {note.type for _, note in service.notes} == {EventType.OFFSETS_EXPIRED, EventType.GROUP_DELETED}
     assert (await Service(service.log).loaded()).list_groups().groups == []
 
 
@@ -405,19 +405,19 @@ async def test_an_assignment_that_cannot_be_written_is_nobodys(service: Service)
 async def test_a_million_ids_that_nobody_comes_back_with(service: Service) -> None:
     for _ in range(MAX_PENDING + 500):
         assert service.join(session=1_800_000).error_code == ErrorCode.MEMBER_ID_REQUIRED
-    hosted = service.groups._groups["g"]
+    hosted = service.groups.groups["g"]
     assert len(hosted.group.members.pending) == MAX_PENDING
 
 
 async def test_a_million_groups_that_nobody_enters(service: Service) -> None:
-    for number in range(MAX_EMBRYOS + 500):
+    for number in range(MAX_UNUSED_GROUPS + 500):
         assert service.join(group=f"g{number}").error_code == ErrorCode.MEMBER_ID_REQUIRED
         if number % 1000 == 0:
             await turn()
     await turn()
     await turn()
-    assert len(service.groups._groups) == MAX_EMBRYOS
-    assert len(service.list_groups().groups) == MAX_EMBRYOS
+    assert len(service.groups.groups) == MAX_UNUSED_GROUPS
+    assert len(service.list_groups().groups) == MAX_UNUSED_GROUPS
 
 
 async def test_refused_joins_leave_nothing_behind(service: Service) -> None:
@@ -431,12 +431,12 @@ async def test_a_topic_that_grows_is_noted_by_who_subscribes_to_it(service: Serv
     await service.member(topics=("t",))
     service.groups.topics_changed({"t": 1, "u": 1})
     service.groups.topics_changed({"t": 2, "u": 2})
-    noted = [note.data for _, note in service.notes if note.kind is Kind.TOPIC_CHANGED]
+    noted = [note.data for _, note in service.notes if note.type is EventType.TOPIC_CHANGED]
     assert noted == [{"topic": "t", "before": 1, "partitions": 2}]
 
 
 async def test_one_timer_for_many_groups(service: Service) -> None:
     for number in range(100):
         service.join(group=f"g{number}")
-    heap = service.groups._host.timers._heap
+    heap = service.groups._hosted_groups.timers
     assert len(heap) <= 101

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.coordinator.service import Caller
-from barnabas_broker.groups.effects import Kind, Note
-from barnabas_broker.groups.events.events import decode_event, encode_event, event_of
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
-from barnabas_broker.groups.events.storms import STORM_REBALANCES, StormWatch
+from barnabas_broker.groups.events.storms import STORM_REBALANCES, StormDetector
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import Service, assignment, turn
 
@@ -109,21 +109,21 @@ def test_a_slow_member_is_warned_about_once_before_it_is_evicted() -> None:
     for _ in range(3):
         machine.after(1.9)
         machine.heartbeat(first)
-    assert Kind.MEMBER_SLOW not in machine.kinds()
+    assert EventType.MEMBER_SLOW not in machine.kinds()
     machine.after(0.4)
-    (warning,) = [note for note in machine.notes if note.kind is Kind.MEMBER_SLOW]
+    (warning,) = [note for note in machine.notes if note.type is EventType.MEMBER_SLOW]
     assert warning.data["member_id"] == second
     assert 6.0 <= warning.data["heard_ago"] < 6.2
     machine.after(3)
-    assert machine.kinds().count(Kind.MEMBER_SLOW) == 1
+    assert machine.kinds().count(EventType.MEMBER_SLOW) == 1
     machine.heartbeat(second)
     machine.heartbeat(first)
     machine.after(5.9)
-    assert machine.kinds().count(Kind.MEMBER_SLOW) == 1
+    assert machine.kinds().count(EventType.MEMBER_SLOW) == 1
     machine.after(0.2)
-    assert machine.kinds().count(Kind.MEMBER_SLOW) == 3
+    assert machine.kinds().count(EventType.MEMBER_SLOW) == 3
     machine.after(4)
-    assert machine.kinds().count(Kind.MEMBER_EXPIRED) == 2
+    assert machine.kinds().count(EventType.MEMBER_EXPIRED) == 2
 
 
 def test_a_changed_subscription_says_how() -> None:
@@ -131,8 +131,8 @@ def test_a_changed_subscription_says_how() -> None:
     old, new = (b"\x00\x00\x00\x00\x00\x01\x00\x01" + topic + b"\xff\xff\xff\xff" for topic in (b"a", b"b"))
     machine.stable("m", protocols=(("range", old),))
     machine.join("m", next(iter(machine.group.members.by_id)), protocols=(("range", new),))
-    (note,) = [note for note in machine.notes if note.kind is Kind.SUBSCRIPTION_CHANGED]
-    event = event_of("g", note, 5)
+    (note,) = [note for note in machine.notes if note.type is EventType.SUBSCRIPTION_CHANGED]
+    event = record_of("g", note, 5)
     assert (event["added"], event["removed"]) == (["b"], ["a"])
 
 
@@ -168,11 +168,11 @@ async def test_a_storm_is_one_story() -> None:
 async def test_what_happened_last_is_told_without_writing_what_waits() -> None:
     service = await Service().loaded()
     journal, written = service.groups.journal, len(service.events.written)
-    journal.note("g", Note(Kind.OFFSETS_EXPIRED, 0, {"offsets": 0, "keys": []}))
+    journal.add("g", GroupEvent(EventType.OFFSETS_EXPIRED, 0, {"offsets": 0, "keys": []}))
     await turn()
     for offsets in range(1, 41):
         for group in ("g", "other"):
-            journal.note(group, Note(Kind.OFFSETS_EXPIRED, 0, {"offsets": offsets, "keys": []}))
+            journal.add(group, GroupEvent(EventType.OFFSETS_EXPIRED, 0, {"offsets": offsets, "keys": []}))
     before = len(service.events.written)
     assert before == written + 1
     assert [event["offsets"] for event in journal.recent("g")] == list(range(9, 41))
@@ -183,27 +183,29 @@ async def test_what_happened_last_is_told_without_writing_what_waits() -> None:
 
 
 def test_a_storm_is_over_when_it_is_calm() -> None:
-    watch = StormWatch()
-    start = Note(Kind.REBALANCE_STARTED, 1, {"by": [{"client_id": "c", "host": "/h"}], "cause": "member_joined"})
-    assert all(watch.hear("g", start, float(at)) is None for at in range(STORM_REBALANCES - 1))
+    watch = StormDetector()
+    start = GroupEvent(
+        EventType.REBALANCE_STARTED, 1, {"by": [{"client_id": "c", "host": "/h"}], "cause": "member_joined"}
+    )
+    assert all(watch.add("g", start, float(at)) is None for at in range(STORM_REBALANCES - 1))
     assert not watch.is_storm("g")
-    assert watch.hear("g", start, 10.0) is not None
+    assert watch.add("g", start, 10.0) is not None
     assert watch.is_storm("g")
-    assert watch.hear("g", start, 11.0) is None
-    assert watch.hear("g", start, 500.0) is None
+    assert watch.add("g", start, 11.0) is None
+    assert watch.add("g", start, 500.0) is None
     assert not watch.is_storm("g")
 
 
 def test_events_go_through_json_and_nothing_else_does() -> None:
-    event = event_of("gruppe ä", Note(Kind.GROUP_EMPTY, 3, {}), 17)
+    event = record_of("gruppe ä", GroupEvent(EventType.GROUP_EMPTY, 3, {}), 17)
     assert decode_event(encode_event(event)) == event
     for broken in (b"", b"[]", b"{}", b'{"version":2}', b'{"version":1,"time":"x"}', b"\xff"):
         assert decode_event(broken) is None
 
 
 def test_an_event_that_is_too_large_is_shortened() -> None:
-    note = Note(Kind.OFFSETS_EXPIRED, 3, {"offsets": 1, "keys": [("t" * 300_000, 0)]})
-    event = decode_event(encode_event(event_of("g", note, 17)))
+    note = GroupEvent(EventType.OFFSETS_EXPIRED, 3, {"offsets": 1, "keys": [("t" * 300_000, 0)]})
+    event = decode_event(encode_event(record_of("g", note, 17)))
     assert event is not None
     assert event["shortened"]
     assert event["offsets"] == 1

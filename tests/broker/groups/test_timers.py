@@ -60,7 +60,7 @@ class Deadline:
 
 def made() -> tuple[Loop, Timers]:
     loop = Loop()
-    return loop, Timers(lambda: loop, loop.now)
+    return loop, Timers(loop, loop.now)
 
 
 def test_everything_fires_at_its_time_with_one_call_in_the_loop() -> None:
