@@ -47,7 +47,7 @@ class Leaderships(Protocol):
     def led(self, topic: str) -> Mapping[int, int]:
         """The leader epoch of each partition of `topic` that this broker leads."""
 
-    def making(self, topic: str) -> bool:
+    def creating(self, topic: str) -> bool:
         """Whether logs of partitions of `topic` are still being created on this broker."""
 
 

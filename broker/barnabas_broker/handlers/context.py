@@ -12,7 +12,7 @@ from barnabas_broker.server.server import Peer
 if TYPE_CHECKING:
     from barnabas_broker.cluster.service import Cluster
     from barnabas_broker.replication.manager import ReplicaManager
-    from barnabas_broker.replication.sessions import SessionCache
+    from barnabas_broker.replication.sessions import FetchSessionCache
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Services:
     node_id: int
     cluster: "Cluster"
     replicas: "ReplicaManager"
-    fetch_sessions: "SessionCache"
+    fetch_sessions: "FetchSessionCache"
     groups: GroupCoordinator
     group_partitions: GroupPartitions
     wall_ms: Callable[[], int]

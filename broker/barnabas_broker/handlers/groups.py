@@ -8,7 +8,7 @@ from barnabas_broker.groups.classic.group import Caller
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 

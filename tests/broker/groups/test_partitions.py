@@ -16,15 +16,15 @@ class FakeLeaderships:
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
-        self.creating = False
+        self.in_creation = False
 
     def led(self, topic: str) -> Mapping[int, int]:
         assert topic == "__consumer_offsets"
         return self.epochs
 
-    def making(self, topic: str) -> bool:
+    def creating(self, topic: str) -> bool:
         assert topic == "__consumer_offsets"
-        return self.creating
+        return self.in_creation
 
 
 class Case:
@@ -126,11 +126,11 @@ async def test_a_load_that_failed_is_tried_again(case: Case, monkeypatch: pytest
 
 
 async def test_there_is_one_timer_however_often_partitions_are_found_in_creation(case: Case) -> None:
-    case.leaderships.creating = True
+    case.leaderships.in_creation = True
     for _ in range(10):
         case.partitions.reconcile()
     assert len(case.active()) == 1
-    case.leaderships.creating = False
+    case.leaderships.in_creation = False
     case.partitions.reconcile()
     assert case.active() == []
     case.partitions.close()
@@ -138,7 +138,7 @@ async def test_there_is_one_timer_however_often_partitions_are_found_in_creation
 
 async def test_close_cancels_every_timer_and_every_unfinished_load(case: Case) -> None:
     case.leaderships.epochs = {0: 1}
-    case.leaderships.creating = True
+    case.leaderships.in_creation = True
     case.partitions.start()
     loads = case.partitions.loading
     assert len(loads) == 1
@@ -152,7 +152,7 @@ async def test_close_cancels_every_timer_and_every_unfinished_load(case: Case) -
 async def test_nothing_is_loaded_and_no_timer_is_set_after_close(case: Case) -> None:
     case.partitions.close()
     case.leaderships.epochs = {0: 1}
-    case.leaderships.creating = True
+    case.leaderships.in_creation = True
     case.partitions.reconcile()
     case.partitions.start()
     assert case.active() == []
