@@ -6,7 +6,7 @@
 - :mod:`~barnabas_broker.groups.coordinator`: the shell (``GroupCoordinator``, ``GroupPartitions``).
 - `effects`, `ports`, `records`, `subscriptions`: what these have in common.
 
-Groups of the consumer protocol (KIP-848) belong into ``groups/consumer``, share groups (KIP-932) into ``groups/share``:
+Groups of the consumer protocol (KIP-848) belong in ``groups/consumer``, share groups (KIP-932) into ``groups/share``:
 pure machines beside ``classic``, behind the same effects and the same shell.
 
 Handlers, HTTP and the broker's composition root import this package. It imports ``config``, ``logs``, ``security`` and

@@ -1,4 +1,4 @@
-"""The APIs of the group coordinator: each is handed on with who asks."""
+"""The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any]]
 
 
 def handler_for(method: Method) -> Handler:
-    """A handler that asks the coordinator by `method`."""
+    """A handler that calls `method` of the coordinator."""
 
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services

@@ -250,12 +250,12 @@ def _others(rebalance: _Rebalance, started: EventRecord) -> tuple[list[str], str
     joined = [event for event in rebalance.of(EventType.MEMBER_JOINED) if event.get("member_id") not in ids]
     if joined:
         out.append(f"{_names(joined)} joined too.")
-    gone = [
+    departed = [
         event
         for event in rebalance.of(EventType.MEMBER_LEFT, EventType.MEMBER_EXPIRED)
         if event.get("member_id") not in ids
     ]
-    for event in gone[:_MAX_NAMED]:
+    for event in departed[:_MAX_NAMED]:
         out.append(_capital(_SENTENCES[event["type"]](event)[0]) + ".")
     missing = rebalance.of(EventType.MEMBER_NOT_REJOINED)
     for event in missing[:_MAX_NAMED]:

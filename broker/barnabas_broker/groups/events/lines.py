@@ -38,7 +38,7 @@ _LINES: Final[dict[EventType, tuple[str, _Line]]] = {
         "info",
         lambda group, event, data: (
             f"Member {data['member_id']} in group {group} has failed, removing it from the group."
-            f" It was last heard of {data['heard_ago']:.1f} s ago, its session is {data['session']:.1f} s."
+            f" Its last request was {data['heard_ago']:.1f} s ago, its session timeout is {data['session']:.1f} s."
         ),
     ),
     EventType.MEMBER_NOT_REJOINED: (
@@ -61,7 +61,7 @@ _LINES: Final[dict[EventType, tuple[str, _Line]]] = {
     EventType.MEMBER_SLOW: (
         "warning",
         lambda group, event, data: (
-            f"Member {data['member_id']} of group {group} was last heard of {data['heard_ago']:.1f} s ago;"
+            f"Member {data['member_id']} of group {group} sent its last request {data['heard_ago']:.1f} s ago;"
             f" its session ends at {data['session']:.1f} s."
         ),
     ),

@@ -12,7 +12,7 @@ from tests.broker.groups.support import Service
 
 
 class FakeLeaderships:
-    """What a broker leads, as the test says."""
+    """The partitions that a broker leads, set by the test."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -125,7 +125,7 @@ async def test_a_load_that_failed_is_tried_again(case: Case, monkeypatch: pytest
     case.partitions.close()
 
 
-async def test_there_is_one_timer_however_often_partitions_are_found_in_creation(case: Case) -> None:
+async def test_while_partitions_are_being_created_there_is_one_timer(case: Case) -> None:
     case.leaderships.in_creation = True
     for _ in range(10):
         case.partitions.reconcile()
