@@ -12,11 +12,11 @@ from tests.broker.groups.support import Service
 
 
 class FakeLeaderships:
-    """What a broker leads, as the test says."""
+    """The partitions that a broker leads, set by the test."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
-        self.under_creation = False
+        self.in_creation = False
 
     def led(self, topic: str) -> Mapping[int, int]:
         assert topic == "__consumer_offsets"
@@ -24,7 +24,7 @@ class FakeLeaderships:
 
     def creating(self, topic: str) -> bool:
         assert topic == "__consumer_offsets"
-        return self.under_creation
+        return self.in_creation
 
 
 class Case:
@@ -125,12 +125,12 @@ async def test_a_load_that_failed_is_tried_again(case: Case, monkeypatch: pytest
     case.partitions.close()
 
 
-async def test_there_is_one_timer_however_often_partitions_are_found_in_creation(case: Case) -> None:
-    case.leaderships.under_creation = True
+async def test_while_partitions_are_being_created_there_is_one_timer(case: Case) -> None:
+    case.leaderships.in_creation = True
     for _ in range(10):
         case.partitions.reconcile()
     assert len(case.active()) == 1
-    case.leaderships.under_creation = False
+    case.leaderships.in_creation = False
     case.partitions.reconcile()
     assert case.active() == []
     case.partitions.close()
@@ -138,7 +138,7 @@ async def test_there_is_one_timer_however_often_partitions_are_found_in_creation
 
 async def test_close_cancels_every_timer_and_every_unfinished_load(case: Case) -> None:
     case.leaderships.epochs = {0: 1}
-    case.leaderships.under_creation = True
+    case.leaderships.in_creation = True
     case.partitions.start()
     loads = case.partitions.loading
     assert len(loads) == 1
@@ -152,7 +152,7 @@ async def test_close_cancels_every_timer_and_every_unfinished_load(case: Case) -
 async def test_nothing_is_loaded_and_no_timer_is_set_after_close(case: Case) -> None:
     case.partitions.close()
     case.leaderships.epochs = {0: 1}
-    case.leaderships.under_creation = True
+    case.leaderships.in_creation = True
     case.partitions.reconcile()
     case.partitions.start()
     assert case.active() == []

@@ -1,4 +1,4 @@
-"""Back from the log: offsets, groups, tombstones, transactions, and what is broken in between."""
+"""The replay of ``__consumer_offsets``: offsets, groups, tombstones, transactions, corruption; and loading."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ def committed(made: Replay) -> dict[int, int]:
     return {p: found.offset for p, found in made.offsets["g"].topics.get("t", {}).items()}
 
 
-def test_the_last_commit_counts_and_tombstones_remove() -> None:
+def test_the_last_commit_is_effective_and_tombstones_remove_offsets() -> None:
     made, reports = replay(
         batch(0, [offset(0, 1), offset(1, 1), offset(0, 2)]), batch(3, [(offset(1, 0)[0], None), offset(2, 9)])
     )
@@ -50,17 +50,17 @@ def test_a_corrupt_record_is_reported_with_its_offset_and_skipped() -> None:
     key = offset(0, 0)[0]
     pairs: Pairs = [offset(0, 1), (key, b"\x00\x03rubbish"), (b"\x00\x01x", b"v"), (b"", b"v"), offset(1, 2)]
     made, reports = replay(batch(0, pairs), batch(5, [(group_key("h"), b"\x00\x03rubbish")]))
-    assert committed(made) == {0: 1, 1: 2}, "what was known before it stays"
+    assert committed(made) == {0: 1, 1: 2}, "earlier records stay in effect"
     assert [at for at, _ in reports] == [1, 2, 3, 5]
     assert made.groups == {}
 
 
-def test_a_corrupt_value_makes_no_group() -> None:
+def test_a_corrupt_value_creates_no_group() -> None:
     made, reports = replay(batch(0, [(offset(0, 0)[0], b"rubbish")]))
     assert (made.offsets, [at for at, _ in reports]) == ({}, [0])
 
 
-def test_records_of_other_kinds_of_groups_are_skipped() -> None:
+def test_records_of_other_group_protocols_are_skipped() -> None:
     made, reports = replay(batch(0, [(b"\x00\x03anything", b"v"), (b"\x00\x0eanything", None)]))
     assert (made.offsets, made.groups, reports) == ({}, {}, [])
 
@@ -74,7 +74,7 @@ def test_a_corrupt_batch_is_reported_and_skipped() -> None:
     assert made.next_offset == 4
 
 
-def test_a_batch_whose_size_is_broken_is_skipped_too() -> None:
+def test_a_batch_with_a_corrupt_size_is_skipped() -> None:
     broken = bytearray(batch(1, [offset(0, 2)]))
     broken[8:12] = b"\x7f\x00\x00\x00"
     made, reports = replay(batch(0, [offset(0, 1)]), bytes(broken), batch(2, [offset(2, 3)]))
@@ -82,7 +82,7 @@ def test_a_batch_whose_size_is_broken_is_skipped_too() -> None:
     assert len(reports) == 1
 
 
-def test_a_corrupt_batch_at_the_end_of_what_was_read_is_left_behind() -> None:
+def test_a_corrupt_batch_at_the_end_of_the_data_is_skipped() -> None:
     broken = bytearray(batch(1, [offset(0, 2), offset(1, 2)]))
     broken[-3] ^= 0xFF
     made, reports = replay(batch(0, [offset(0, 1)]), bytes(broken))
@@ -90,7 +90,7 @@ def test_a_corrupt_batch_at_the_end_of_what_was_read_is_left_behind() -> None:
     assert len(reports) == 1
 
 
-def test_transactional_commits_count_when_the_transaction_is_over() -> None:
+def test_transactional_commits_are_effective_when_the_transaction_is_committed() -> None:
     pairs: Pairs = [offset(0, 5)]
     open_batch = batch(0, pairs, transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
     made, _ = replay(open_batch)
@@ -118,14 +118,14 @@ async def test_a_stable_group_survives_a_restart_without_a_rebalance() -> None:
     assert again.committed() == 42
     committing = again.commit(43, member_id=member_id, generation=1)
     assert (await again.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NONE
-    assert again.committed() == 43, "what is appended after a replay is younger than everything replayed"
+    assert again.committed() == 43, "records appended after a replay are newer than all replayed records"
     await again.after(9)
     assert again.heartbeat(member_id, 1) == ErrorCode.NONE
     await again.after(10.5)
     assert again.describe().group_state == "Empty"
 
 
-async def test_an_empty_group_comes_back_as_old_as_it_was() -> None:
+async def test_an_empty_group_has_been_empty_for_as_long_after_a_restart() -> None:
     first = await Service(offsets_retention_minutes="10").loaded()
     member_id = await first.member()
     await first.ask(first.commit(42, member_id=member_id, generation=1), 8)
@@ -141,7 +141,7 @@ async def test_an_empty_group_comes_back_as_old_as_it_was() -> None:
     assert again.committed() == -1
 
 
-async def test_replaying_leaves_the_loop_to_others() -> None:
+async def test_other_tasks_run_during_a_replay() -> None:
     log = MemoryLog()
     for at in range(0, 20_000, 1000):
         log.put(0, bytearray(batch(at, [offset(each, at + each) for each in range(1000)])))
@@ -149,15 +149,15 @@ async def test_replaying_leaves_the_loop_to_others() -> None:
     loading = asyncio.ensure_future(service.groups.load(0, 1))
     turns = 0
     while not loading.done():
-        told = service.fetch().groups[0].error_code
-        assert told in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+        error = service.fetch().groups[0].error_code
+        assert error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
         await asyncio.sleep(0)
         turns += 1
     assert turns > 10
     assert service.committed(partition=999) == 19_999
 
 
-async def test_a_load_that_is_overtaken_gives_up() -> None:
+async def test_a_load_ends_if_its_partition_is_unloaded_or_loaded_again() -> None:
     log = MemoryLog()
     log.put(0, bytearray(batch(0, [offset(0, 7)])))
     service = Service(log)
@@ -172,7 +172,7 @@ async def test_a_load_that_is_overtaken_gives_up() -> None:
     assert service.committed() == 7
 
 
-async def test_a_log_that_cannot_be_read_makes_no_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_whose_log_cannot_be_read_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
     service.log.ends[0] = 5
 
@@ -184,7 +184,7 @@ async def test_a_log_that_cannot_be_read_makes_no_coordinator(monkeypatch: pytes
     assert service.fetch().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_group_over_its_size_is_rebalanced_when_it_is_loaded() -> None:
+async def test_a_loaded_group_over_its_maximum_size_rebalances() -> None:
     first = await Service().loaded()
     answers = [first.join() for _ in range(2)]
     joins = [first.join(answer.member_id) for answer in answers]

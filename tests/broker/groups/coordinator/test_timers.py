@@ -1,4 +1,4 @@
-"""One timer for many deadlines, and a loop that was held up."""
+"""One timer for many deadlines, and an event loop that was blocked."""
 
 from collections.abc import Callable
 from math import inf
@@ -8,7 +8,7 @@ from barnabas_broker.groups.coordinator.timers import Timers
 
 
 class Loop:
-    """Keeps the calls that are to come; `run` moves the clock."""
+    """Keeps scheduled calls; `run` moves the clock."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -60,10 +60,10 @@ class Deadline:
 
 def made() -> tuple[Loop, Timers]:
     loop = Loop()
-    return loop, Timers(lambda: loop, loop.now)
+    return loop, Timers(loop, loop.now)
 
 
-def test_everything_fires_at_its_time_with_one_call_in_the_loop() -> None:
+def test_deadlines_fire_at_their_time_with_one_timer() -> None:
     loop, timers = made()
     deadlines = [Deadline(float(at)) for at in range(1, 6)]
     for deadline in reversed(deadlines):
@@ -74,7 +74,7 @@ def test_everything_fires_at_its_time_with_one_call_in_the_loop() -> None:
     assert loop.calls == []
 
 
-def test_a_deadline_that_moves_back_costs_nothing_until_its_time_comes() -> None:
+def test_a_deadline_that_becomes_later_fires_at_the_later_time() -> None:
     loop, timers = made()
     deadline = Deadline(1.0)
     timers.arm(deadline)
@@ -86,7 +86,7 @@ def test_a_deadline_that_moves_back_costs_nothing_until_its_time_comes() -> None
     assert deadline.fired == [5.0]
 
 
-def test_a_deadline_that_comes_nearer_fires_once() -> None:
+def test_a_deadline_that_becomes_earlier_fires_once() -> None:
     loop, timers = made()
     deadline = Deadline(5.0)
     timers.arm(deadline)
@@ -96,21 +96,21 @@ def test_a_deadline_that_comes_nearer_fires_once() -> None:
     assert deadline.fired == [1.0]
 
 
-def test_a_loop_that_was_held_up_reads_its_sockets_first() -> None:
+def test_a_loop_that_was_blocked_reads_its_sockets_before_deadlines_fire() -> None:
     loop, timers = made()
     deadline = Deadline(1.0)
     timers.arm(deadline)
     loop.time = 9.0
     loop.run(9.0)
     assert deadline.fired == []
-    deadline.at = 20.0  # The heartbeat that had been waiting in its socket.
+    deadline.at = 20.0  # By a heartbeat that was waiting in its socket.
     loop.run(10.0)
     assert deadline.fired == []
     loop.run(21.0)
     assert deadline.fired == [20.0]
 
 
-def test_nothing_fires_after_the_end() -> None:
+def test_nothing_fires_after_close() -> None:
     loop, timers = made()
     deadline = Deadline(1.0)
     timers.arm(deadline)
