@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, ProducerIdsAllocated
 from barnabas_broker.cluster.kv import Created, Put
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.cluster.shared import SharedStore
-from barnabas_broker.cluster.store import Batch, StoreError, StoreUnavailable
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.store import EventBatch, StoreError, StoreUnavailable
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim.etcd_model import EtcdModel, ModelKv
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterMetadata]:
     store = LocalStore(tmp_path)
     loaded = await store.load()
-    yield Cluster(Image("cluster").apply_all(loaded.events), store, loaded.sequence)
+    yield ClusterMetadata(Image("cluster").apply_all(loaded.events), store, loaded.sequence)
     await store.close()
 
 
@@ -29,7 +29,7 @@ def setting(name: str) -> tuple[Sequence[Event], str]:
     return [BrokerConfigured(name, {})], name
 
 
-async def test_a_change_is_told_after_it_is_kept(cluster: Cluster) -> None:
+async def test_a_change_is_told_after_it_is_kept(cluster: ClusterMetadata) -> None:
     told: list[tuple[set[str], int]] = []
     cluster.subscribe(lambda image, events: told.append((set(image.broker_configs), len(events))))
     assert await cluster.change(lambda image: setting("a")) == "a"
@@ -37,7 +37,7 @@ async def test_a_change_is_told_after_it_is_kept(cluster: Cluster) -> None:
     assert cluster.may_serve()
 
 
-async def test_what_is_refused_changes_nothing(cluster: Cluster) -> None:
+async def test_what_is_refused_changes_nothing(cluster: ClusterMetadata) -> None:
     def refuse(image: Image) -> tuple[Sequence[Event], None]:
         raise KafkaError(ErrorCode.INVALID_CONFIG)
 
@@ -51,11 +51,11 @@ async def test_what_is_refused_is_thought_over_when_others_changed_something() -
     kv = ModelKv(EtcdModel(), time.monotonic)
     brokers = []
     for name in ("one", "two"):
-        store = SharedStore(kv, "/refused/", name, time.monotonic)
+        store = EtcdStore(kv, "/refused/", name, time.monotonic)
         outcome = await kv.txn([], [Put(f"/refused/live/broker/{name}", b"{}")])
         store.registration = Created(f"/refused/live/broker/{name}", outcome.revision)
         loaded = await store.load()
-        brokers.append(Cluster(Image("cluster"), store, loaded.sequence))
+        brokers.append(ClusterMetadata(Image("cluster"), store, loaded.sequence))
     one, two = brokers
     seen: list[bool] = []
 
@@ -76,7 +76,7 @@ async def test_what_is_refused_is_thought_over_when_others_changed_something() -
 
 
 async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(self: LocalStore) -> int:
         raise StoreUnavailable("no answer")
@@ -92,7 +92,7 @@ async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
 
 
 async def test_a_refusal_after_the_journal_failed_is_told_at_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(file: int, data: bytes) -> None:
         raise OSError(28, "no space left")
@@ -109,7 +109,7 @@ async def test_a_refusal_after_the_journal_failed_is_told_at_once(
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-async def test_changes_wait_for_one_another(cluster: Cluster) -> None:
+async def test_changes_wait_for_one_another(cluster: ClusterMetadata) -> None:
     async def add(number: int) -> None:
         def decide(image: Image) -> tuple[Sequence[Event], None]:
             return [ProducerIdsAllocated(image.next_producer_id + 1)], None
@@ -121,7 +121,7 @@ async def test_changes_wait_for_one_another(cluster: Cluster) -> None:
     assert cluster.sequence == 20
 
 
-async def test_all_hear_of_a_change_though_one_fails(cluster: Cluster) -> None:
+async def test_all_hear_of_a_change_though_one_fails(cluster: ClusterMetadata) -> None:
     heard = []
 
     def fail(image: Image, events: Sequence[Event]) -> None:
@@ -136,7 +136,7 @@ async def test_all_hear_of_a_change_though_one_fails(cluster: Cluster) -> None:
 
 
 async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.change(lambda image: setting("a"))
     before = cluster.image, cluster.sequence
@@ -147,13 +147,15 @@ async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
 
         broken.setattr(Image, "apply_all", fail)
         with pytest.raises(ZeroDivisionError):
-            cluster._take(Batch(2, [BrokerConfigured("b", {})]))
+            cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
         assert (cluster.image, cluster.sequence) == before
-    cluster._take(Batch(2, [BrokerConfigured("b", {})]))
+    cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
     assert cluster.image.broker_configs.keys() == {"a", "b"}
 
 
-async def test_a_store_that_fails_is_an_error_of_storage(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_is_an_error_of_storage(
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail(self: LocalStore, *_: object, **__: object) -> bool:
         raise StoreError("no space left")
 
@@ -164,6 +166,6 @@ async def test_a_store_that_fails_is_an_error_of_storage(cluster: Cluster, monke
     assert "a" not in cluster.image.broker_configs
 
 
-async def test_producer_ids_are_handed_out_once(cluster: Cluster) -> None:
+async def test_producer_ids_are_handed_out_once(cluster: ClusterMetadata) -> None:
     ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
     assert len(set(ids)) == 1500

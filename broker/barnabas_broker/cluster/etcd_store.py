@@ -1,18 +1,18 @@
-"""The metadata store of several brokers: a log of batches in etcd, and now and then a snapshot in place of its
-beginning.
+"""The metadata store that several brokers share: a log of batches in etcd; from time to time a snapshot replaces its
+beginning. An adapter of :mod:`.store`, over the port :mod:`.kv`.
 
-| key (behind the prefix) | what |
+| key (after the prefix) | value |
 |---|---|
 | ``cluster-id`` | the cluster's id |
-| ``log/SEQ`` | a batch of events; the first line says who wrote it |
+| ``log/SEQ`` | a batch of events; the first line names its writer |
 | ``head`` | the number of the last batch |
-| ``snapshot-head`` | the number of the last batch that the snapshot holds |
+| ``snapshot-head`` | the number of the last batch in the snapshot |
 | ``snapshot/SEQ/PART`` | the snapshot |
-| ``live/...`` | what lives as long as a broker's lease, see :mod:`barnabas_broker.cluster.membership` |
+| ``live/...`` | keys attached to a broker's lease, see :mod:`barnabas_broker.cluster.lifecycle` |
 
-Text is JSON lines, compressed with zlib when it is long. An append sets ``head`` and ``log/SEQ`` together if ``head``
-is what it was decided on, and if this broker's registration is the one that it made. An append that was not answered
-is asked again: it can be done only once, and if it was done then the batch that is there is its own.
+Values are JSON lines, compressed with zlib if they are long. An append sets ``head`` and ``log/SEQ`` in one transaction
+if ``head`` has not changed since the decision and this broker's registration still exists. An append without a response
+is repeated: it can succeed only once, and its batch shows its writer.
 """
 
 import asyncio
@@ -21,13 +21,14 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.kv import (
     Created,
     Delete,
-    Entry,
     Holds,
-    Kv,
+    KeyEntry,
+    KeyValueStore,
     KvCompacted,
     KvError,
     KvUnavailable,
@@ -35,55 +36,46 @@ from barnabas_broker.cluster.kv import (
     follow,
     prefix_end,
 )
-from barnabas_broker.cluster.store import (
-    Batch,
-    Loaded,
-    StoreError,
-    StoreFenced,
-    StoreUnavailable,
-    event_from_json,
-    event_to_json,
-)
+from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError, StoreFenced, StoreUnavailable
 from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
-#: Seconds that an append is asked again when there is no answer.
+#: Seconds that an append without a response is repeated.
 APPEND_SECONDS: Final = 6.0
-#: Batches after which a snapshot takes their place, and bytes of batches.
+#: Batches, or bytes of batches, after which a snapshot is due.
 SNAPSHOT_BATCHES: Final = 1000
 SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
-#: Bytes of one value at most; etcd refuses requests over 1.5 MB.
+#: Bytes of one value at most; etcd rejects requests over 1.5 MB.
 _VALUE_BYTES: Final = 1_400_000
-#: Text that is longer is compressed.
+#: Bytes above which a value is compressed.
 _PLAIN_BYTES: Final = 4096
-#: What a value may grow to when it is decompressed.
+#: Bytes of a decompressed value at most.
 _TEXT_BYTES: Final = 256 * 1024 * 1024
-#: Text in one part of a snapshot, about.
+#: Bytes of one part of a snapshot, about.
 _PART_BYTES: Final = 1_000_000
-#: Batches, or parts of a snapshot, that are read at once.
+#: Batches or parts of a snapshot in one read.
 _PAGE: Final = 32
 _PAUSE_SECONDS: Final = 0.1
-#: Of the number of a batch.
+#: Digits of the number of a batch.
 _DIGITS: Final = 20
 
 
-class SharedStore:
-    """A :class:`~barnabas_broker.cluster.store.MetadataStore` that brokers share.
+class EtcdStore:
+    """A :class:`~barnabas_broker.cluster.store.MetadataStore` in etcd.
 
     Args:
         kv: etcd.
         prefix: of all keys, with a slash at both ends.
-        writer: a name that no other writer has, nor had.
-        now: a clock in seconds that only goes forward.
+        writer: a name that is unique among all writers ever.
+        now: a monotonic clock, in seconds.
 
     Attributes:
-        registration: the key that this broker registered with and the revision that made it; without one it cannot
-            write.
-        controllership: the same, for being the controller.
+        registration: this broker's registration key and its create revision; without it this broker cannot write.
+        controllership: the same for the controller's key, while this broker is the controller.
     """
 
-    def __init__(self, kv: Kv, prefix: str, writer: str, now: Callable[[], float]) -> None:
+    def __init__(self, kv: KeyValueStore, prefix: str, writer: str, now: Callable[[], float]) -> None:
         self.registration: Created | None = None
         self.controllership: Created | None = None
         self._kv = kv
@@ -98,11 +90,11 @@ class SharedStore:
         return f"{self._prefix}log/{sequence:020}"
 
     async def cluster_id(self, proposed: str | None) -> str | None:
-        """The cluster's id, which is the proposed one if there was none.
+        """The cluster's id; the proposed one is stored if there is none.
 
         Raises:
             StoreUnavailable: etcd does not answer.
-            StoreError: etcd refuses.
+            StoreError: etcd rejects the request.
         """
         key = f"{self._prefix}cluster-id"
         try:
@@ -115,7 +107,7 @@ class SharedStore:
 
     # Read
 
-    async def load(self) -> Loaded:
+    async def load(self) -> LoadedMetadata:
         while True:
             try:
                 return await self._load()
@@ -124,7 +116,7 @@ class SharedStore:
             except KvError as error:
                 raise _store_error(error) from error
 
-    async def _load(self) -> Loaded:
+    async def _load(self) -> LoadedMetadata:
         head = await self._kv.range(f"{self._prefix}snapshot-head")
         revision = head.revision
         sequence = _number(head.entries[0]) if head.entries else 0
@@ -144,9 +136,9 @@ class SharedStore:
             sequence = batch.sequence
             events += batch.events
         self._revision = revision
-        return Loaded(sequence, events)
+        return LoadedMetadata(sequence, events)
 
-    async def _read(self, start: str, end: str, revision: int) -> AsyncIterator[Entry]:
+    async def _read(self, start: str, end: str, revision: int) -> AsyncIterator[KeyEntry]:
         more = True
         while more:
             page = await self._kv.range(start, end, revision=revision, limit=_PAGE)
@@ -155,13 +147,13 @@ class SharedStore:
                 yield entry
             more = page.more
 
-    def _batch(self, key: str, value: bytes) -> Batch:
+    def _batch(self, key: str, value: bytes) -> EventBatch:
         self._since_snapshot += 1
         self._bytes_since_snapshot += len(value)
         number = key.rpartition("/")[2].encode()
         if not number.isdigit() or len(number) > _DIGITS:
-            raise StoreError(f"etcd: {key} is no batch of events: another program writes below this prefix")
-        return Batch(int(number), _events(key, _lines(key, value)[1:]))
+            raise StoreError(f"etcd: {key} is not a batch of events: another program writes below this prefix")
+        return EventBatch(int(number), _events(key, _lines(key, value)[1:]))
 
     async def newest(self) -> int:
         try:
@@ -170,7 +162,7 @@ class SharedStore:
             raise _store_error(error) from error
         return _number(head[0]) if head else 0
 
-    async def watch(self) -> AsyncIterator[Batch | Loaded]:
+    async def watch(self) -> AsyncIterator[EventBatch | LoadedMetadata]:
         start = f"{self._prefix}log/"
         while True:
             try:
@@ -180,7 +172,7 @@ class SharedStore:
                             yield self._batch(change.key, change.value)
                     self._revision = max(self._revision, changes.revision)
             except KvCompacted:
-                log.info("metadata is loaded again: the watch was away for longer than etcd keeps its history")
+                log.info("loading the metadata again: etcd has compacted the history that the watch missed")
             try:
                 yield await self.load()
             except StoreUnavailable:
@@ -200,7 +192,7 @@ class SharedStore:
         me = {"writer": self._writer, "number": self._written}
         value = _value([json.dumps(me), *map(event_to_json, events)])
         if len(value) > _VALUE_BYTES:
-            raise StoreError(f"{len(events)} events are too much for one step: {len(value)} bytes")
+            raise StoreError(f"{len(events)} events are too large for one batch: {len(value)} bytes")
         head, key = f"{self._prefix}head", self._log_key(expected + 1)
         guards = self._guards(as_controller)
         first = Holds(head, str(expected).encode()) if expected else Created(head, 0)
@@ -214,7 +206,7 @@ class SharedStore:
                 )
             except KvUnavailable as error:
                 if self._now() >= deadline:
-                    raise StoreUnavailable(f"{error}; whether the change was made is not known") from error
+                    raise StoreUnavailable(f"{error}; it is unknown whether the change was made") from error
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             except KvError as error:
@@ -234,14 +226,14 @@ class SharedStore:
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether there are so many batches that a snapshot had better take their place."""
+        """Whether there are so many batches that a snapshot should replace them."""
         return self._since_snapshot >= SNAPSHOT_BATCHES or self._bytes_since_snapshot >= SNAPSHOT_BYTES
 
     async def snapshot(self, image: Image, sequence: int) -> None:
-        """Put `image`, as it is after batch `sequence`, in place of all batches up to it. For the controller.
+        """Replace all batches up to `sequence` by a snapshot of `image`. Only for the controller.
 
         Raises:
-            StoreError: it was not done; the batches are still there.
+            StoreError: it was not done; the batches still exist.
         """
         base = f"{self._prefix}snapshot/"
         here = f"{base}{sequence:020}/"
@@ -254,7 +246,7 @@ class SharedStore:
                 return
             for number, part in enumerate(_parts(image)):
                 await self._step(guards, [Put(f"{here}{number:06}", part)])
-            # A step that was not answered may be done much later: it must not undo a newer snapshot then.
+            # A transaction without a response may be applied much later: it must not undo a newer snapshot then.
             await self._step(
                 [*guards, Holds(head, before[0].value) if before else Created(head, 0)],
                 [
@@ -270,7 +262,7 @@ class SharedStore:
 
     async def _step(self, guards: Sequence[Created | Holds], operations: Sequence[Put | Delete]) -> None:
         if not (await self._kv.txn(guards, operations)).done:
-            raise StoreFenced("not the controller any more, or an earlier snapshot came late")
+            raise StoreFenced("not the controller any more, or another snapshot was first")
 
     async def close(self) -> None:
         await self._kv.close()
@@ -280,9 +272,9 @@ def _store_error(error: KvError) -> StoreError:
     return StoreUnavailable(str(error)) if isinstance(error, KvUnavailable) else StoreError(str(error))
 
 
-def _number(entry: Entry) -> int:
+def _number(entry: KeyEntry) -> int:
     if not entry.value.isdigit() or len(entry.value) > _DIGITS:
-        raise StoreError(f"etcd: {entry.key} is no number: another program writes below this prefix")
+        raise StoreError(f"etcd: {entry.key} is not a number: another program writes below this prefix")
     return int(entry.value)
 
 
@@ -297,7 +289,7 @@ def _lines(key: str, value: bytes) -> list[str]:
             inflate = zlib.decompressobj()
             value = inflate.decompress(value, _TEXT_BYTES)
             if not inflate.eof:
-                raise StoreError(f"etcd: {key} is cut off, or too long")
+                raise StoreError(f"etcd: {key} is truncated or too large")
         return value.decode().split("\n")
     except (zlib.error, UnicodeDecodeError) as error:
         raise StoreError(f"etcd: {key} cannot be read ({error})") from error
@@ -323,5 +315,5 @@ def _parts(image: Image) -> list[bytes]:
         parts.append(_value(lines))
     too_long = max(map(len, parts))
     if too_long > _VALUE_BYTES:
-        raise StoreError(f"a part of the snapshot has {too_long} bytes")
+        raise StoreError(f"a part of the snapshot has {too_long} bytes, which is too large")
     return parts

@@ -1,8 +1,8 @@
-"""The cluster as this broker sees it: the current image, and the one way to change it.
+"""The cluster's metadata on this broker: the current image, and the one way to change it.
 
-A change is decided on the current image, kept by the store, applied, and only then told to those who listen: so
-nobody acts on what a crash could undo. Changes of one broker wait for one another; what several brokers change is put
-in an order by the store, and every broker applies it in that order.
+A change is decided on the current image, stored, applied, and then passed to the listeners, so that nothing acts on a
+change that a crash could undo. KeyChanges of one broker are made one after another. The store puts the changes of all
+brokers in one order, in which every broker applies them.
 """
 
 import asyncio
@@ -13,14 +13,21 @@ from typing import Final, TypeVar
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.store import Batch, Loaded, MetadataStore, StoreError, StoreFenced, StoreUnavailable
+from barnabas_broker.cluster.store import (
+    EventBatch,
+    LoadedMetadata,
+    MetadataStore,
+    StoreError,
+    StoreFenced,
+    StoreUnavailable,
+)
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("cluster")
 
 T = TypeVar("T")
-#: Seconds that a change waits for those before it, and for what another broker changed.
+#: Seconds that a change waits for earlier changes of this broker, and for changes of other brokers.
 CHANGE_SECONDS: Final = 10.0
 Listener = Callable[[Image, Sequence[Event]], None]
 
@@ -33,21 +40,21 @@ def new_topic_id() -> bytes:
     return bytes(raw)
 
 
-class Cluster:
+class ClusterMetadata:
     """The image and its changes.
 
     Args:
-        image: what the store held at start.
-        store: keeps what is decided.
-        sequence: the number of the last batch that the image holds.
-        may_serve: whether this broker may act for its partitions; see :meth:`may_serve`.
+        image: the content of the store at start.
+        store: stores the changes.
+        sequence: the number of the last batch in the image.
+        may_serve: see the attribute.
 
     Attributes:
-        image: the cluster as it is known here.
-        sequence: the number of the last batch that the image holds.
-        may_serve: whether this broker may lead and coordinate at this moment. Cheap; asked before every append, and
-            again after whatever may have taken long. A single broker always may; one of several only while its
-            registration holds and the image knows of it.
+        image: the current cluster image.
+        sequence: the number of the last batch in the image.
+        may_serve: whether this broker may lead and coordinate now. Cheap; called before every append, and again after
+            long operations. A single broker always may. In a cluster a broker may while it certainly holds its lease
+            and the image contains its present registration.
     """
 
     def __init__(
@@ -67,21 +74,21 @@ class Cluster:
         self._advanced = asyncio.Event()
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with the new image after each change."""
+        """Call `listener` with the new image and the events after each change."""
         self._listeners.append(listener)
 
     async def change(self, decide: Callable[[Image], tuple[Sequence[Event], T]], *, as_controller: bool = False) -> T:
-        """Decide on the current image, keep the events, apply them. If somebody else was first, decide again.
+        """Decide on the current image, store the events and apply them. Decide again if another broker was first.
 
         Args:
-            decide: makes events and a result of an image; raises KafkaError to refuse, which it is asked for again if
-                other brokers have changed something that was not heard of yet. It must not wait, and may be called
-                several times.
-            as_controller: only while this broker is the controller.
+            decide: returns events and a result for an image, or raises KafkaError to reject the change. It must not
+                wait. It is called again after each change of another broker, also if it has rejected an image that
+                was not up to date.
+            as_controller: change only while this broker is the controller.
 
         Raises:
-            KafkaError: what `decide` raised; KAFKA_STORAGE_ERROR when the store failed, REQUEST_TIMED_OUT when it did
-                not answer (what was decided may come yet), NOT_CONTROLLER when this broker may not write to it.
+            KafkaError: from `decide`; KAFKA_STORAGE_ERROR if the store has failed, REQUEST_TIMED_OUT if it does not
+                answer (the change may still happen), NOT_CONTROLLER if this broker may not write to it.
         """
         try:
             async with asyncio.timeout(CHANGE_SECONDS):
@@ -104,62 +111,62 @@ class Cluster:
             try:
                 events, result = decide(self.image)
             except KafkaError:
-                # Another broker may have made what is missed here, or taken away what is in the way.
+                # The image may be out of date: another broker may have made a change that allows this one.
                 if not await self._catch_up():
                     raise
                 continue
             if not events:
                 return result
             if await self._store.append(events, sequence, as_controller=as_controller):
-                self._take(Batch(sequence + 1, events))
+                self._apply(EventBatch(sequence + 1, events))
                 return result
-            await self._hear(sequence + 1)
+            await self._wait_for(sequence + 1)
 
     async def _catch_up(self) -> bool:
-        """Wait for what other brokers have changed by now; whether there was something."""
+        """Wait for the changes that other brokers have stored; whether there were any."""
         try:
             newest = await self._store.newest()
         except StoreError:
             return False
         if newest <= self.sequence:
             return False
-        await self._hear(newest)
+        await self._wait_for(newest)
         return True
 
-    async def _hear(self, sequence: int) -> None:
+    async def _wait_for(self, sequence: int) -> None:
         try:
             async with asyncio.timeout(CHANGE_SECONDS):
                 await self.reached(sequence)
         except TimeoutError:
-            raise StoreUnavailable("what other brokers changed is not heard of") from None
+            raise StoreUnavailable("changes of other brokers do not arrive") from None
 
     async def reached(self, sequence: int) -> None:
-        """Wait until the image holds batch `sequence`."""
+        """Wait until the image contains batch `sequence`."""
         while self.sequence < sequence:
             self._advanced.clear()
             await self._advanced.wait()
 
     async def follow(self) -> None:
-        """Take note of what other brokers change, until cancelled.
+        """Apply the changes of other brokers, until cancelled.
 
         Raises:
-            StoreError: what is kept cannot be read.
+            StoreError: the store's content cannot be read.
         """
         async for update in self._store.watch():
-            self._take(update)
+            self._apply(update)
 
-    def _take(self, update: Batch | Loaded) -> None:
-        """Apply what the store holds, each batch once and in its order. The only way to a new image."""
+    def _apply(self, update: EventBatch | LoadedMetadata) -> None:
+        """Apply a batch of the store, each once and in order. The only way to a new image."""
         if update.sequence <= self.sequence:
             return
-        if isinstance(update, Loaded):
+        if isinstance(update, LoadedMetadata):
             loaded = Image(self.image.cluster_id).apply_all(update.events)
             events: Sequence[Event] = difference(self.image, loaded)
         elif update.sequence != self.sequence + 1:
             raise StoreError(f"batch {update.sequence} came after {self.sequence}: restart this broker")
         else:
             events = update.events
-        # Both or none: a broker that has passed over a batch would decide on what is not so.
+        # Set both or none: after a skipped batch this broker would decide on a wrong image.
         self.image, self.sequence = self.image.apply_all(events), update.sequence
         self._advanced.set()
         failed: Exception | None = None
@@ -169,11 +176,11 @@ class Cluster:
             except Exception as error:
                 failed = failed or error
         if failed is not None:
-            # Not before all have heard of it: nobody is told twice.
+            # Raise after all listeners were called: none is called again for this change.
             raise failed
 
     async def next_producer_id(self) -> int:
-        """A producer id that nobody ever had.
+        """A producer id that was never returned before, by any broker.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
