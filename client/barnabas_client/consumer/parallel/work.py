@@ -1,13 +1,13 @@
-"""What may run next, and what may be committed: the decisions behind ``Consumer.run``. Pure.
+"""What ``Consumer.run`` handles next, and what it may commit. Pure.
 
-A record that was polled becomes a :class:`Job`. Jobs that must not overtake each other share a **lane**: one lane for
-each partition, for each key of a partition, or none at all (:class:`Order`). The first job of a lane runs, or rests
-between two attempts; the others wait behind it. A :class:`Tracker` for each partition knows which offsets are
-unfinished, so that what is committed never lies beyond one of them: after a crash everything unfinished is read again.
+A record that a poll returned becomes a :class:`Job`. Jobs that must not overtake each other form a **lane**: one lane
+for each partition, for each key of a partition, or none at all (:class:`Order`). The first job of a lane runs, or waits
+for its retry; the others wait behind it. A :class:`Tracker` for each partition knows which offsets are unfinished, so a
+committed offset never lies beyond one of them: after a crash, everything unfinished is read again.
 
-A partition is given up in two steps. :meth:`Scheduler.hold` drops what has not begun; what runs may finish and still
-counts. After :meth:`Scheduler.forget` nothing of it counts any more; a job that runs on keeps only its lane busy, so
-that nothing of that lane runs beside it should the partition come back.
+A partition is revoked in two steps. :meth:`Scheduler.hold` drops the jobs that have not started; running ones may
+finish and still count. After :meth:`Scheduler.forget` they no longer count; a job that is still running then only
+keeps its lane busy, so that no other job of the lane runs beside it if the partition comes back.
 """
 
 import heapq
@@ -15,7 +15,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import Any, Final
 
 from barnabas_client.network.backoff import Backoff
@@ -23,19 +23,26 @@ from barnabas_client.structs import ConsumerRecord, TopicPartition
 
 
 class Order(Enum):
-    """Which records are handled one after the other, in the order of their offsets."""
+    """Which records are handled one after the other, in the order of their offsets. The values are those of the setting
+    `order`."""
 
-    PARTITION = "partition"  # those of a partition
-    KEY = "key"  # those of a partition that have the same key; records without a key are free
-    NONE = "none"  # none
+    #: Records of the same partition.
+    PARTITION = "partition"
+    #: Records of the same partition with the same key. Records without a key are handled in any order.
+    KEY = "key"
+    #: None.
+    NONE = "none"
 
 
 class Verdict(Enum):
-    """What becomes of a job that failed."""
+    """What happens to a job that failed."""
 
-    RETRY = "it rests and is tried again"
-    GIVE_UP = "it had all its attempts; it counts as running until the caller ends it"
-    DROPPED = "its partition is being given up, whoever reads that next tries again"
+    #: It is tried again after a back-off.
+    RETRY = auto()
+    #: It has no attempts left. It counts as running until the caller ends it.
+    GIVE_UP = auto()
+    #: Its partition is being revoked; the member that owns it next tries again.
+    DROPPED = auto()
 
 
 class Tracker:
@@ -44,30 +51,30 @@ class Tracker:
     __slots__ = ("_done", "_open", "committable", "last", "size")
 
     def __init__(self) -> None:
-        #: What may be committed: the offset behind the last record before which all are finished; None at first.
+        #: The offset to commit: all records before it are finished. None at first.
         self.committable: int | None = None
-        #: The last offset that began.
+        #: The offset of the last record added.
         self.last = -1
-        #: Bytes of the records that are queued, resting or running.
+        #: Bytes of the records that wait or run.
         self.size = 0
-        self._open: deque[int] = deque()  # from the first unfinished one on
+        self._open: deque[int] = deque()  # offsets from the first unfinished one on
         self._done: set[int] = set()
 
     @property
     def window(self) -> int:
-        """How many records there are from the first unfinished one on."""
+        """The number of records from the first unfinished one on."""
         return len(self._open)
 
     @property
     def position(self) -> int:
-        """The first unfinished offset; the one behind the last if there is none."""
+        """The first unfinished offset; the one after the last if all are finished."""
         return self._open[0] if self._open else self.last + 1
 
     def begin(self, offset: int) -> None:
-        """A record was polled.
+        """Add a record.
 
         Raises:
-            ValueError: it does not lie behind those before it.
+            ValueError: its offset is not after that of the last one.
         """
         if offset <= self.last:
             raise ValueError(f"offset {offset} after {self.last}")
@@ -75,7 +82,7 @@ class Tracker:
         self._open.append(offset)
 
     def finish(self, offset: int) -> None:
-        """A record is done."""
+        """A record is finished."""
         self._done.add(offset)
         while self._open and self._open[0] in self._done:
             done = self._open.popleft()
@@ -85,7 +92,7 @@ class Tracker:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A record on its way through a handler. `lane` is None for a record that waits for no other."""
+    """A record to handle. `lane` is None if it waits for no other record."""
 
     record: ConsumerRecord
     partition: TopicPartition
@@ -97,14 +104,14 @@ class Job:
 
 
 class Scheduler:
-    """All jobs.
+    """All jobs of a run.
 
     Args:
-        order: what is kept in order.
+        order: which records are handled in order.
         concurrency: how many jobs run at a time.
         retries: how often a failed job is tried again.
-        backoff: makes the pauses between a job's attempts.
-        max_in_flight: records from the first unfinished one on, over all partitions, each of which has an equal share.
+        backoff: makes the back-off of a job.
+        max_in_flight: records from the first unfinished one on, divided equally among the partitions.
         max_in_flight_bytes: bytes of keys and values that wait or run, likewise.
     """
 
@@ -124,22 +131,22 @@ class Scheduler:
         self._backoff = backoff
         self._most = max_in_flight
         self._most_bytes = max_in_flight_bytes
-        self._share = max_in_flight
-        self._share_bytes = max_in_flight_bytes
+        self._partition_records = max_in_flight
+        self._partition_bytes = max_in_flight_bytes
         self._trackers: dict[TopicPartition, Tracker] = {}
         self._held: set[TopicPartition] = set()
         self._lanes: dict[Hashable, deque[Job]] = {}
         self._ready: deque[Job] = deque()
-        self._resting: list[tuple[float, int, Job]] = []
+        self._retrying: list[tuple[float, int, Job]] = []
         self._ticket = itertools.count()
 
-    # Records come.
+    # Adding records.
 
     def add(self, partition: TopicPartition, records: Iterable[ConsumerRecord]) -> None:
-        """Records of a partition were polled, in the order of their offsets.
+        """Add records of a partition, in the order of their offsets.
 
-        One that does not lie behind those before it says that the program has sought back: what came before does not
-        count any more.
+        An offset that is not after the last one means that the program has sought back: earlier records no longer
+        count.
         """
         tracker = self._trackers.get(partition)
         for record in records:
@@ -167,15 +174,15 @@ class Scheduler:
         try:
             hash(record.key)
         except TypeError:
-            return (partition, _UNHASHABLE)  # one lane for all of them keeps the order, if only slowly
+            return (partition, _UNHASHABLE)  # one lane for all of them keeps the order, but is slow
         return (partition, record.key)
 
-    # Jobs run.
+    # Running jobs.
 
     def start(self, now: float) -> list[Job]:
-        """The jobs that begin now; each must come back to `finished`, `failed` or `abandoned`."""
-        while self._resting and self._resting[0][0] <= now:
-            self._ready.appendleft(heapq.heappop(self._resting)[2])
+        """The jobs to start now. Each ends with `finished`, `failed` or `abandoned`."""
+        while self._retrying and self._retrying[0][0] <= now:
+            self._ready.appendleft(heapq.heappop(self._retrying)[2])
         started = []
         while self._ready and len(self.running) < self._concurrency:
             job = self._ready.popleft()
@@ -185,11 +192,11 @@ class Scheduler:
         return started
 
     def next_deadline(self) -> float | None:
-        """When to call `start` next although nothing else happened."""
-        return self._resting[0][0] if self._resting else None
+        """When to call `start` next if nothing else happens."""
+        return self._retrying[0][0] if self._retrying else None
 
     def finished(self, job: Job) -> None:
-        """A job's record is done."""
+        """A job's record is finished."""
         job.tracker.finish(job.record.offset)
         self._end(job)
 
@@ -201,11 +208,11 @@ class Scheduler:
         if job.attempts > self._retries:
             return Verdict.GIVE_UP
         self.running.remove(job)
-        heapq.heappush(self._resting, (now + job.backoff.failed(), next(self._ticket), job))
+        heapq.heappush(self._retrying, (now + job.backoff.failed(), next(self._ticket), job))
         return Verdict.RETRY
 
     def abandoned(self, job: Job) -> None:
-        """A job has ended without its record being done."""
+        """A job has ended, but its record is not finished."""
         self._end(job)
 
     def _end(self, job: Job) -> None:
@@ -218,21 +225,21 @@ class Scheduler:
             else:
                 del self._lanes[job.lane]
 
-    # Partitions go.
+    # Revoking partitions.
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Those that records came of."""
+        """The partitions that records were added of."""
         return self._trackers.keys()
 
     def hold(self, partitions: Collection[TopicPartition]) -> list[Job]:
-        """Begin nothing more of these partitions; what is still running of them."""
+        """Start no more jobs of these partitions; returns those that are still running."""
         going = set(partitions)
         self._held |= going
         running = [job for job in self.running if job.partition in going]
         busy = {job.lane for job in running if job.lane is not None}
         dropped = [job for job in self._ready if job.partition in going]
-        dropped += [job for _, _, job in self._resting if job.partition in going]
+        dropped += [job for _, _, job in self._retrying if job.partition in going]
         for job in dropped:
             if job.lane is not None:
                 for waiting in self._lanes.pop(job.lane):
@@ -243,17 +250,17 @@ class Scheduler:
                 waiting.tracker.size -= waiting.size
             self._lanes[lane].clear()
         self._ready = deque(job for job in self._ready if job.partition not in going)
-        self._resting = [one for one in self._resting if one[2].partition not in going]
-        heapq.heapify(self._resting)
+        self._retrying = [one for one in self._retrying if one[2].partition not in going]
+        heapq.heapify(self._retrying)
         return running
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are gone, after :meth:`hold`; should they come back, they begin anew."""
+        """Forget these partitions, after :meth:`hold`. If they come back, they start over."""
         for partition in partitions:
             self._held.discard(partition)
             self._trackers.pop(partition, None)
 
-    # How far it is.
+    # Progress.
 
     def committable(self) -> dict[TopicPartition, int]:
         """The offset to commit for each partition that has one."""
@@ -266,23 +273,27 @@ class Scheduler:
     # Back-pressure.
 
     def divide(self, partitions: int) -> int:
-        """So many partitions are read now; the most records to take in one poll, at least 1.
+        """Divide the limits among so many partitions; returns how many records one poll may take, at least 1.
 
-        A partition that is not :meth:`full` has room for as many: its share is never exceeded.
+        A partition that is not :meth:`full` has room for as many, so its limit is never exceeded.
         """
-        self._share = max(1, self._most // max(1, partitions))
-        self._share_bytes = max(1, self._most_bytes // max(1, partitions))
-        return self._share - self._share // 2
+        self._partition_records = max(1, self._most // max(1, partitions))
+        self._partition_bytes = max(1, self._most_bytes // max(1, partitions))
+        return self._partition_records - self._partition_records // 2
 
     def full(self, partition: TopicPartition) -> bool:
-        """Whether no more of this partition should be polled."""
+        """Whether no more records of this partition should be polled."""
         tracker = self._trackers.get(partition)
-        return tracker is not None and (tracker.window > self._share // 2 or tracker.size >= self._share_bytes)
+        return tracker is not None and (
+            tracker.window > self._partition_records // 2 or tracker.size >= self._partition_bytes
+        )
 
     def drained(self, partition: TopicPartition) -> bool:
-        """Whether there is room again, and enough of it."""
+        """Whether there is enough room again for records of this partition."""
         tracker = self._trackers.get(partition)
-        return tracker is None or (tracker.window <= self._share // 4 and tracker.size <= self._share_bytes // 2)
+        return tracker is None or (
+            tracker.window <= self._partition_records // 4 and tracker.size <= self._partition_bytes // 2
+        )
 
 
 _UNHASHABLE: Final = object()
@@ -294,5 +305,5 @@ def _size(record: ConsumerRecord) -> int:
 
 
 def _length(part: Any) -> int:
-    """Bytes; what a deserializer made of them has no size that could be known."""
+    """The size in bytes; 0 for an object that a deserializer made."""
     return len(part) if isinstance(part, _SIZED) else 0

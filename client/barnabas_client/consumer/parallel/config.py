@@ -6,37 +6,38 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas_client.consumer.parallel_core import Order
+from barnabas_client.consumer.parallel.work import Order
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import ConsumerRecord
 
-#: Handles a record: a coroutine function, or with an executor a plain one. What it returns is ignored.
+#: Handles a record: a coroutine function, or a plain function for an executor. The result is ignored.
 Handler = Callable[[ConsumerRecord], Awaitable[Any] | Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How records are handled. Times are in milliseconds, as everywhere.
+    """How records are handled. Times are in milliseconds. ``Consumer.run`` takes its defaults from here.
 
     Attributes:
         concurrency: how many handlers run at a time.
         order: "partition": records of a partition one after the other; "key": records of a partition with the same key
-            one after the other, those without a key in no order; "none": in no order.
-        executor: the thread or process pool that runs `handler`, a plain function then. None: it is a coroutine
-            function and runs as a task. For processes the handler must be importable and the records picklable.
+            one after the other, those without a key in any order; "none": in any order.
+        executor: the thread or process pool that runs `handler`, which is a plain function then. None: it is a
+            coroutine function and runs as a task. For processes, the handler must be importable and records picklable.
         retries: how often a record is tried again after its handler raised.
-        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms`. Meanwhile other
-            records are handled, but those that must not overtake this one.
-        dead_letter_topic: where a record goes that had all its tries. None: it ends the run with the handler's error.
-        producer: a started producer for the dead letters, in whose hands keys and values are put as they were consumed;
-            None makes one from the consumer's settings.
-        max_in_flight: the most records from the first unfinished one on, over all partitions. A partition with its
-            share of them is paused. After a crash so many may be handled twice.
+        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms`. Other records are
+            handled in the meantime, except for those that must not overtake this one.
+        dead_letter_topic: the topic for records without attempts left. None: the first one ends the run with the
+            handler's error.
+        producer: a started producer for the dead letters; it receives keys and values as they were consumed. None makes
+            one from the consumer's settings.
+        max_in_flight: the limit of records from the first unfinished one on, divided among the partitions; a partition
+            at its limit is paused. After a crash, up to so many may be handled twice.
         max_in_flight_bytes: likewise for the bytes of keys and values; one poll may exceed it.
-        drain_timeout_ms: how long what is running may take to finish when its partition is revoked or the run ends;
-            then it is cancelled, which a function in a thread or process does not notice. None takes half of the
+        drain_timeout_ms: how long running handlers may take to finish when their partition is revoked or the run ends.
+            Then they are cancelled, which a function in a thread or process does not notice. None means half of the
             rebalance timeout.
-        commit_interval_ms: how often finished records are committed. At a rebalance and at the end they are, too.
+        commit_interval_ms: how often finished records are committed, beside rebalances and the end of the run.
     """
 
     concurrency: int = 10
@@ -73,10 +74,10 @@ class RunConfig:
             raise ValueError("producer is given without dead_letter_topic: give both")
 
     def check_handler(self, handler: object) -> None:
-        """Refuse what can be seen not to be a handler.
+        """Check a handler as far as that is possible before it is called.
 
         Raises:
-            TypeError: it is not callable, or asynchronous and for an executor.
+            TypeError: it is not callable, or a coroutine function for an executor.
         """
         if not callable(handler):
             raise TypeError(f"handler is {handler!r}: give a function that takes a record")

@@ -1,7 +1,7 @@
-"""Dead letters: records that a handler could not handle, put aside in a topic with the reason in their headers.
+"""Dead letters: records that a handler could not handle, written to another topic with the reason in their headers.
 
-Key, value and headers are kept, the timestamp is that of the failure, so that retention counts from there. The added
-headers are named in the manner of Kafka Streams (KIP-1034); their values are UTF-8 text.
+Key, value and headers stay. The timestamp is that of the failure, so retention counts from there. The added headers are
+named like those of Kafka Streams (KIP-1034); their values are UTF-8 text.
 """
 
 import traceback
@@ -14,23 +14,23 @@ from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import ConsumerRecord
 from barnabas_protocol.errors import KafkaError
 
-_log: Final = logger("barnabas_client.consumer.consumer")
+_log: Final = logger("barnabas_client.consumer")
 
 PREFIX: Final = "__barnabas.errors."
-#: Characters that are kept of a message and of a stack: of the latter its end, where the error is.
+#: Characters of the message and of the stack trace that are kept; of the stack trace, the last ones.
 _MESSAGE_LENGTH: Final = 2_000
 _STACK_LENGTH: Final = 8_000
 
 
 def headers(record: ConsumerRecord, error: BaseException, attempts: int, group: str | None) -> list[tuple[str, bytes]]:
-    """What is added to a record's own headers: ``__barnabas.errors.`` and exception, message, stacktrace, topic,
+    """The headers that a dead letter adds: ``__barnabas.errors.`` followed by exception, message, stacktrace, topic,
     partition, offset, timestamp (milliseconds since 1970), attempts, group."""
     kind = type(error)
     try:
         message = str(error)
     except Exception as second:
-        message = f"(its text cannot be had: {second!r})"
-    told = {
+        message = f"(the error has no text: {second!r})"
+    fields = {
         "exception": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
         "message": message[:_MESSAGE_LENGTH],
         "stacktrace": _stack(error)[-_STACK_LENGTH:],
@@ -41,24 +41,24 @@ def headers(record: ConsumerRecord, error: BaseException, attempts: int, group: 
         "attempts": str(attempts),
         "group": group or "",
     }
-    return [(PREFIX + name, text.encode("utf-8", "backslashreplace")) for name, text in told.items()]
+    return [(PREFIX + name, text.encode("utf-8", "backslashreplace")) for name, text in fields.items()]
 
 
 def _stack(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except Exception as second:
-        return f"(cannot be had: {second!r})"
+        return f"(not available: {second!r})"
 
 
 class DeadLetters:
-    """Writes them.
+    """Writes dead letters.
 
     Args:
-        topic: where.
-        group: the consumer's group, to be noted.
-        client: how to reach the cluster, for a producer of its own.
-        producer: the program's, started; it is not stopped here.
+        topic: the topic to write to.
+        group: the consumer's group, for the header.
+        client: settings for a producer of its own.
+        producer: the program's, started; it is not stopped here. None to make one.
     """
 
     def __init__(self, topic: str, group: str | None, client: ClientConfig, producer: Producer | None) -> None:
@@ -68,7 +68,7 @@ class DeadLetters:
         self._producer = _producer(client) if producer is None else producer
 
     async def start(self) -> None:
-        """Connect, so that a cluster that cannot be written to is found out at once.
+        """Connect, so that an unreachable cluster is noticed at once.
 
         Raises:
             KafkaConnectionError: no broker answers.
@@ -82,10 +82,10 @@ class DeadLetters:
             await self._producer.stop()
 
     async def write(self, record: ConsumerRecord, error: BaseException, attempts: int) -> None:
-        """Write one and wait for the acknowledgement.
+        """Write a dead letter and wait for the acknowledgement.
 
         Raises:
-            KafkaError: it was not written; the record must not count as done.
+            KafkaError: it was not written; the record must not count as finished.
         """
         added = headers(record, error, attempts, self._group)
         try:
