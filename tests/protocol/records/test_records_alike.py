@@ -2,12 +2,15 @@
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol import records
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import HEADER_SIZE, Headers, Record, build_batch, decode_records
+
+pytestmark = pytest.mark.broad
 
 Given = tuple[bytes | None, bytes | None, Headers, int]
 
