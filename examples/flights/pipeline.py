@@ -20,14 +20,15 @@ from pyspark.sql import SparkSession
 from barnabas_broker.testing import Broker
 from barnabas_client import Producer
 from barnabas_client.cli.output import Column, Output
-from barnabas_pipeline.archive import Plan, TopicArchive, archive
-from barnabas_pipeline.cli_lag import write
-from barnabas_pipeline.cli_progress import Progress, duration, size
-from barnabas_pipeline.cli_spark import session
-from barnabas_pipeline.lag import Window, look
-from barnabas_pipeline.lake_table import read
-from barnabas_pipeline.remote import Remote, remote_for
-from barnabas_pipeline.settings import Settings
+from barnabas_pipeline.brokers.remote import Remote, remote_for
+from barnabas_pipeline.brokers.settings import Settings
+from barnabas_pipeline.cli.progress import Progress
+from barnabas_pipeline.cli.session import session
+from barnabas_pipeline.lag.analysis import LagWindow, analyze
+from barnabas_pipeline.lag.report import write
+from barnabas_pipeline.lake.archive import ArchiveJob, TopicArchive, run_archive
+from barnabas_pipeline.lake.table import read
+from barnabas_pipeline.text import duration, size
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 6
@@ -73,7 +74,7 @@ async def produce(servers: str, flights: pd.DataFrame, progress: Progress) -> No
 
 
 def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -> bool:
-    """Run the demo; whether Spark SQL over the lake says what pandas says.
+    """Run the demo; whether The results of Spark SQL and pandas are the same.
 
     Args:
         spark: the session.
@@ -96,13 +97,13 @@ def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -
         wanted = expected(flights)
         with Progress(output, "lag", "points") as progress:
             now = time.time_ns() // 1_000_000
-            window = Window(groups=[GROUP], interval_ms=250)
-            tables = look(spark, remote, options, window, now, progress.say, progress.show)
+            window = LagWindow(groups=[GROUP], interval_ms=250)
+            tables = analyze(spark, remote, options, window, now, progress.say, progress.show)
             (out / "lag").mkdir()
             write(tables, out / "lag", now)
-    right = same(found, wanted) and done.told.quarantined == 0
+    right = same(found, wanted) and done.progress.quarantined == 0
     _tell(found, wanted, done, out, output)
-    output.line("Spark SQL over the lake says what pandas says." if right else "The answers DIFFER.")
+    output.line("The results of Spark SQL and pandas are the same." if right else "The results DIFFER.")
     return right
 
 
@@ -111,11 +112,11 @@ def _archive(spark: SparkSession, remote: Remote, options: dict[str, str], out: 
     with Progress(output, "archive", "offsets") as progress:
 
         def shown(archives: Mapping[str, TopicArchive]) -> None:
-            told = archives[TOPIC].told
+            told = archives[TOPIC].progress
             progress.show(told.done, told.done + told.lag, lag=told.lag)
 
-        plan = Plan(lake=str(out / "lake"), options=options, event_time="time_hour", batch=BATCH, group=GROUP)
-        return archive(spark, remote, [TOPIC], plan, pause=None, shown=shown)[TOPIC]
+        plan = ArchiveJob(lake=str(out / "lake"), options=options, event_time="time_hour", batch=BATCH, group=GROUP)
+        return run_archive(spark, remote, [TOPIC], plan, pause=None, shown=shown)[TOPIC]
 
 
 def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
@@ -141,7 +142,9 @@ def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Pa
     files = done.table.state.files
     days, bytes_ = len({file.date for file in files.values()}), sum(file.size for file in files.values())
     lake = out / "lake"
-    output.line(f"{done.told.records:,} flights of {days} days in {len(files)} Parquet files, {size(bytes_)}: {lake}")
+    output.line(
+        f"{done.progress.records:,} flights of {days} days in {len(files)} Parquet files, {size(bytes_)}: {lake}"
+    )
     output.line(f"The lag of the archive over time: {out / 'lag' / 'report.html'}")
 
 
