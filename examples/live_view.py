@@ -1,4 +1,4 @@
-"""What both demos show of themselves: a live picture on a terminal, plain lines in a pipe."""
+"""The display of both demos: a live view on a terminal, plain lines in a pipe."""
 
 import time
 from abc import ABC, abstractmethod
@@ -11,21 +11,21 @@ from rich.live import Live
 from rich.panel import Panel
 
 
-class Story(ABC):
-    """A picture that is drawn anew, above the last lines of what happened.
+class LiveView(ABC):
+    """A view that is redrawn, above the latest messages.
 
     Args:
-        lines: how many of them.
+        lines: the number of messages to show.
 
     Attributes:
-        live: whether there is a picture; else every line is printed when it is told.
-        seconds: how long this has gone on.
+        live: whether the view is drawn; otherwise each message is printed as a line.
+        seconds: the time since the start.
     """
 
     def __init__(self, lines: int) -> None:
         self.console = Console()
         self._began = time.monotonic()
-        self._events: deque[str] = deque(maxlen=lines)
+        self._messages: deque[str] = deque(maxlen=lines)
         self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
 
     @property
@@ -48,19 +48,19 @@ class Story(ABC):
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, text: str) -> None:
-        """Add a line."""
+    def log(self, text: str) -> None:
+        """Add a message."""
         line = f"{self.seconds:5.1f} s  {text}"
-        self._events.append(line)
+        self._messages.append(line)
         if self._live is None:
             print(line, flush=True)
 
     @abstractmethod
     def refresh(self) -> None:
-        """Show how things stand."""
+        """Show the current state."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Show these above the story, if there is a picture."""
+        """Draw `parts` above the messages, on a terminal only."""
         if self._live is not None:
-            story = Panel("\n".join(self._events), title="what happened", title_align="left")
-            self._live.update(Group(*parts, story), refresh=True)
+            messages = Panel("\n".join(self._messages), title="messages", title_align="left")
+            self._live.update(Group(*parts, messages), refresh=True)
