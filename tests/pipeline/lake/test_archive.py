@@ -69,7 +69,7 @@ def test_a_schema_is_inferred_once(lake: Lake, topic: str) -> None:
     assert sorted(found, key=str) == [1, 2, 3, None]
     assert lake.bad(topic) == {
         b"nonsense": "the value is not one JSON document",
-        b'{"n":"four"}': "does not fit the schema: n is no bigint",
+        b'{"n":"four"}': "does not fit the schema: n is not bigint",
         b'{"n":5,"new":1}': "the schema lacks: new",
     }
     # Without new records there is no entry.
