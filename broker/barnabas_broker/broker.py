@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,13 +42,15 @@ from barnabas_broker.config.keys import (
     NODE_ID,
 )
 from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
-from barnabas_broker.group_partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.logs import logger
+from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.server import BACKLOG, Server
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
 from barnabas_broker.storage.checkpoints import new_cluster_id
@@ -57,11 +58,10 @@ from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
     from barnabas_broker.cluster.member import Member
-    from barnabas_broker.groups.coordinator.service import GroupCoordinator
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
-    from barnabas_broker.replication.fetcher import Fetchers
-    from barnabas_broker.replication.isr import IsrKeeper
+    from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+    from barnabas_broker.replication.isr import AlterPartitionManager
 
 log = logger("broker")
 
@@ -127,8 +127,8 @@ class Broker:
         self._store: LocalStore | None = None
         self._member: Member | None = None
         self._replicas: ReplicaManager | None = None
-        self._fetchers: Fetchers | None = None
-        self._isr: IsrKeeper | None = None
+        self._fetchers: ReplicaFetcherManager | None = None
+        self._isr: AlterPartitionManager | None = None
         self._groups: GroupCoordinator | None = None
         self._server: Server | None = None
         self._view: View | None = None
@@ -203,11 +203,18 @@ class Broker:
             may_serve=cluster.may_serve,
         )
         self._replicate(replicas, cluster)
-        groups = cache(partial(self._make_coordinator, replicas, cluster))
+        groups = self._groups = GroupCoordinator(
+            self.config,
+            OffsetsTopicLog(replicas, wall_ms),
+            now=time.monotonic,
+            wall_ms=wall_ms,
+            new_id=lambda: str(uuid.uuid4()),
+            events=GroupEventsLog(replicas, wall_ms),
+        )
         partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
-        sessions = SessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
+        sessions = FetchSessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
         services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, partitions, wall_ms)
         dispatch = Dispatch(services, Handlers())
         self._server = Server(self.config, dispatch, time.monotonic)
@@ -220,26 +227,10 @@ class Broker:
             for bound in sockets:
                 bound.listen(BACKLOG)
             await self._member.enter()
-            partitions.look_regularly()
+            partitions.start()
         for listener, bound in zip(self.listeners, sockets, strict=True):
             await self._server.listen(bound, listener.name)
         log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
-
-    def _make_coordinator(self, replicas: ReplicaManager, cluster: Cluster) -> "GroupCoordinator":
-        """The group coordinator, when it is first needed: many a broker has no groups, and each starts sooner."""
-        from barnabas_broker.groups.coordinator.service import GroupCoordinator
-        from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
-
-        groups = self._groups = GroupCoordinator(
-            self.config,
-            OffsetsTopicLog(replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
-            new_id=lambda: str(uuid.uuid4()),
-            events=GroupEventsLog(replicas, wall_ms),
-        )
-        groups.topics_changed(_partition_counts(cluster.image))
-        return groups
 
     async def _open_alone(self, path: Path, endpoints: Endpoints) -> Cluster:
         """Open the data directory as a single broker, which keeps the metadata in it."""
@@ -274,8 +265,8 @@ class Broker:
         if self._member is None:
             replicas.start(cluster.image)
             return
-        from barnabas_broker.replication.fetcher import Fetchers
-        from barnabas_broker.replication.isr import IsrKeeper
+        from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+        from barnabas_broker.replication.isr import AlterPartitionManager
 
         membership = self._member.membership
         assert membership is not None
@@ -301,10 +292,11 @@ class Broker:
 
         look_for_listener(cluster.image, cluster.image.snapshot())
         cluster.subscribe(look_for_listener)
-        self._fetchers = Fetchers(self.config, node_id, address, lambda: membership.epoch, wall_ms)
-        self._isr = IsrKeeper(replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+        self._fetchers = ReplicaFetcherManager(self.config, node_id, address, lambda: membership.epoch, wall_ms)
+        self._isr = AlterPartitionManager(
+            replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic
+        )
         replicas.start(cluster.image, self._fetchers.follow, self._isr.caught_up)
-        self._isr.start()
 
     async def _tell_http(
         self,
@@ -318,7 +310,7 @@ class Broker:
         from barnabas_broker.http.endpoint import Endpoint
         from barnabas_broker.http.view import View
 
-        groups = services.groups()
+        groups = services.groups
         self._view = View(
             node_id=self.node_id,
             version=product_version(),
@@ -343,13 +335,12 @@ class Broker:
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""
-        if self._groups is not None:
-            deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
-            if deleted:
-                self._groups.topics_deleted(deleted)
-            self._groups.topics_changed(_partition_counts(image))
-        assert self._group_partitions is not None
-        self._group_partitions.look()
+        assert self._groups is not None and self._group_partitions is not None
+        deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
+        if deleted:
+            self._groups.topics_deleted(deleted)
+        self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+        self._group_partitions.reconcile()
 
     def _maintain(self) -> None:
         assert self._directory is not None
@@ -391,10 +382,6 @@ class Broker:
         self._server = self._endpoint = self._view = self._groups = self._replicas = None
         self._fetchers = self._isr = self._group_partitions = None
         self._store = self._member = self._directory = None
-
-
-def _partition_counts(image: Image) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in image.topics.items()}
 
 
 def _cluster_of(path: Path) -> str | None:

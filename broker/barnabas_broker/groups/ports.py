@@ -1,7 +1,7 @@
 """What the coordinator needs from outside: a log, a place for events, and a loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from barnabas_protocol.errors import ErrorCode
@@ -39,6 +39,16 @@ class EventSink(Protocol):
 
     def append(self, partition: int, batch: bytearray) -> None:
         """Append a batch, or drop it."""
+
+
+class Leaderships(Protocol):
+    """The partitions that this broker leads."""
+
+    def led(self, topic: str) -> Mapping[int, int]:
+        """The leader epoch of each partition of `topic` that this broker leads."""
+
+    def creating(self, topic: str) -> bool:
+        """Whether logs of partitions of `topic` are still being created on this broker."""
 
 
 class Handle(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Final
 from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 
@@ -20,9 +20,9 @@ def handler_for(method: Method) -> Handler:
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services
         if not services.cluster.may_serve():
-            services.group_partitions.look()  # lets go of all, so that the answer is NOT_COORDINATOR
+            services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
-        return method(services.groups(), request, context.version, caller)
+        return method(services.groups, request, context.version, caller)
 
     return handle
 

@@ -221,7 +221,7 @@ class Host:
 
 def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
     """What happened to every group, before and with this broker."""
-    groups = broker.dispatch.services.groups()
+    groups = broker.dispatch.services.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
         events = out.get(group, []) + groups.journal.recent(group)

@@ -1,5 +1,5 @@
 """``python -m barnabas_pipeline.cli``."""
 
-from barnabas_pipeline.cli.run import main
+from barnabas_pipeline.cli import main
 
 raise SystemExit(main())

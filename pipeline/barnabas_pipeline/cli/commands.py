@@ -1,66 +1,42 @@
 """The commands and their arguments. The work of each is in a module of its own, which needs Spark."""
 
-import argparse
 import os
-from typing import Final, NoReturn
+from argparse import ArgumentParser, Namespace
+from typing import Final
 
 from barnabas_client.cli import values
-from barnabas_client.cli.failures import USAGE
+from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
+from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command_line import CommandLine, Parser
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.parser import DEFAULT_BOOTSTRAP, ENVIRONMENT, checked
-from barnabas_pipeline.cli.extra import spark_extra
+from barnabas_pipeline.cli.failures import command_errors
 
-PROG: Final = "barnabas-pipeline"
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
-        self.exit(USAGE, f"{PROG}: {message} (see {self.prog} --help)\n")
-
-
-def build() -> argparse.ArgumentParser:
-    """Build the parser; the namespace has the command's function as `run`."""
-    root = _Parser(
-        prog=PROG,
-        description="Archive topics as Parquet tables, replay them, and report consumer lag, on Spark.",
-        epilog="Exit status: 0 done, 1 failed, 2 invalid command line.",
-    )
-    commands = root.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name, help, run, configure in (
-        ("archive", "copy topics into a Parquet lake, each record once", _run_archive, _archive),
-        ("lag", "report the lag of groups over time, their stalls and rebalances", _run_lag, _lag),
-        ("replay", "send a Parquet table to a topic", _run_replay, _replay),
-    ):
-        leaf = commands.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.")
-        leaf.set_defaults(run=run)
-        configure(leaf)
-        _common(leaf.add_argument_group("connection, Spark and output"))
-    return root
-
-
-def _run_archive(arguments: argparse.Namespace, output: Output) -> int:
-    with spark_extra():
+def _run_archive(arguments: Namespace, output: Output) -> int:
+    with command_errors():
         from barnabas_pipeline.cli.archive import archive
-    return archive(arguments, output)
+
+        return archive(arguments, output)
 
 
-def _run_lag(arguments: argparse.Namespace, output: Output) -> int:
-    with spark_extra():
+def _run_lag(arguments: Namespace, output: Output) -> int:
+    with command_errors():
         from barnabas_pipeline.cli.lag import lag
-    return lag(arguments, output)
+
+        return lag(arguments, output)
 
 
-def _run_replay(arguments: argparse.Namespace, output: Output) -> int:
-    with spark_extra():
+def _run_replay(arguments: Namespace, output: Output) -> int:
+    with command_errors():
         from barnabas_pipeline.cli.replay import replay
-    return replay(arguments, output)
+
+        return replay(arguments, output)
 
 
-def _common(to: argparse._ActionsContainer) -> None:
+def _add_command_options(parser: Parser, command: Command) -> None:
+    to = parser.add_argument_group("connection, Spark and output")
     to.add_argument(
         "-b",
         "--bootstrap-servers",
@@ -91,7 +67,7 @@ def _common(to: argparse._ActionsContainer) -> None:
     to.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
-def _archive(parser: argparse.ArgumentParser) -> None:
+def _archive_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument(
         "-l",
@@ -147,7 +123,7 @@ def _archive(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _lag(parser: argparse.ArgumentParser) -> None:
+def _lag_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
     parser.add_argument("-d", "--out", default="lag", metavar="PATH", help="folder for the report (default: lag)")
     parser.add_argument(
@@ -170,7 +146,7 @@ def _lag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _replay(parser: argparse.ArgumentParser) -> None:
+def _replay_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("table", metavar="PATH", help="a table of a lake (LAKE/topic=TOPIC), or any Parquet")
     parser.add_argument("topic", metavar="TOPIC", help="the topic to send to")
     parser.add_argument("--key", metavar="COLUMN", help="column of the keys (default: key, if it exists)")
@@ -218,3 +194,31 @@ def _number(text: str) -> float:
 
 def _times(text: str) -> float:
     return _number(text.removesuffix("x"))
+
+
+COMMAND_LINE: Final = CommandLine(
+    name="barnabas-pipeline",
+    description="Archive topics as Parquet tables, replay them, and report consumer lag, on Spark.",
+    commands=(
+        Command(
+            path=("archive",),
+            help="copy topics into a Parquet lake, each record once",
+            add_arguments=_archive_arguments,
+            run=_run_archive,
+        ),
+        Command(
+            path=("lag",),
+            help="report the lag of groups over time, their stalls and rebalances",
+            add_arguments=_lag_arguments,
+            run=_run_lag,
+        ),
+        Command(
+            path=("replay",),
+            help="send a Parquet table to a topic",
+            add_arguments=_replay_arguments,
+            run=_run_replay,
+        ),
+    ),
+    add_command_options=_add_command_options,
+    loggers=("barnabas_client", "barnabas_pipeline"),
+)

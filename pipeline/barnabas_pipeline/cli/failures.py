@@ -1,4 +1,4 @@
-"""Errors of Spark, the lake and the options as one line for the command line."""
+"""Errors of Spark, of pipelines and of options, as one line for the command line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,17 @@ _MAX_LENGTH: Final = 600
 
 @contextmanager
 def command_errors() -> Iterator[None]:
-    """Turn errors of pipelines, of options and of Spark into a :class:`CommandError`."""
+    """Turn errors of pipelines, of options and of Spark into a :class:`CommandError`.
+
+    Commands also import what needs the extra ``barnabas[spark]`` within this context: if a package of the extra is not
+    installed, the error names it.
+    """
     try:
         yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("barnabas"):
+            raise
+        raise CommandError(f"{error.name} is not installed. To do: pip install 'barnabas[spark]'") from error
     except (PipelineError, ValueError) as error:
         raise CommandError(str(error)) from error
     except Exception as error:

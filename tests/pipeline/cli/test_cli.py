@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_broker.testing import Broker
-from barnabas_pipeline.cli import main
-from barnabas_pipeline.cli.commands import build
+from barnabas_pipeline.cli import COMMAND_LINE, main
 from barnabas_pipeline.cli.failures import spark_error
 from barnabas_pipeline.cli.progress import Rate, line
 from barnabas_pipeline.text import duration, many, size
@@ -81,14 +80,14 @@ def test_only_warnings_of_our_packages_are_printed(
 
     monkeypatch.setattr("barnabas_pipeline.cli.lag.remote_for", warned)
     assert main(["lag"]) == 130
-    assert capsys.readouterr().err == "barnabas-pipeline: mind the gap\n"
-    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("barnabas")]
+    assert capsys.readouterr().err == "barnabas-pipeline: warning: mind the gap\n"
+    assert not [one for one in logging.getLogger().handlers if type(one) is logging.NullHandler]
 
 
 def test_sizes_and_speeds_are_parsed() -> None:
-    archive = build().parse_args(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
+    archive = COMMAND_LINE.parse(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
     assert (archive.file_size, archive.interval) == (1 << 30, 60.0)
-    replay = build().parse_args(["replay", "p", "t", "--speed", "60x"])
+    replay = COMMAND_LINE.parse(["replay", "p", "t", "--speed", "60x"])
     assert (replay.speed, replay.rate) == (60.0, None)
 
 
