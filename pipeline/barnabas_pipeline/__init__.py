@@ -13,5 +13,6 @@ Nothing imports this package but the user's Spark jobs and the command ``barnaba
 - :mod:`~barnabas_pipeline.replay`: a Parquet table back into a topic
 - :mod:`~barnabas_pipeline.cli`: the command ``barnabas-pipeline``
 
-Imports run from the bottom of this list to its top, `brokers` first.
+Imports run one way: `cli`, then `datasource`, `progress`, `lag` and `replay`, then `lake`, then `source` and `sink`,
+then `brokers`.
 """

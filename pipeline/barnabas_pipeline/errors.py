@@ -2,7 +2,7 @@
 
 
 class PipelineError(Exception):
-    """A pipeline cannot go on; the text says what happened, why, and what to do."""
+    """A pipeline cannot continue; the text says what happened, why, and what to do."""
 
 
 class LakeError(PipelineError):

@@ -16,7 +16,7 @@ PARTITIONS = 3
 def writer(checkpoint: Path | str, given: dict[str, str], topic: str) -> ExactlyOnceWriter:
     """The writer of a query with this checkpoint location."""
     options = {**given, "topic": topic, "exactlyOnce": "true", "checkpointLocation": str(checkpoint)}
-    return ExactlyOnceWriter(WriteOptions.of(options, SCHEMA, streaming=True))
+    return ExactlyOnceWriter(WriteOptions.of(options, SCHEMA, streaming=True), str(checkpoint))
 
 
 def rows(values: list[bytes]) -> pa.RecordBatch:

@@ -58,9 +58,8 @@ def draw(tables: LagTables, groups: Sequence[str], *, titled: bool = True) -> Fi
         figure = Figure(figsize=(11, 0.5 + 2.75 * max(len(groups), 1)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(max(len(groups), 1), 1, squeeze=False, sharex=True)[:, 0]
-        totals = rows.totals(tables.rows) if groups else None
+        totals = rows.totals(tables.rows)
         for at, (axis, group) in enumerate(zip(axes, groups, strict=False)):
-            assert totals is not None
             _panel(axis, tables, totals[totals["group"] == group], group, last=at == len(groups) - 1)
             if titled:
                 axis.set_title(_short(group), loc="left", fontweight="bold", fontsize=11)

@@ -133,7 +133,7 @@ class TopicArchive:
         if self.table.exists:
             self._check_table()
         self._reasons_from = set(self.bad.state.files)
-        self.look()
+        self.look_up_ends()
 
     def _check_table(self) -> None:
         """Check that the table matches the job; add the fields of a wider schema."""
@@ -155,7 +155,7 @@ class TopicArchive:
             if columns != self.table.schema:
                 self.table.widen(columns)
 
-    def look(self) -> int:
+    def look_up_ends(self) -> int:
         """Look up where the topic begins and ends; return the number of offsets to archive.
 
         Raises:
@@ -196,7 +196,7 @@ class TopicArchive:
         self.progress.lost += max(first - at, 0)
         return first if at < first else end
 
-    def step(self) -> bool:
+    def archive_batch(self) -> bool:
         """Archive the next batch; return False if there are no new records.
 
         Raises:
@@ -205,10 +205,10 @@ class TopicArchive:
         """
         start = self.progress.position
         end = limited(start, self.progress.ends, self.job.batch or self._batch())
-        taken = {tp: offset for tp, offset in end.items() if offset > start[tp]}
-        if not taken:
+        batch_end = {tp: offset for tp, offset in end.items() if offset > start[tp]}
+        if not batch_end:
             return False
-        records = self._records({tp: start[tp] for tp in taken}, taken)
+        records = self._records({tp: start[tp] for tp in batch_end}, batch_end)
         if not self.table.exists:
             self._create_table(records)
         table = self.table.schema
@@ -226,15 +226,15 @@ class TopicArchive:
             good = good.coalesce(self._tasks())
         staged = self.table.stage(good, self.job.target)
         counts = observed.get
-        offsets = {tp.partition: offset for tp, offset in taken.items()}
+        offsets = {tp.partition: offset for tp, offset in batch_end.items()}
         if counts["bad"]:
             self._quarantine(checked, offsets, counts["bad"])
         self.progress.size += self.table.append(staged, offsets, counts["records"] - counts["bad"])
         self.progress.records += counts["records"] - counts["bad"]
         self.progress.quarantined += counts["bad"]
-        start.update(taken)
+        start.update(batch_end)
         if self.job.group:
-            self.remote.commit(self.job.group, taken, "barnabas-pipeline archive", 30.0)
+            self.remote.commit(self.job.group, batch_end, "barnabas-pipeline archive", 30.0)
         return True
 
     def compact(self) -> int:
@@ -343,7 +343,7 @@ def run_archive(
     archives = {topic: TopicArchive(spark, remote, topic, job) for topic in topics}
     shown(archives)
     while True:
-        for _ in _steps(archives):
+        for _ in _archive_all(archives):
             shown(archives)
         for one in archives.values():
             if one.compact():
@@ -351,16 +351,16 @@ def run_archive(
         if pause is None or not pause():
             return archives
         for one in archives.values():
-            one.look()
+            one.look_up_ends()
         shown(archives)
 
 
-def _steps(archives: Mapping[str, TopicArchive]) -> Iterator[None]:
+def _archive_all(archives: Mapping[str, TopicArchive]) -> Iterator[None]:
     """Archive a batch of each topic in turn, until all have reached the ends that were looked up."""
     left = list(archives.values())
     while left:
         for one in list(left):
-            if one.step():
+            if one.archive_batch():
                 yield
             else:
                 left.remove(one)

@@ -46,14 +46,19 @@ FOLDER: Final = "barnabas-sink"
 
 
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):
-    """The writer of ``df.writeStream`` with ``exactlyOnce=true``."""
+    """The writer of ``df.writeStream`` with ``exactlyOnce=true``.
 
-    def __init__(self, options: WriteOptions) -> None:
+    Args:
+        options: the sink's.
+        checkpoint: the query's checkpoint location.
+    """
+
+    def __init__(self, options: WriteOptions, checkpoint: str) -> None:
         self._options = options
+        self._location = f"{checkpoint.rstrip('/')}/{FOLDER}"
 
     def _folder(self) -> CheckpointFolder:
-        assert self._options.checkpoint is not None
-        return CheckpointFolder(f"{self._options.checkpoint.rstrip('/')}/{FOLDER}")
+        return CheckpointFolder(self._location)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage the rows of a task.

@@ -24,13 +24,11 @@ class WriteOptions:
     Attributes:
         settings: how to connect to brokers.
         topic: the topic of all records, whatever their column `topic` says; None if the column decides.
-        exactly_once: stage the records of a micro-batch, and write them when it is committed.
-        checkpoint: the query's checkpoint location; None if it is not an option of the sink.
+        checkpoint: the query's checkpoint location, where an exactly-once sink stages records; None for at least once.
     """
 
     settings: Settings
     topic: str | None
-    exactly_once: bool
     checkpoint: str | None
 
     @classmethod
@@ -58,7 +56,7 @@ class WriteOptions:
             )
         if exactly_once and settings.acks != -1:
             raise ValueError("option 'exactlyOnce' needs kafka.acks=all, the default: leave kafka.acks out")
-        return cls(settings, topic, exactly_once, checkpoint)
+        return cls(settings, topic, checkpoint if exactly_once else None)
 
 
 def _check_columns(schema: StructType, topic: str | None) -> None:

@@ -22,7 +22,7 @@ def options(broker: Broker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-async def story(servers: str, topic: str, group: str) -> None:
+async def consume_and_rebalance(servers: str, topic: str, group: str) -> None:
     """A member consumes 20 records of partition 0 and commits 15; another one joins, which is a rebalance."""
     async with Producer(bootstrap_servers=servers) as producer:
         for number in range(20):
@@ -54,7 +54,7 @@ async def story(servers: str, topic: str, group: str) -> None:
 
 def test_the_lag_and_the_rebalance_of_a_group(spark: SparkSession, broker: Broker, topic: str) -> None:
     group = f"group-of-{topic}"
-    run(story(broker.bootstrap_servers, topic, group))
+    run(consume_and_rebalance(broker.bootstrap_servers, topic, group))
     remote = remote_for(Settings.of(options(broker)))
     now = time.time_ns() // 1_000_000 + 2_000
     said: list[str] = []
@@ -95,7 +95,7 @@ def test_a_deleted_topic_and_deleted_offsets(spark: SparkSession, broker: Broker
 
 
 def test_invalid_windows_are_errors(spark: SparkSession, broker: Broker, topic: str) -> None:
-    run(story(broker.bootstrap_servers, topic, f"group-of-{topic}"))
+    run(consume_and_rebalance(broker.bootstrap_servers, topic, f"group-of-{topic}"))
     remote, now = remote_for(Settings.of(options(broker))), time.time_ns() // 1_000_000
     for window, why in (
         (LagWindow(groups=["nobody"]), "no commits of nobody"),

@@ -40,7 +40,7 @@ def options(columns: str, given: dict[str, str] | None = None, *, streaming: boo
 )
 def test_columns_that_can_be_written(columns: str) -> None:
     found = options(columns)
-    assert (found.topic, found.exactly_once, found.checkpoint) == (None, False, None)
+    assert (found.topic, found.checkpoint) == (None, None)
 
 
 @pytest.mark.parametrize(
