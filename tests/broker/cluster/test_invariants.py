@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from barnabas_broker.cluster import controller
@@ -13,6 +14,8 @@ from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionInfo
 from barnabas_protocol.errors import KafkaError
 from tests.broker.cluster.support import clean
+
+pytestmark = pytest.mark.broad
 
 NODES = (1, 2, 3, 4)
 
