@@ -123,7 +123,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = yield
     broker = _uses(item) if report.failed else None
     if broker is not None:
-        from barnabas_broker.testing.link import BrokerError
+        from barnabas_broker.errors import BrokerError
         from barnabas_broker.testing.report import sections
 
         try:

@@ -44,6 +44,7 @@ from barnabas_broker.config.keys import (
     UNCLEAN_LEADER_ELECTION_ENABLE,
 )
 from barnabas_broker.logs import logger
+from barnabas_broker.optional import require
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 log = logger("cluster")
@@ -56,8 +57,8 @@ LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
 
 
-class Member:
-    """This broker's part in a cluster of several.
+class ClusterStore:
+    """The cluster's metadata in etcd, before this broker is a member.
 
     Args:
         kv: etcd.
@@ -65,37 +66,30 @@ class Member:
         where: how errors call that place.
         config: the broker's configuration.
         now: a clock in seconds that only goes forward, also while the machine sleeps.
-
-    Attributes:
-        cluster: the image and its changes, once loaded.
-        membership: this broker's registration, once it registers.
     """
 
     def __init__(self, kv: Kv, prefix: str, where: str, config: Config, now: Callable[[], float] = clock) -> None:
         self.where = where
-        self.cluster: Cluster | None = None
-        self.membership: Membership | None = None
-        self._kv = kv
+        self.kv = kv
+        self.config = config
+        self.now = now
         self._prefix = prefix
-        self._config = config
         self._incarnation = str(uuid.uuid4())
-        self._store = SharedStore(kv, prefix, self._incarnation, now)
-        self._now = now
-        self._tasks: list[asyncio.Task[None]] = []
+        self.metadata = SharedStore(kv, prefix, self._incarnation, now)
 
-    async def _patiently(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def patiently(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Try until etcd answers.
 
         Raises:
             MembershipError: it did not for too long, or refuses.
         """
-        deadline = self._now() + START_SECONDS
+        deadline = self.now() + START_SECONDS
         told = False
         while True:
             try:
                 return await step()
             except (KvUnavailable, StoreUnavailable) as error:
-                if self._now() >= deadline:
+                if self.now() >= deadline:
                     raise MembershipError(
                         f"cannot {what}: {error}; see that etcd runs and --cluster {self.where} names it"
                     ) from error
@@ -119,9 +113,9 @@ class Member:
         """
 
         async def ask() -> str | None:
-            return await self._store.cluster_id(None if known is not None else proposed)
+            return await self.metadata.cluster_id(None if known is not None else proposed)
 
-        found = await self._patiently("reach the cluster", ask)
+        found = await self.patiently("reach the cluster", ask)
         if found is None:
             raise MembershipError(
                 f"the data directory belongs to cluster {known}, but there is no cluster at {self.where}: see that "
@@ -134,30 +128,55 @@ class Member:
             )
         return found
 
-    async def load(self, cluster_id: str, node_id: int, endpoints: Endpoints, directory: str) -> Cluster:
-        """Read what is known of the cluster. This broker is no member before :meth:`enter`.
+    async def load(self, cluster_id: str, node_id: int, endpoints: Endpoints, directory: str) -> "Member":
+        """Read the cluster's metadata. This broker is not a member before :meth:`Member.enter`.
 
         Args:
-            cluster_id: as :meth:`cluster_id` told it.
+            cluster_id: the result of :meth:`cluster_id`.
             node_id: of this broker.
-            endpoints: where others reach it.
-            directory: which data directory it has locked; no other directory has this name.
+            endpoints: the addresses where others reach it.
+            directory: the identity of the data directory that it has locked.
 
         Raises:
             MembershipError: etcd does not answer.
-            StoreError: what is there cannot be read.
+            StoreError: the metadata cannot be read.
         """
-        rack = self._config[BROKER_RACK] or None
+        rack = self.config[BROKER_RACK] or None
         me = Registration(node_id, endpoints, rack, self._incarnation, directory)
-        session = self._config[BROKER_SESSION_TIMEOUT_MS] / 1000
-        self.membership = Membership(self._kv, self._store, self._prefix, me, session, self._now)
-        loaded = await self._patiently("read the metadata", self._store.load)
+        session = self.config[BROKER_SESSION_TIMEOUT_MS] / 1000
+        membership = Membership(self.kv, self.metadata, self._prefix, me, session, self.now)
+        loaded = await self.patiently("read the metadata", self.metadata.load)
         image = Image(cluster_id).apply_all(loaded.events)
-        self.cluster = Cluster(image, self._store, loaded.sequence, self.membership.may_serve)
-        self.cluster.subscribe(self.membership.image_changed)
-        self.cluster.subscribe(_tell)
-        self.cluster.subscribe(self._look_at_factor)
-        return self.cluster
+        cluster = Cluster(image, self.metadata, loaded.sequence, membership.may_serve)
+        return Member(self, cluster, membership)
+
+    async def close(self) -> None:
+        """Close the connection to etcd."""
+        await self.metadata.close()
+
+
+class Member:
+    """This broker's part in a cluster of several.
+
+    Args:
+        store: the cluster's metadata in etcd.
+        cluster: the image and its changes.
+        membership: this broker's registration.
+
+    Attributes:
+        cluster: the image and its changes.
+        membership: this broker's registration.
+    """
+
+    def __init__(self, store: ClusterStore, cluster: Cluster, membership: Membership) -> None:
+        self.cluster = cluster
+        self.membership = membership
+        self._store = store
+        self._config = store.config
+        self._tasks: list[asyncio.Task[None]] = []
+        cluster.subscribe(membership.image_changed)
+        cluster.subscribe(_tell)
+        cluster.subscribe(self._look_at_factor)
 
     async def enter(self) -> None:
         """Become a member: register, and wait until the controller, which may be this broker, has taken note.
@@ -165,16 +184,14 @@ class Member:
         Raises:
             MembershipError: this node id is in use, or etcd does not answer.
         """
-        assert self.membership is not None
-        assert self.cluster is not None
-        membership, cluster = self.membership, self.cluster
-        await self._patiently("register", membership.register)
-        controller = Controller(self._kv, self._store, cluster, membership, self.unclean, self._balance_seconds)
+        store, membership, cluster = self._store, self.membership, self.cluster
+        await store.patiently("register", membership.register)
+        controller = Controller(store.kv, store.metadata, cluster, membership, self.unclean, self._balance_seconds)
         loop = asyncio.get_running_loop()
         for work in (membership.stay, membership.look, controller.work, controller.balance, self._follow):
             self._tasks.append(loop.create_task(_forever(work), name=work.__name__))
-        deadline = self._now() + START_SECONDS
-        while not membership.may_serve() and self._now() < deadline:
+        deadline = store.now() + START_SECONDS
+        while not membership.may_serve() and store.now() < deadline:
             sequence = cluster.sequence
             try:
                 async with asyncio.timeout(_RETRY_SECONDS):
@@ -185,8 +202,6 @@ class Member:
             log.warning("no controller has taken note of this broker yet")
 
     async def _follow(self) -> None:
-        assert self.cluster is not None
-        assert self.membership is not None
         try:
             await self.cluster.follow()
         except StoreError as error:
@@ -227,18 +242,16 @@ class Member:
 
     async def leave(self) -> None:
         """Hand partitions over, in bounded time."""
-        if self._config[CONTROLLED_SHUTDOWN_ENABLE] and self.membership is not None and self.cluster is not None:
+        if self._config[CONTROLLED_SHUTDOWN_ENABLE]:
             await self.membership.leave(self.cluster, self.unclean, LEAVE_SECONDS)
 
     async def close(self) -> None:
-        """Be a member no more."""
+        """Leave the cluster: end the work and the registration."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self.membership is not None:
-            await self.membership.end()
-        await self._store.close()
+        await self.membership.end()
 
 
 def _tell(image: Image, events: Sequence[Event]) -> None:
@@ -264,26 +277,24 @@ async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-def open_member(config: Config) -> Member:
+def open_cluster(config: Config) -> ClusterStore:
     """Make ready to talk to the cluster that the configuration names.
 
     Raises:
-        MembershipError: the configuration cannot be used, or a library is missing.
+        MembershipError: the configuration cannot be used.
+        BrokerError: etcd's client is not installed.
     """
     url = config[CLUSTER_URL]
     # gRPC's own lines on stderr say nothing that is not in ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    etcd = require("barnabas_broker.cluster.etcd", wanted_by="--cluster", extra="cluster")
     try:
-        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
-    except ImportError as error:
-        raise MembershipError(f"--cluster needs {error.name}: pip install 'barnabas[cluster]'") from error
-    try:
-        endpoints, prefix = parse_url(url)
+        endpoints, prefix = etcd.parse_url(url)
     except ValueError as error:
         raise MembershipError(f"--cluster {url}: {error}") from error
     try:
         password = config[ETCD_PASSWORD_FILE] and Path(config[ETCD_PASSWORD_FILE]).read_text("utf-8").strip()
-        etcd = EtcdConfig(
+        settings = etcd.EtcdConfig(
             endpoints,
             config[ETCD_SSL_CAFILE],
             config[ETCD_SSL_CERTFILE],
@@ -291,6 +302,6 @@ def open_member(config: Config) -> Member:
             config[ETCD_USER],
             password,
         )
-        return Member(EtcdKv(etcd), prefix, url, config)
+        return ClusterStore(etcd.EtcdKv(settings), prefix, url, config)
     except (OSError, UnicodeDecodeError) as error:
         raise MembershipError(f"etcd.*: {error}") from error

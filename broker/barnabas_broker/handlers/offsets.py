@@ -8,6 +8,8 @@ from barnabas_broker.config.keys import CLEANUP_POLICY
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.partition import Hosted
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -204,8 +206,12 @@ def _delete_records(
     return answer
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.LIST_OFFSETS: Route(handle_list_offsets),
-    ApiKey.DELETE_RECORDS: Route(handle_delete_records),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(handle_offset_for_leader_epoch),
-}
+ROUTES: Final = (
+    Route(ApiKey.LIST_OFFSETS, handle_list_offsets, (requires((acls.DESCRIBE, acls.TOPIC)),)),
+    Route(ApiKey.DELETE_RECORDS, handle_delete_records, (requires((acls.DELETE, acls.TOPIC)),)),
+    Route(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        handle_offset_for_leader_epoch,
+        (requires((acls.CLUSTER_ACTION, acls.CLUSTER), (acls.DESCRIBE, acls.TOPIC)),),
+    ),
+)

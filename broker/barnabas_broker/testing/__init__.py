@@ -9,9 +9,9 @@ shorter still.
 What is imported here is light: the broker itself is imported by the process, or the thread, that runs it.
 """
 
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.faults import Fault, Faults
-from barnabas_broker.testing.link import BrokerError
 from barnabas_broker.testing.requests import SeenRequest
 
 __all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]

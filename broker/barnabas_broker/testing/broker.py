@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.faults import Faults
-from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, BrokerError, Command, Link, call, refuse_in_loop
+from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, Link, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
 from barnabas_broker.testing.requests import SeenRequest
 

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Final
 
-from barnabas_broker.broker import BrokerError
 from barnabas_broker.config.config import Config, ConfigError
 from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import Event
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.testing.link import Command, Reply
@@ -99,10 +99,9 @@ class Host:
         return {"port": self._where[1], "unknown": near}
 
     async def _start(self) -> None:
-        broker = WatchedBroker(Config(BROKER_KEYS, dict(self._given)), *self._where, self._log, self._rules)
-        await broker.start()
-        self._broker = broker
-        self._where = (self._where[0], broker.port)
+        config = Config(BROKER_KEYS, dict(self._given))
+        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules)
+        self._where = (self._where[0], self._broker.port)
 
     @property
     def _running(self) -> WatchedBroker:
@@ -117,7 +116,7 @@ class Host:
             self._warming.cancel()
         if broker is not None:
             self._past = _histories(broker, self._past)
-            broker.tap.let_go(list(self._rules))
+            broker.release(self._rules)
             await broker.stop()
 
     async def restart(self) -> None:
@@ -135,7 +134,7 @@ class Host:
         """End a fault; answers that it keeps back leave."""
         rule = self._rules.remove(number)
         if rule is not None and self._broker is not None:
-            self._broker.tap.let_go([rule])
+            self._broker.release([rule])
 
     async def clear_faults(self) -> None:
         """End all faults."""
@@ -221,7 +220,7 @@ class Host:
 
 def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
     """What happened to every group, before and with this broker."""
-    groups = broker.dispatch.services.groups
+    groups = broker.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
         events = out.get(group, []) + groups.journal.recent(group)

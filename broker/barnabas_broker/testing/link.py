@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
+from barnabas_broker.errors import BrokerError
+
 Command = dict[str, Any]
 Reply = dict[str, Any]
 
@@ -18,10 +20,6 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 #: Seconds that it may take for anything else.
 CALL_SECONDS: Final = 30.0
-
-
-class BrokerError(Exception):
-    """The broker cannot be started, is gone, or does not answer; the text says which and why."""
 
 
 #: What a failed command raises.

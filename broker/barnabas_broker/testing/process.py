@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.testing.link import STOP_SECONDS, BrokerError, Command, Reply
+from barnabas_broker.errors import BrokerError
+from barnabas_broker.testing.link import STOP_SECONDS, Command, Reply
 
 #: Lines of the process's stderr that an error tells.
 _MOST_LINES: Final = 15

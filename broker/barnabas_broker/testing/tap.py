@@ -7,7 +7,7 @@ that only the answer shall be wrong.
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Handled, Route
 from barnabas_broker.handlers.produce import Produce
-from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
+from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Kind, Rule, Rules, api_name
@@ -44,8 +44,8 @@ class Tap:
     """
 
     def __init__(self, dispatch: Dispatch, log: RequestLog, rules: Rules) -> None:
-        handlers = dispatch.handlers.items()
-        table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in handlers}
+        routes = dispatch.routes.items()
+        table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in routes}
         self._dispatch = Dispatch(dispatch.services, table)
         self._log = log
         self._rules = rules
@@ -54,7 +54,7 @@ class Tap:
         self._kept_back: dict[int, asyncio.Event] = {}
         self._clients: dict[Peer, str] = {}
 
-    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         """Answer one request frame.
 
         Raises:
@@ -73,7 +73,7 @@ class Tap:
         except (CloseConnection, DecodeError) as error:
             self._over(seen, f"connection closed: {error}")
             raise
-        if not isinstance(answer, Later):
+        if not isinstance(answer, DeferredResponse):
             self._over(seen, None)
         return answer
 
@@ -83,8 +83,8 @@ class Tap:
             self._clients = {peer: self._clients[peer] for peer in connected if peer in self._clients}
         return {peer for peer in connected if peer in self._clients and client_id in (None, self._clients[peer])}
 
-    def let_go(self, rules: Collection[Rule]) -> None:
-        """Send the answers that these rules keep back."""
+    def release(self, rules: Iterable[Rule]) -> None:
+        """Send the responses that these rules delay."""
         for rule in rules:
             if event := self._kept_back.pop(rule.number, None):
                 event.set()

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 
 import uvloop
 
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.host import Host
-from barnabas_broker.testing.link import START_SECONDS, STOP_SECONDS, BrokerError, Command, Reply
+from barnabas_broker.testing.link import START_SECONDS, STOP_SECONDS, Command, Reply
 
 
 class ThreadLink:
