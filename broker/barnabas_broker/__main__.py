@@ -176,7 +176,6 @@ async def _serve(arguments: argparse.Namespace, config: Config) -> int:
 def main() -> None:
     """Run a broker until SIGTERM or SIGINT."""
     arguments = _parser().parse_args()
-    logs.configure(arguments.log_format, arguments.log_level)
     try:
         config, unknown = read_config(arguments)
         for flag, port in (("--port", arguments.port), ("--http-port", arguments.http_port)):
@@ -185,12 +184,14 @@ def main() -> None:
         if config[CLUSTER_URL] and NODE_ID.name not in config.given:
             raise ConfigError("--cluster needs --node-id: each broker of a cluster has its own")
         if arguments.cores is not None:
+            logs.configure(arguments.log_format, arguments.log_level)
             _supervise(arguments, config)
             return
     except ConfigError as error:
         _fail(str(error))
     for key in unknown:
         print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
+    logs.configure(arguments.log_format, arguments.log_level, node_id=config[NODE_ID])
     raise SystemExit(_run(arguments, config))
 
 

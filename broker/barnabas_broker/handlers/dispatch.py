@@ -193,7 +193,14 @@ class Dispatch:
             CloseConnection: it has none.
         """
         key = ApiKey(header.api_key)
-        log.exception("handler failed", api=key.name, version=header.api_version, peer=str(peer))
+        log.exception(
+            "handler failed",
+            peer=str(peer),
+            client_id=header.client_id,
+            api=key.name,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+        )
         response_class = api(key).response
         if any(f.name == "error_code" and f.type is INT16 for f in response_class.FIELDS):
             values = {f.name: f.absent() for f in response_class.FIELDS}
