@@ -6,7 +6,8 @@ shorter still.
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-What is imported here is light: the broker itself is imported by the process, or the thread, that runs it.
+Imported by users' tests, and by nothing of the broker but the plugin. Importing it does not import the broker: the
+process, or the thread, that runs it does.
 """
 
 from barnabas_broker.errors import BrokerError

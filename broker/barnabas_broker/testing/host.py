@@ -1,6 +1,6 @@
-"""Runs brokers, one after another, in this event loop, and does what a test says.
+"""The host of a test's broker: carries out the commands of the test in the broker's event loop.
 
-The same host is at the other end of a thread's link and of a process's.
+It runs brokers one after another, on a thread or in a process of its own.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTo
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.registry import ApiKey
 
-#: Events of a group that are remembered over restarts.
+#: Events of a group that are kept over restarts.
 _MOST_EVENTS: Final = 200
 
 
-class Host:
-    """Does commands."""
+class BrokerHost:
+    """Carries out commands."""
 
     def __init__(self) -> None:
         self._broker: WatchedBroker | None = None
@@ -58,7 +58,7 @@ class Host:
         }
 
     async def handle(self, command: Command) -> Reply:
-        """Do a command; its reply, whatever happens."""
+        """Carry out a command; always returns a reply."""
         arguments = {name: value for name, value in command.items() if name not in ("do", "id")}
         try:
             return {"ok": await self._commands[command["do"]](**arguments)}
@@ -80,11 +80,11 @@ class Host:
             config: Kafka's keys.
             host: the address to listen on.
             port: 0 picks a free one.
-            count: requests that were seen before.
-            history: what happened to every group before.
+            count: the number of requests before this start.
+            history: the events of every group before this start.
 
         Returns:
-            The port, and the configuration keys that nobody knows with those that may be meant.
+            The port, and the configuration keys that do not exist, each with keys of a similar name.
         """
         self._given, self._where = config, (host, port)
         self._log.count, self._past = count, history
@@ -127,11 +127,11 @@ class Host:
     # Faults
 
     async def fault(self, **given: Any) -> int:
-        """Make a fault; its number."""
+        """Add a fault; its number."""
         return self._rules.add(**given).number
 
     async def end_fault(self, number: int) -> None:
-        """End a fault; answers that it keeps back leave."""
+        """End a fault; the responses that it delays are sent."""
         rule = self._rules.remove(number)
         if rule is not None and self._broker is not None:
             self._broker.release([rule])
@@ -142,7 +142,7 @@ class Host:
             await self.end_fault(number)
 
     async def fired(self, number: int) -> int:
-        """How many requests have met a fault."""
+        """The number of requests that have met a fault."""
         return self._rules[number].fired
 
     async def wait_fired(self, number: int, times: int, timeout: float) -> None:
@@ -154,10 +154,10 @@ class Host:
             raise TimeoutError(f"within {timeout:g} s {rule.fired} requests met {rule}, not {times}") from None
 
     async def disconnect(self, client_id: str | None) -> int:
-        """Close connections; how many."""
+        """Close connections; the number of them."""
         return self._running.disconnect(client_id)
 
-    # What happened
+    # Requests and group events
 
     async def requests(self, after: int) -> list[dict[str, Any]]:
         """The requests after a number."""
@@ -181,13 +181,13 @@ class Host:
         try:
             await self._log.wait(lambda: len(fitting()) >= count, timeout)
         except TimeoutError:
-            who = "" if client_id is None else f" of client {client_id!r}"
+            client = "" if client_id is None else f" of client {client_id!r}"
             seen = len(fitting())
-            raise TimeoutError(f"within {timeout:g} s {seen} {name} requests{who} were seen, not {count}") from None
+            raise TimeoutError(f"within {timeout:g} s {seen} {name} requests{client} were seen, not {count}") from None
         return fitting()[count - 1]
 
     async def history(self) -> dict[str, dict[str, Any]]:
-        """What happened to every group, by group: the events, and what they amount to."""
+        """The events of every group, and their explanations."""
         events = self._past if self._broker is None else _histories(self._broker, self._past)
         return {
             group: {"events": each, "told": [told.as_data() for told in explain(each)]}
@@ -219,7 +219,7 @@ class Host:
 
 
 def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
-    """What happened to every group, before and with this broker."""
+    """The events of every group, before and with this broker."""
     groups = broker.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
