@@ -19,8 +19,8 @@ import uvloop
 
 from barnabas_broker import heap, logs
 from barnabas_broker.broker import BrokerServer, product_version
-from barnabas_broker.config.config import Config, ConfigError, layered, parse_environment, parse_properties
-from barnabas_broker.config.keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, layered, parse_environment, parse_properties
+from barnabas_broker.config.keys import ADVERTISED_LISTENERS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.supervisor import Supervisor, SupervisorError
 

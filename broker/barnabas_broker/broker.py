@@ -35,7 +35,8 @@ from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import Member, open_cluster
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.config.config import Config, ConfigError, parse_properties
+from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
+from barnabas_broker.config.checks import advertise, check_inter_broker, check_protocols
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
     CLUSTER_URL,
@@ -46,7 +47,6 @@ from barnabas_broker.config.keys import (
     LOG_DIR,
     NODE_ID,
 )
-from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator

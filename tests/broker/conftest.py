@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.wire import Wire
 
 StartBroker = Callable[..., Awaitable[BrokerServer]]

@@ -9,8 +9,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator

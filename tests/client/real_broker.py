@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.interop.waiting import ask_until
 
 #: For tests of what Barnabas alone has, or of its files, among those that ask for `empty_servers`.

@@ -5,8 +5,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
 from barnabas_broker.groups.effects import Kind, Note
 from barnabas_protocol.errors import ErrorCode, KafkaError

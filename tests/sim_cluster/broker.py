@@ -13,8 +13,7 @@ from barnabas_broker.cluster.member import ClusterStore, Member
 from barnabas_broker.cluster.membership import MembershipError
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import join

@@ -26,7 +26,7 @@ from barnabas_broker.cluster.registration import Registration
 from barnabas_broker.cluster.service import Cluster
 from barnabas_broker.cluster.shared import SharedStore
 from barnabas_broker.cluster.store import StoreError, StoreUnavailable
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     AUTO_LEADER_REBALANCE_ENABLE,
     BROKER_RACK,

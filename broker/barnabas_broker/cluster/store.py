@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas_broker.cluster import ClusterError, image
 from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
-from barnabas_broker.config.listeners import PLAINTEXT
+from barnabas_broker.config import PLAINTEXT
 
 
 class StoreError(ClusterError):

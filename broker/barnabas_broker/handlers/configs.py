@@ -6,8 +6,17 @@ from typing import Any, Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
-from barnabas_broker.config.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
-from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    Config,
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    Key,
+    TopicConfig,
+    show,
+)
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topics import check_topic_configs

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.replication.manager import ReplicaManager

@@ -6,7 +6,7 @@ from typing import Final
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.cluster.service import new_topic_id
-from barnabas_broker.config.config import Config, ConfigError, ConfigSource, TopicConfig, show
+from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,
     CLUSTER_URL,
@@ -16,7 +16,6 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     OFFSETS_TOPIC_SEGMENT_BYTES,
-    TOPIC_KEYS,
 )
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route

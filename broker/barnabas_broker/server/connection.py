@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-from barnabas_broker.config.listeners import PLAINTEXT
+from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_protocol.errors import DecodeError

@@ -5,9 +5,8 @@ import socket
 from collections.abc import Callable, Container
 from typing import Final
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import PLAINTEXT, Config
 from barnabas_broker.config.keys import CONNECTIONS_MAX_IDLE_MS, MAX_CONNECTIONS, SOCKET_REQUEST_MAX_BYTES
-from barnabas_broker.config.listeners import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.server.connection import Connection, Dispatcher, Peer

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Final
 
-from barnabas_broker.config.config import Config, ConfigError
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import Event
 from barnabas_broker.groups.events.explain import explain

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Self
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

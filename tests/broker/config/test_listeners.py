@@ -10,15 +10,14 @@ import pytest
 from barnabas_broker.__main__ import read_config
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config, ConfigError, show
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, show
+from barnabas_broker.config.checks import advertise, check_protocols
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
-    BROKER_KEYS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
 )
-from barnabas_broker.config.listeners import Listener, advertise, check_protocols
 from barnabas_broker.errors import BrokerError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

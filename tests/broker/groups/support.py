@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
 from barnabas_broker.groups.effects import Note
 from barnabas_broker.groups.events.events import Event, decode_event

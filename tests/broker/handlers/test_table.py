@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers import fetch, groups, produce, security
 from barnabas_broker.handlers.dispatch import Dispatch, Route

@@ -11,8 +11,7 @@ import pytest
 from yarl import URL
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.wire import PATIENCE
 
 StartBroker = Callable[..., Awaitable[BrokerServer]]

@@ -8,8 +8,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from tests.broker.http.conftest import Http, StartBroker

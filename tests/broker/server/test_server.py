@@ -8,8 +8,7 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.server.connection import (
     FLUSH_BYTES,
     MAX_IN_FLIGHT,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage.files import RealFiles
