@@ -57,11 +57,11 @@ from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
-from barnabas_broker.replication.fetcher import Fetchers
+from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
-from barnabas_broker.replication.isr import IsrKeeper
+from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.connection import Dispatcher
 from barnabas_broker.server.server import BACKLOG, SocketServer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
@@ -206,7 +206,7 @@ class BrokerServer:
             node_id=node_id,
             cluster=cluster,
             replicas=replicas,
-            fetch_sessions=SessionCache(config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31)),
+            fetch_sessions=FetchSessionCache(config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31)),
             groups=groups,
             group_partitions=group_partitions,
             wall_ms=wall_ms,
@@ -391,12 +391,11 @@ def _start_following(
 
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
-    fetchers = Fetchers(config, node_id, address, lambda: membership.epoch, wall_ms)
+    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: membership.epoch, wall_ms)
     stack.push_async_callback(fetchers.close)
-    isr = IsrKeeper(replicas, config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
-    isr.start()
 
 
 def _cluster_of(path: Path) -> str | None:

@@ -1,61 +1,41 @@
-"""Log lines of the client: what happened and ``key=value`` pairs, through the standard library's logging.
+"""Log lines of the client: an event and its fields, written by structlog through the standard library's `logging`.
 
-A library must not decide where a program's log goes, so nothing is configured globally: a program that uses `logging`
-sees the logger ``barnabas_client``, one that does not sees warnings on stderr, as `logging` has it. Each record carries
-`event` and `fields` as attributes as well, for handlers that write them apart, such as one that writes JSON.
+A library does not decide where a program's log goes, so nothing is configured globally: neither structlog nor
+`logging`. A program that configures `logging` sees the logger ``barnabas_client`` and its children; without any
+configuration, warnings go to stderr, which is what `logging` does by default. The text of a line is
+``event  key=value key=value``. Each record also has `event` and `fields` as attributes, for handlers that need them
+apart, such as one that writes JSON.
 """
 
 import logging
-from typing import Any, Final
+from typing import Any, Final, cast
 
-#: Frames between the line that logs and the standard logger, so that a record names that line.
-_STACK_LEVEL: Final = 3
+import structlog
+from structlog.processors import KeyValueRenderer
+from structlog.stdlib import BoundLogger, filter_by_level
+from structlog.typing import EventDict, WrappedLogger
 
+#: Frames between the line that logs and the standard logger, which makes each record name that line.
+_STACK_LEVEL: Final = 4
 
-class Logger:
-    """Writes ``event  key=value`` to a standard logger."""
-
-    __slots__ = ("_logger",)
-
-    def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(name)
-
-    def debug(self, event: str, **fields: Any) -> None:
-        """What helps to find a mistake."""
-        self._write(logging.DEBUG, event, None, fields)
-
-    def info(self, event: str, **fields: Any) -> None:
-        """What is as it should be."""
-        self._write(logging.INFO, event, None, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        """What someone should look at."""
-        self._write(logging.WARNING, event, None, fields)
-
-    def error(self, event: str, *, exc_info: BaseException | None = None, **fields: Any) -> None:
-        """What went wrong, with the traceback of `exc_info`."""
-        self._write(logging.ERROR, event, exc_info, fields)
-
-    def exception(self, event: str, **fields: Any) -> None:
-        """What went wrong, with the traceback of the exception that is being handled."""
-        self._write(logging.ERROR, event, True, fields)
-
-    def _write(self, level: int, event: str, exc_info: BaseException | bool | None, fields: dict[str, Any]) -> None:
-        if not self._logger.isEnabledFor(level):
-            return
-        pairs = " ".join(
-            f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in fields.items()
-        )
-        self._logger.log(
-            level,
-            "%s",
-            f"{event}  {pairs}" if pairs else event,
-            exc_info=exc_info,
-            stacklevel=_STACK_LEVEL,
-            extra={"event": event, "fields": fields},
-        )
+_pairs: Final = KeyValueRenderer()
 
 
-def logger(name: str) -> Logger:
-    """A logger that writes to the standard logger `name`."""
-    return Logger(name)
+def _render(log: WrappedLogger, method: str, event_dict: EventDict) -> tuple[tuple[str, str], dict[str, Any]]:
+    """Turn an event into the arguments of the standard logger's method."""
+    event, exc_info = event_dict.pop("event"), event_dict.pop("exc_info", None)
+    fields = dict(event_dict)
+    text = f"{event}  {_pairs(log, method, event_dict)}" if fields else event
+    extra = {"event": event, "fields": fields}
+    return ("%s", text), {"exc_info": exc_info, "stacklevel": _STACK_LEVEL, "extra": extra}
+
+
+def logger(name: str) -> BoundLogger:
+    """Return a logger that writes to the standard logger `name`.
+
+    A line below that logger's level is dropped before anything is rendered.
+    """
+    lazy = structlog.wrap_logger(
+        logging.getLogger(name), processors=[filter_by_level, _render], wrapper_class=BoundLogger, context_class=dict
+    )
+    return cast(BoundLogger, lazy.bind())

@@ -1,57 +1,24 @@
-"""The `barnabas-pipeline` command: topics into a Parquet lake and back, and lag over time, on Spark.
+"""The `barnabas-pipeline` program: topics into a Parquet lake and back, and lag over time, on Spark.
 
-Nothing heavy is imported before the command line makes sense.
+It needs PySpark, which is an optional dependency: a command imports it, and all that needs it, when it runs.
 """
 
 import argparse
 import logging
 import os
-import signal
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from types import FrameType
-from typing import Final, NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from barnabas_client.cli import values
-from barnabas_client.cli.failures import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, UsageError
+from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
+from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command_line import CommandLine, Parser
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.parser import DEFAULT_BOOTSTRAP, ENVIRONMENT, checked
-from barnabas_protocol.errors import DecodeError, KafkaError
+from barnabas_pipeline.cli_failures import failures
 
-PROG: Final = "barnabas-pipeline"
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Leave with status 2."""
-        self.exit(USAGE, f"{PROG}: {message} (see {self.prog} --help)\n")
-
-
-class _Output(Output):
-    """Names this command in errors."""
-
-    def error(self, text: str) -> None:
-        print(f"{PROG}: {' '.join(text.split())}", file=self.err)
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came: what goes on ends as it does after Ctrl-C."""
-
-
-class _Notes(logging.Handler):
-    """Warnings of ours as notes. Py4J logs every call that is broken off with its traceback, which is no news here."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__(logging.WARNING)
-        self._output = output
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("barnabas"):
-            self._output.note(f"{PROG}: {record.getMessage()}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,78 +28,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; those of the process if None.
 
     Returns:
-        The exit status: 0 if all went well, 1 if something failed, 2 if the command line makes no sense, 130 after
-        Ctrl-C, 143 after SIGTERM.
+        The exit status: 0 done, 1 failed, 2 the command line is not valid, 130 after Ctrl-C, 143 after SIGTERM.
     """
+    with _other_loggers_silent():
+        return COMMAND_LINE.run(sys.argv[1:] if argv is None else argv)
+
+
+@contextmanager
+def _other_loggers_silent() -> Iterator[None]:
+    """Discard log records of other packages: Py4J logs each interrupted call with its traceback."""
+    handler = logging.NullHandler()
+    logging.getLogger().addHandler(handler)
     try:
-        arguments = build().parse_args(sys.argv[1:] if argv is None else list(argv))
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else FAILED
-    output = _Output(json=arguments.json)
-    before = signal.signal(signal.SIGTERM, _terminate)
-    notes = _Notes(output)
-    logging.getLogger().addHandler(notes)
-    try:
-        return _call(arguments, output)
-    except _Terminated:
-        return TERMINATED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        return DONE
+        yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-        logging.getLogger().removeHandler(notes)
+        logging.getLogger().removeHandler(handler)
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
+def _run_archive(arguments: argparse.Namespace, output: Output) -> int:
+    with failures():
+        from barnabas_pipeline.cli_archive import archive
+
+        return archive(arguments, output)
 
 
-def _call(arguments: argparse.Namespace, output: Output) -> int:
-    module, _, name = arguments.run.partition(":")
-    try:
-        from barnabas_pipeline.cli_failures import failures
+def _run_lag(arguments: argparse.Namespace, output: Output) -> int:
+    with failures():
+        from barnabas_pipeline.cli_lag import lag
 
-        with failures():
-            return int(getattr(import_module(module), name)(arguments, output))
-    except UsageError as error:
-        output.error(f"{error} (see {PROG} {arguments.command} --help)")
-        return USAGE
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("barnabas"):
-            raise
-        output.error(f"{error.name} is not installed. To do: pip install 'barnabas[spark]'")
-    except (CommandError, KafkaError, DecodeError) as error:
-        output.error(str(error))
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    return FAILED
+        return lag(arguments, output)
 
 
-def build() -> argparse.ArgumentParser:
-    """The parser."""
-    root = _Parser(
-        prog=PROG,
-        description="Topics into a Parquet lake and back, and lag over time, on Spark.",
-        epilog="Exit status: 0 done, 1 failed, 2 the command line makes no sense.",
-    )
-    commands = root.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name, help, configure in (
-        ("archive", "topics into a Parquet lake, each record once", _archive),
-        ("lag", "the lag of groups over time, their stalls and rebalances, as a report", _lag),
-        ("replay", "a Parquet table back into a topic", _replay),
-    ):
-        leaf = commands.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.")
-        leaf.set_defaults(run=f"barnabas_pipeline.cli_{name}:{name}")
-        configure(leaf)
-        _common(leaf.add_argument_group("connection, Spark and output"))
-    return root
+def _run_replay(arguments: argparse.Namespace, output: Output) -> int:
+    with failures():
+        from barnabas_pipeline.cli_replay import replay
+
+        return replay(arguments, output)
 
 
-def _common(to: argparse._ArgumentGroup) -> None:
+def _add_command_options(parser: Parser, command: Command) -> None:
+    to = parser.add_argument_group("connection, Spark and output")
     to.add_argument(
         "-b",
         "--bootstrap-servers",
@@ -163,7 +98,7 @@ def _common(to: argparse._ArgumentGroup) -> None:
     to.add_argument("--json", action="store_true", help="print the summary as data")
 
 
-def _archive(parser: argparse.ArgumentParser) -> None:
+def _archive_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument(
         "-l",
@@ -217,7 +152,7 @@ def _archive(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _lag(parser: argparse.ArgumentParser) -> None:
+def _lag_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
     parser.add_argument("-d", "--out", default="lag", metavar="PATH", help="a folder for what comes out (default: lag)")
     parser.add_argument(
@@ -235,7 +170,7 @@ def _lag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _replay(parser: argparse.ArgumentParser) -> None:
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="PATH", help="a table of a lake (LAKE/topic=TOPIC), or any Parquet")
     parser.add_argument("topic", metavar="TOPIC", help="where its rows go")
     parser.add_argument("--key", metavar="COLUMN", help="default: key, if there is one")
@@ -277,6 +212,34 @@ def _number(text: str) -> float:
 
 def _times(text: str) -> float:
     return _number(text.removesuffix("x"))
+
+
+COMMAND_LINE: Final = CommandLine(
+    name="barnabas-pipeline",
+    description="Topics into a Parquet lake and back, and lag over time, on Spark.",
+    commands=(
+        Command(
+            path=("archive",),
+            help="topics into a Parquet lake, each record once",
+            add_arguments=_archive_arguments,
+            run=_run_archive,
+        ),
+        Command(
+            path=("lag",),
+            help="the lag of groups over time, their stalls and rebalances, as a report",
+            add_arguments=_lag_arguments,
+            run=_run_lag,
+        ),
+        Command(
+            path=("replay",),
+            help="a Parquet table back into a topic",
+            add_arguments=_replay_arguments,
+            run=_run_replay,
+        ),
+    ),
+    add_command_options=_add_command_options,
+    loggers=("barnabas_client", "barnabas_pipeline"),
+)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,13 @@ _MOST: Final = 600
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Let errors of the lake and of Spark leave as a :class:`CommandError`."""
+    """Turn errors of the lake and of Spark, and a missing optional dependency, into a :class:`CommandError`."""
     try:
         yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("barnabas"):
+            raise
+        raise CommandError(f"{error.name} is not installed. To do: pip install 'barnabas[spark]'") from error
     except LakeError as error:
         raise CommandError(str(error)) from error
     except ValueError as error:

@@ -2,13 +2,17 @@
 
 import json
 import logging
+import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_broker.testing import Broker
-from barnabas_pipeline.cli import build, main
+from barnabas_client.cli.output import Output
+from barnabas_pipeline import cli_lag
+from barnabas_pipeline.cli import COMMAND_LINE, main
 from barnabas_pipeline.cli_failures import spark_error
 from barnabas_pipeline.cli_progress import Rate, duration, line, many, size
 from tests.pipeline.support import consume, produce
@@ -55,10 +59,8 @@ def test_topics_are_looked_for_before_spark_starts(
 
 
 def test_a_missing_library_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
-
-    monkeypatch.setattr("barnabas_pipeline.cli.import_module", missing)
+    monkeypatch.delitem(sys.modules, "barnabas_pipeline.cli_lag")
+    monkeypatch.setitem(sys.modules, "pandas", None)
     assert main(["lag"]) == 1
     assert (
         capsys.readouterr().err == "barnabas-pipeline: pandas is not installed. To do: pip install 'barnabas[spark]'\n"
@@ -66,22 +68,22 @@ def test_a_missing_library_is_named(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_warnings_are_ours_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def warned(name: str) -> None:
+    def warned(arguments: Namespace, output: Output) -> int:
         logging.getLogger("barnabas_pipeline").warning("mind the %s", "gap")
         # What Py4J does when a call is broken off.
         logging.error("Exception while sending command.")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("barnabas_pipeline.cli.import_module", warned)
+    monkeypatch.setattr(cli_lag, "lag", warned)
     assert main(["lag"]) == 130
-    assert capsys.readouterr().err == "barnabas-pipeline: mind the gap\n"
-    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("barnabas")]
+    assert capsys.readouterr().err == "barnabas-pipeline: warning: mind the gap\n"
+    assert not [one for one in logging.getLogger().handlers if type(one) is logging.NullHandler]
 
 
 def test_sizes_and_speeds_are_read() -> None:
-    archive = build().parse_args(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
+    archive = COMMAND_LINE.parse(["archive", "t", "-l", "x", "--file-size", "1g", "--interval", "1m"])
     assert (archive.file_size, archive.interval) == (1 << 30, 60.0)
-    replay = build().parse_args(["replay", "p", "t", "--speed", "60x"])
+    replay = COMMAND_LINE.parse(["replay", "p", "t", "--speed", "60x"])
     assert (replay.speed, replay.rate) == (60.0, None)
 
 

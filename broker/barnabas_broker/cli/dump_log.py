@@ -1,12 +1,12 @@
 """`barnabas dump log`: the batches of log files, in the words of Kafka's DumpLogSegments."""
 
 import base64
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.cli import Output
+from barnabas_broker.cli.output import Output
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, dump
 from barnabas_protocol.errors import DecodeError
@@ -170,3 +170,18 @@ def _shown(data: bytes | None) -> Any:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a .log file, or the directory of a partition")
+    parser.add_argument("--records", action="store_true", help="with the records of each batch")
+    parser.add_argument("--verify", action="store_true", help="check the CRC and structure of each batch")
+
+
+COMMAND: Final[dict[str, Any]] = {
+    "path": ("dump", "log"),
+    "help": "the batches of log files",
+    "add_arguments": _arguments,
+    "run": dump_log,
+    "offline": True,
+}

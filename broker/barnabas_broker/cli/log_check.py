@@ -1,9 +1,10 @@
 """`barnabas log check`: whether a log directory is sound, without a broker and without changing anything."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any, Final
 
-from barnabas_broker.cli import Output
+from barnabas_broker.cli.output import Output
 from barnabas_broker.storage.inspect import check
 
 
@@ -39,3 +40,17 @@ def log_check(arguments: Namespace, output: Output) -> int:
         verdict = "sound" if not count else "1 problem" if count == 1 else f"{count} problems"
         output.line(f"{report.files} files, {report.batches:,} sound batches, {report.size:,} bytes: {verdict}")
     return 1 if report.problems else 0
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="a log directory, or the directory of a partition")
+    parser.add_argument("--records", action="store_true", help="decode the records too, which takes longer")
+
+
+COMMAND: Final[dict[str, Any]] = {
+    "path": ("log", "check"),
+    "help": "whether a log directory is sound; changes nothing",
+    "add_arguments": _arguments,
+    "run": log_check,
+    "offline": True,
+}

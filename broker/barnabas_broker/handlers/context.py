@@ -8,7 +8,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.connection import Peer
 from barnabas_protocol.messages.api_versions import ApiVersion
 
@@ -33,7 +33,7 @@ class Services:
     node_id: int
     cluster: Cluster
     replicas: ReplicaManager
-    fetch_sessions: SessionCache
+    fetch_sessions: FetchSessionCache
     groups: GroupCoordinator
     group_partitions: GroupPartitions
     wall_ms: Callable[[], int]

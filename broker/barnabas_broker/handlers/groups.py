@@ -1,15 +1,16 @@
-"""The APIs of the group coordinator: each is handed on with who asks."""
+"""The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 
@@ -17,7 +18,7 @@ Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any]]
 
 
 def handler_for(method: Method) -> Handler:
-    """A handler that asks the coordinator by `method`."""
+    """A handler that calls `method` of the coordinator."""
 
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services

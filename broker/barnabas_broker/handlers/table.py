@@ -1,6 +1,6 @@
 """The table of all APIs that the broker serves: the rows (``ROUTES``) of the handler modules, joined and checked.
 
-Every API that :class:`~barnabas_protocol.registry.ApiKey` declares is served. A new one needs its message, its handler
+Every API whose messages are declared (:data:`~barnabas_protocol.registry.APIS`) is served. A new one needs its message, its handler
 and the handler's row; if one of them is missing, the broker does not start and names it.
 """
 
@@ -23,7 +23,7 @@ from barnabas_broker.handlers import (
     topics,
 )
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.registry import APIS, ApiKey
 
 MODULES: Final = (
     produce,
@@ -45,7 +45,7 @@ class TableError(Exception):
     """The rows of the handlers do not make a table; the text names the API or the module."""
 
 
-def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = ApiKey) -> dict[ApiKey, Route]:
+def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = APIS) -> dict[ApiKey, Route]:
     """Join the rows of the handler modules.
 
     Args:
@@ -68,7 +68,7 @@ def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = A
                     f"{route.key.name} has two rows: in {found[route.key]} and in {module.__name__}; remove one"
                 )
             if route.key not in declared:
-                raise TableError(f"{route.key.name} has a row in {module.__name__}, but is not declared: see ApiKey")
+                raise TableError(f"{route.key.name} has a row in {module.__name__}, but its messages are not declared")
             table[route.key], found[route.key] = route, module.__name__
     missing = sorted(key for key in declared if key not in table)
     if missing:

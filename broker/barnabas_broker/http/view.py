@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.cluster.membership import Membership
 from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.records import Committed
 from barnabas_broker.metrics import RequestMetrics
@@ -132,7 +132,7 @@ class View:
             "lease_remaining_ms": round(membership.lease_remaining * 1000),
         }
 
-    def known_groups(self) -> list[Hosted]:
+    def known_groups(self) -> list[HostedGroup]:
         """The groups of this broker, without those that were only asked about and hold nothing."""
         return [
             each
@@ -140,7 +140,7 @@ class View:
             if each.group.generation or each.offsets or len(each.group.members)
         ]
 
-    def positions(self, image: Image, hosted: Hosted) -> Iterator[Position]:
+    def positions(self, image: Image, hosted: HostedGroup) -> Iterator[Position]:
         """How far a group is, in every partition of the topics that it has committed anything of."""
         for topic, commits in list(hosted.offsets.topics.items()):
             info = image.topics.get(topic)

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.groups.events.events import Event
+from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.testing.link import Command, Reply
-from barnabas_broker.testing.rules import Rules, api_name, find_api
+from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
@@ -37,7 +37,7 @@ class BrokerHost:
         self._where = ("127.0.0.1", 0)
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
-        self._past: dict[str, list[Event]] = {}
+        self._past: dict[str, list[EventRecord]] = {}
         self._warming: asyncio.Task[None] | None = None
         self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
             "start": self.start,
@@ -71,7 +71,7 @@ class BrokerHost:
             return {"failed": f"{command['do']}: {type(error).__name__}: {error}", "kind": "broker"}
 
     async def start(
-        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[Event]]
+        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[EventRecord]]
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -166,7 +166,7 @@ class BrokerHost:
         self, api: str | int, count: int, after: int, client_id: str | None, answered: bool, timeout: float
     ) -> dict[str, Any]:
         """Wait for requests, and return the last of them."""
-        name = api_name(find_api(api))
+        name = find_api(api).title
 
         def fitting() -> list[dict[str, Any]]:
             return [
@@ -217,7 +217,7 @@ class BrokerHost:
         await self._running.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
 
 
-def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
+def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:
     """The events of every group, before and with this broker."""
     groups = broker.groups
     out = {group: list(events) for group, events in past.items()}

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.registry import APIS, ApiKey
 
 #: Means every API.
 ANY: Final = "*"
@@ -138,16 +138,11 @@ class Rules:
         return [rule for rule in self._rules.values() if rule._meets(api, client_id)]
 
 
-def api_name(api: ApiKey) -> str:
-    """An API's name as Kafka writes it: "JoinGroup"."""
-    return "".join(part.capitalize() for part in api.name.split("_"))
-
-
 def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
 
 
-_APIS: Final = {_plain(api.name): api for api in ApiKey}
+_APIS: Final = {_plain(api.name): api for api in APIS}
 
 
 def find_api(api: str | int) -> ApiKey:
@@ -157,13 +152,12 @@ def find_api(api: str | int) -> ApiKey:
         ValueError: there is no such API.
     """
     if isinstance(api, int):
-        try:
-            return ApiKey(api)
-        except ValueError:
-            raise ValueError(f"{api}: no API has this key") from None
+        if api not in APIS:
+            raise ValueError(f"{api}: no API has this key")
+        return ApiKey(api)
     found = _APIS.get(_plain(api))
     if found is None:
-        near = [api_name(_APIS[name]) for name in get_close_matches(_plain(api), _APIS, 3)]
+        near = [_APIS[name].title for name in get_close_matches(_plain(api), _APIS, 3)]
         raise ValueError(f"{api!r}: no API has this name{_hint(near)}")
     return found
 

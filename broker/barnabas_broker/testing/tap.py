@@ -18,7 +18,7 @@ from barnabas_broker.handlers.produce import Produce
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest
-from barnabas_broker.testing.rules import FaultType, Rule, Rules, api_name
+from barnabas_broker.testing.rules import FaultType, Rule, Rules
 from barnabas_broker.testing.seen import RequestLog, first_error, group_of, topics_of
 from barnabas_protocol.codec import decode_request_header
 from barnabas_protocol.errors import DecodeError, ErrorCode
@@ -207,6 +207,6 @@ def _failed(error: Exception) -> str:
 
 def _name(key: int) -> str:
     try:
-        return api_name(ApiKey(key))
+        return ApiKey(key).title
     except ValueError:
         return f"API {key}"

@@ -1,10 +1,14 @@
-"""The `barnabas` command: topics, records and groups of Barnabas and Apache Kafka from a terminal or a script.
+"""The `barnabas` program: topics, records and groups of Barnabas and Apache Kafka from a terminal or a script.
 
-Nothing heavy is imported before it is known what to do: the command line is read by :mod:`barnabas_client.cli.parser`
-alone, and the module that does the work is loaded after that.
+Each module that implements commands declares them as :class:`command.Command`, and :mod:`commands` lists them.
+:mod:`command_line` reads arguments and runs a command, for `barnabas-pipeline` too. The rest of this package must not
+import from here; `barnabas_pipeline` may.
 """
 
+import sys
 from collections.abc import Sequence
+
+from barnabas_client.cli.commands import COMMAND_LINE
 
 __all__ = ["main"]
 
@@ -16,10 +20,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; those of the process if None.
 
     Returns:
-        The exit status: 0 if all went well, 1 if something failed, 2 if the command line makes no sense.
+        The exit status: 0 done, 1 failed, 2 the command line is not valid, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    import sys
-
-    from barnabas_client.cli.run import run
-
-    return run(sys.argv[1:] if argv is None else list(argv))
+    return COMMAND_LINE.run(sys.argv[1:] if argv is None else argv)

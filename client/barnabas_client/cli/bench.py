@@ -4,15 +4,17 @@ import asyncio
 import os
 import secrets
 import time
-from argparse import Namespace
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import NewTopic, OffsetSpec
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
+from barnabas_client.cli.values import CODECS
 from barnabas_client.structs import TopicPartition
 
 _LINGER_MS = 5
@@ -120,3 +122,17 @@ def _result(what: str, records: int, size: int, took: float) -> dict[str, Any]:
         "records_per_second": round(records / took),
         "megabytes_per_second": round(size / took / 1e6, 1),
     }
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("what", nargs="?", choices=("both", "produce", "consume"), default="both")
+    parser.add_argument("-n", "--records", type=checked(values.positive), default=100_000, metavar="N")
+    parser.add_argument("-s", "--size", type=checked(values.positive), default=100, metavar="BYTES")
+    parser.add_argument("-p", "--partitions", type=checked(values.positive), default=1, metavar="N")
+    parser.add_argument("-z", "--compression", choices=CODECS, default="none")
+    parser.add_argument("-t", "--topic", metavar="TOPIC", help="use this one; otherwise one that is deleted afterwards")
+
+
+COMMAND: Final = Command(
+    path=("bench",), help="how many records a second can be written and read", add_arguments=_arguments, run=bench
+)

@@ -1,7 +1,7 @@
-"""Admin, consumer and producer as the common arguments have them."""
+"""Creates Admin, Consumer and Producer from the options that all commands have."""
 
 from argparse import Namespace
-from typing import Any
+from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli.failures import UsageError
@@ -9,7 +9,10 @@ from barnabas_client.config import parse_servers
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.producer.producer import Producer
 
-CLIENT_ID = "barnabas-cli"
+CLIENT_ID: Final = "barnabas-cli"
+#: The environment variable with the default of --bootstrap-servers.
+ENVIRONMENT: Final = "BARNABAS_BOOTSTRAP"
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
 def _common(arguments: Namespace) -> dict[str, Any]:

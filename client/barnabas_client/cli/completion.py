@@ -1,14 +1,14 @@
 """`barnabas completion`: scripts that complete commands, options and choices, generated from the parser."""
 
 import argparse
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_client.cli.commands import COMMANDS, GROUPS
+from barnabas_client.cli.command import Command
+from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.parser import build, extensions, merged
 
 
 @dataclass(slots=True)
@@ -37,8 +37,9 @@ class Place:
 
 def completion(arguments: Namespace, output: Output) -> int:
     """Print the script of a shell."""
-    places = walk(build(merged(COMMANDS, extensions()), GROUPS))
-    output.line({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell](places))
+    command_line: CommandLine = arguments.command_line
+    places = walk(command_line.parser(command_line.every_command()))
+    output.line(_SCRIPTS[arguments.shell](places))
     return DONE
 
 
@@ -185,3 +186,19 @@ def _fish(places: list[Place]) -> str:
 def _quoted(text: str) -> str:
     """In single quotes, for any of the three shells."""
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+_SCRIPTS: Final = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", choices=_SCRIPTS)
+
+
+COMMAND: Final = Command(
+    path=("completion",),
+    help="a script that completes commands in a shell",
+    add_arguments=_arguments,
+    run=completion,
+    offline=True,
+)

@@ -1,12 +1,13 @@
 """`barnabas consume`: records of a topic, to the terminal or into a pipe."""
 
 import time
-from argparse import Namespace
-from typing import NamedTuple
+from argparse import ArgumentParser, Namespace
+from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, UsageError
 from barnabas_client.cli.formats import Printer, compile_format, json_line, value_line
 from barnabas_client.cli.output import Output
@@ -140,3 +141,32 @@ async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
     if new:
         ends.update(await consumer.end_offsets(new))
     return all([await consumer.position(tp) >= ends[tp] for tp in assigned])
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("-g", "--group", metavar="GROUP", help="as a member of this group, which commits")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="with a group: where nothing is committed")
+    start.add_argument(
+        "-o", "--offset", metavar="OFFSET", help="where to start: a number, beginning, end, or -N for the last N"
+    )
+    start.add_argument(
+        "--since", type=checked(values.since), metavar="TIME", help="from so long ago, such as 10m, or from a time on"
+    )
+    parser.add_argument(
+        "-p", "--partition", dest="partitions", type=int, action="append", metavar="N", help="only this; repeatable"
+    )
+    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after so many records")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end instead of waiting for more")
+    parser.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help=r"%%k key, %%v value, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%K and %%V sizes,"
+        r" \n \t \r \xNN (default: '%%v\n')",
+    )
+    parser.add_argument("--read-committed", action="store_true", help="leave out open and aborted transactions")
+
+
+COMMAND: Final = Command(path=("consume",), help="print records", add_arguments=_arguments, run=consume)

@@ -7,11 +7,12 @@ message definitions, bytes in base64, and what the version of a record lacks is 
 
 import base64
 import struct
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any, Final
 
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli import clients
+from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.reading import read
@@ -128,3 +129,17 @@ def _shown(value: Any, field: Field, version: int) -> Any:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-g", "--group", metavar="GROUP", help="only this group")
+    parser.add_argument("--only", choices=("offsets", "groups"), help="only what one of Kafka's two formatters prints")
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for more at the end")
+
+
+COMMAND: Final = Command(
+    path=("dump", "offsets"),
+    help="the records of __consumer_offsets, as Kafka prints them",
+    add_arguments=_arguments,
+    run=dump_offsets,
+)

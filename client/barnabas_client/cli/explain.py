@@ -1,10 +1,11 @@
 """`barnabas groups explain`: why a group rebalanced, as sentences with a remedy where one is known."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.events import Where, lines, locate, require_teller
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -51,3 +52,19 @@ async def _values(arguments: Namespace, where: Where) -> list[bytes]:
         for record in records
         if record.key == key and record.value is not None
     ]
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "--since",
+        type=checked(values.since),
+        metavar="TIME",
+        help="only since so long ago, such as 1h, or since a time",
+    )
+    parser.add_argument("--generation", type=int, metavar="N", help="only how this generation came to be")
+
+
+COMMAND: Final = Command(
+    path=("groups", "explain"), help="why it rebalanced, and what to do about it", add_arguments=_arguments, run=explain
+)

@@ -1,12 +1,13 @@
 """`barnabas groups list`, `describe` and `delete`. What `describe` prints is what kafka-consumer-groups prints."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_partitions
@@ -217,3 +218,46 @@ async def committed_partitions(admin: Admin, group: str, specs: Sequence[TopicSp
 
 def _style(state: str) -> Style:
     return STATES.get(state, Style.WARN)
+
+
+def _list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-l", "--long", action="store_true", help="with state, type and protocol")
+    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only in this; repeatable")
+    parser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only of this; repeatable")
+
+
+def _describe_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("groups", nargs="*", metavar="GROUP")
+    parser.add_argument("--all-groups", action="store_true", help="every group there is")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
+    what.add_argument("--members", action="store_true", help="who is in it")
+    what.add_argument("--state", action="store_true", help="its state and coordinator")
+    parser.add_argument("--verbose", action="store_true", help="with --members: with their partitions")
+
+
+def _delete_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("groups", nargs="+", metavar="GROUP")
+    parser.add_argument(
+        "-t",
+        "--topic",
+        dest="topics",
+        action="append",
+        type=checked(values.topic_spec),
+        metavar="T[:P,P]",
+        help="only what it has committed for this; repeatable",
+    )
+
+
+LIST: Final = Command(
+    path=("groups", "list"), help="the names of groups", add_arguments=_list_arguments, run=list_groups
+)
+DESCRIBE: Final = Command(
+    path=("groups", "describe"), help="offsets, lag and members", add_arguments=_describe_arguments, run=describe_groups
+)
+DELETE: Final = Command(
+    path=("groups", "delete"),
+    help="delete groups, or some of their offsets",
+    add_arguments=_delete_arguments,
+    run=delete_groups,
+)

@@ -38,11 +38,13 @@ class Output:
     """Where a command prints.
 
     Args:
-        json: whether data is asked for instead of text.
-        color: whether to use colour; None looks at the terminal.
+        program: its name starts each line of errors.
+        json: whether to print data instead of text.
+        color: whether to use colour; None uses it on a terminal.
     """
 
-    def __init__(self, *, json: bool = False, color: bool | None = None) -> None:
+    def __init__(self, program: str = "barnabas", *, json: bool = False, color: bool | None = None) -> None:
+        self.program = program
         self.json = json
         self.out: TextIO = sys.stdout
         self.err: TextIO = sys.stderr
@@ -89,7 +91,7 @@ class Output:
 
     def error(self, text: str) -> None:
         """What went wrong, in one line."""
-        print(f"barnabas: {' '.join(text.split())}", file=self.err)
+        print(f"{self.program}: {' '.join(text.split())}", file=self.err)
 
     def styled(self, text: str, style: Style) -> str:
         """`text` as it is, or with colour."""

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from argparse import Namespace
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from typing import Any, Final
 
+from barnabas_client.cli import values
 from barnabas_client.cli.clients import CLIENT_ID
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output
 from barnabas_client.config import Address, parse_servers
@@ -73,3 +75,14 @@ async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
 def _as_data(server: Address, found: dict[str, Any] | KafkaError) -> dict[str, Any]:
     address = {"address": f"{server[0]}:{server[1]}"}
     return {**address, "error": str(found)} if isinstance(found, KafkaError) else {**address, "error": None, **found}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=checked(values.seconds), metavar="TIME", help="try again for so long, until a broker answers"
+    )
+
+
+COMMAND: Final = Command(
+    path=("ping",), help="whether brokers answer, and how fast", add_arguments=_arguments, run=ping
+)

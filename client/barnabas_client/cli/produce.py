@@ -5,16 +5,18 @@ import os
 import stat
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final, NamedTuple
 
 from barnabas_client.cli import clients
+from barnabas_client.cli.command import Command, add_pairs
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.formats import unescape
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
+from barnabas_client.cli.values import CODECS
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import RecordMetadata
 from barnabas_protocol.errors import KafkaError
@@ -166,3 +168,17 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
         if not chunk:
             return
         yield chunk
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a record a line (default: standard input)")
+    parser.add_argument("-K", "--key-separator", metavar="TEXT", help=r"what stands between key and value; \t is a tab")
+    add_pairs(parser, "-H", "--header", dest="headers", help="a header of every record; repeatable")
+    parser.add_argument("--null", metavar="TEXT", help="a key or value that is this text is null (a tombstone)")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="default: by key")
+    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="default: none")
+    parser.add_argument("--acks", choices=("all", "1", "0"), default="all", help="default: all")
+
+
+COMMAND: Final = Command(path=("produce",), help="write lines as records", add_arguments=_arguments, run=produce)

@@ -2,7 +2,7 @@
 
 import csv
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupOffset, OffsetSpec
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.groups import committed_partitions
 from barnabas_client.cli.output import Column, Output
@@ -179,3 +180,37 @@ def read_offsets(path: Path) -> Offsets:
     if not offsets:
         raise CommandError(f"{path} has no lines topic,partition,offset")
     return offsets
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "-t",
+        "--topic",
+        dest="topics",
+        action="append",
+        type=checked(values.topic_spec),
+        metavar="T[:P,P]",
+        help="only this topic, or these partitions of it; repeatable (default: all that the group has committed)",
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to-earliest", action="store_true", help="to the first record")
+    to.add_argument("--to-latest", action="store_true", help="behind the last record")
+    to.add_argument("--to-current", action="store_true", help="to what is committed, behind the last record where not")
+    to.add_argument("--to-offset", type=int, metavar="N", help="to this offset, or the nearest there is")
+    to.add_argument("--to-datetime", type=checked(values.instant), metavar="TIME", help="to 2026-01-31T12:00:00")
+    to.add_argument("--by-duration", type=checked(values.duration), metavar="TIME", help="so long back, such as 10m")
+    to.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back with a minus")
+    to.add_argument("--from-file", metavar="FILE", help="to the offsets in a file of lines topic,partition,offset")
+    parser.add_argument("--export", action="store_true", help="print what --from-file reads")
+    done = parser.add_mutually_exclusive_group()
+    done.add_argument("--execute", action="store_true", help="do it")
+    done.add_argument("--dry-run", action="store_true", help="only show it (the default)")
+
+
+COMMAND: Final = Command(
+    path=("groups", "reset-offsets"),
+    help="set where a group goes on; shows it unless told to",
+    add_arguments=_arguments,
+    run=reset,
+)

@@ -1,9 +1,9 @@
 """`barnabas topics`."""
 
 import base64
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import (
@@ -15,7 +15,8 @@ from barnabas_client.admin.types import (
     NewTopic,
     TopicResult,
 )
-from barnabas_client.cli import clients
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.command import Command, add_pairs, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
@@ -215,3 +216,72 @@ def _report(
     for failure in failures:
         output.error(str(failure))
     return FAILED if failures else DONE
+
+
+def _list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--internal", action="store_true", help="with the brokers' own, such as __consumer_offsets")
+
+
+def _create_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument(
+        "-p", "--partitions", type=checked(values.positive), default=-1, metavar="N", help="default: the broker's"
+    )
+    parser.add_argument(
+        "-r",
+        "--replication-factor",
+        type=checked(values.positive),
+        default=-1,
+        metavar="N",
+        help="default: the broker's",
+    )
+    add_pairs(parser, "-c", "--config", dest="config", help="a topic key, such as retention.ms=60000; repeatable")
+    parser.add_argument("--if-not-exists", action="store_true", help="leave topics that exist as they are")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether they could be created")
+
+
+def _describe_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all but the brokers' own")
+    parser.add_argument("--internal", action="store_true", help="with the brokers' own")
+    parser.add_argument("--configs", action="store_true", help="with every configuration key and where it comes from")
+
+
+def _alter_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "-p", "--partitions", type=checked(values.positive), metavar="N", help="how many it is to have: more than now"
+    )
+    add_pairs(parser, "--set", dest="set", help="set a key; repeatable")
+    parser.add_argument("--unset", action="append", default=[], metavar="NAME", help="back to the default; repeatable")
+    add_pairs(parser, "--append", dest="append", help="add to a list, such as cleanup.policy=compact; repeatable")
+    add_pairs(parser, "--subtract", dest="subtract", help="take out of a list; repeatable")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+
+
+def _delete_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--if-exists", action="store_true", help="say nothing of topics that there are not")
+
+
+COMMANDS: Final = (
+    Command(path=("topics", "list"), help="the names of topics", add_arguments=_list_arguments, run=list_topics),
+    Command(path=("topics", "create"), help="create topics", add_arguments=_create_arguments, run=create_topics),
+    Command(
+        path=("topics", "describe"),
+        help="partitions, leaders and configuration",
+        add_arguments=_describe_arguments,
+        run=describe_topics,
+    ),
+    Command(
+        path=("topics", "alter"),
+        help="change the configuration or add partitions",
+        add_arguments=_alter_arguments,
+        run=alter_topic,
+    ),
+    Command(
+        path=("topics", "delete"),
+        help="delete topics with their records",
+        add_arguments=_delete_arguments,
+        run=delete_topics,
+    ),
+)

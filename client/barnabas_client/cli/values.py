@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+#: Values of --compression.
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 #: ISO 8601, as Java's Duration writes it: PnDTnHnMnS.

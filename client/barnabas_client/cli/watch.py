@@ -5,14 +5,15 @@ On a terminal it is drawn anew in place; anywhere else one look follows the othe
 
 import asyncio
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.cli import clients, events
+from barnabas_client.cli import clients, events, values
+from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.groups import as_data, coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
@@ -214,3 +215,16 @@ def _screen(output: Output) -> Iterator[Callable[[list[str]], None]]:
         ) from None
     with Live(console=Console(file=output.out), auto_refresh=False, screen=True) as live:
         yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "-i", "--interval", type=checked(values.seconds), default=1.0, metavar="TIME", help="default: 1s"
+    )
+    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after so many looks")
+
+
+COMMAND: Final = Command(
+    path=("groups", "watch"), help="members, lag and rebalances, live", add_arguments=_arguments, run=watch
+)

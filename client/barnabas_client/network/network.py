@@ -33,6 +33,7 @@ from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.metadata import NO_LEADER, Cluster
 from barnabas_client.network.versions import ApiRange
+from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.schema import Request, Response
@@ -94,11 +95,11 @@ class Network:
         self.versions: dict[Address, Mapping[int, ApiRange]] = {}
         self._locks: dict[tuple[Address, Purpose], asyncio.Lock] = {}
         self._failed: dict[Address, _Failed] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks(self._broken)
         self._waiters: list[asyncio.Future[Cluster]] = []
         self._wanted, self._urgent = asyncio.Event(), asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
-        self._closed = False
+        self._keeper = BackgroundTasks(self._broken)
+        self._started = self._closed = False
 
     async def start(
         self, known: Cluster | None = None, versions: Mapping[Address, Mapping[int, ApiRange]] | None = None
@@ -118,7 +119,8 @@ class Network:
             self.cluster = known
         elif not _is_complete(await self._first()):
             self.want_refresh()
-        self._keeper = asyncio.create_task(self._keep(), name="barnabas-metadata")
+        self._keeper.spawn(self._keep(), name="barnabas-metadata")
+        self._started = True
 
     async def close(self, patience: float = 1.0) -> None:
         """End everything; whoever waits gets a `KafkaConnectionError`.
@@ -127,9 +129,7 @@ class Network:
             patience: seconds that what was written before may take to leave.
         """
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._keeper.close()
         self._settle(KafkaConnectionError("this client was closed"))
         await asyncio.gather(*self._closing, *(connection.close(patience) for connection in self._connections.values()))
         self._connections.clear()
@@ -168,7 +168,7 @@ class Network:
             KafkaConnectionError: no broker could be reached.
             KafkaTimeoutError: it took longer.
         """
-        if self._closed or self._keeper is None:
+        if self._closed or not self._started:
             raise KafkaConnectionError("this client is not started or was closed")
         waiter: asyncio.Future[Cluster] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -286,6 +286,10 @@ class Network:
             return 1, self._pause(address)
 
         return list(dict.fromkeys([*sorted(known, key=rank), *sorted(self.config.servers, key=rank)]))
+
+    def _broken(self, error: BaseException) -> None:
+        """A task raised, which is a bug."""
+        _log.error("a task of the network failed", exc_info=error)
 
     def _settle(self, error: KafkaError) -> None:
         waiters, self._waiters = self._waiters, []
@@ -439,9 +443,7 @@ class Network:
                 if connection.closed:
                     self.versions.pop(key[0], None)
                 del self._connections[key]
-                task = asyncio.create_task(connection.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._closing.spawn(connection.close())
 
 
 async def _first_answer(

@@ -8,9 +8,9 @@ request. Source: ``Sender.java``.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from barnabas_client.errors import DeliveryTimeoutError, KafkaConnectionError, ProducerClosedError, error_for
 from barnabas_client.logs import logger
@@ -19,6 +19,7 @@ from barnabas_client.network.connection import Connection
 from barnabas_client.network.network import Network, Purpose, jitter
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, Batch, Queue
 from barnabas_client.structs import RecordMetadata
+from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -63,8 +64,7 @@ class Sender:
         self._in_flight: defaultdict[int, int] = defaultdict(int)
         self._connecting: set[int] = set()
         self._initializing = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._runner: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(self._broken)
         client = network.config
         self._backoffs = client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000
         self._init_backoff = Backoff(*self._backoffs, jitter)
@@ -73,15 +73,11 @@ class Sender:
 
     def start(self) -> None:
         """Begin."""
-        self._runner = asyncio.create_task(self._run(), name="barnabas-sender")
-        self._runner.add_done_callback(self._ended)
+        self._tasks.spawn(self._run(), name="barnabas-sender")
 
     async def close(self) -> None:
         """End; what is not acknowledged fails with `ProducerClosedError`."""
-        tasks = [*self._tasks, *([self._runner] if self._runner is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         self._give_up(
             self._accumulator.abandon(), ProducerClosedError("the producer was stopped before this was acknowledged")
         )
@@ -102,7 +98,7 @@ class Sender:
                 self._expire(expired)
             if accumulator.needs_producer_id() and accumulator.unresolved and not self._initializing:
                 self._initializing = True
-                self._spawn(self._initialize())
+                self._tasks.spawn(self._initialize())
             due, later = accumulator.due(now)
             if due:
                 later = _earlier(later, self._send_due(due, now))
@@ -128,7 +124,7 @@ class Sender:
             if connection is None:
                 if node not in self._connecting:
                     self._connecting.add(node)
-                    self._spawn(self._connect(node))
+                    self._tasks.spawn(self._connect(node))
                 continue
             while queues and self._in_flight[node] < MAX_IN_FLIGHT:
                 self._send(node, connection, self._collect(queues))
@@ -317,22 +313,14 @@ class Sender:
             self._initializing = False
             self.wake()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            # Not expected; but a program that waits for ever would be worse than one that is told.
-            _log.error("sending failed", exc_info=error)
-            self.failure = KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"sending failed: {error!r}. To do: report this as a bug"
-            )
-            self._give_up(self._accumulator.abandon(), self.failure)
-            self._resolved()
+    def _broken(self, error: BaseException) -> None:
+        """A task raised, which is a bug: fail every record, so that a program does not wait for ever."""
+        _log.error("sending failed", exc_info=error)
+        self.failure = KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"sending failed: {error!r}. To do: report this as a bug"
+        )
+        self._give_up(self._accumulator.abandon(), self.failure)
+        self._resolved()
 
 
 def _decode(version: int, frame: Buffer) -> ProduceResponse:

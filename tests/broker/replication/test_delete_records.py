@@ -1,4 +1,4 @@
-"""DeleteRecords waits for followers (KIP-107), over the wire; and whose word as a follower counts."""
+"""DeleteRecords over the wire: it waits for followers (KIP-107). Which fetches of followers count."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ EPOCH = 20
 
 
 async def change(broker: BrokerServer, *events: Event) -> None:
-    """Let a broker know that something has changed in its cluster."""
+    """Change the metadata of a broker's cluster."""
 
     def decide(image: Image) -> tuple[list[Event], None]:
         return list(events), None
@@ -44,7 +44,7 @@ async def change(broker: BrokerServer, *events: Event) -> None:
 
 @pytest.fixture
 async def led(broker: BrokerServer, wire: Wire) -> BrokerServer:
-    """A broker that leads a partition with five records; its follower lives, and is not in sync."""
+    """A broker that leads a partition with five records; its follower is registered and not in sync."""
     await change(
         broker,
         BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH),
@@ -84,7 +84,7 @@ async def delete(wire: Wire, offset: int, timeout_ms: int) -> DeleteRecordsParti
     return (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
 
 
-async def test_who_waits_no_longer_is_told_so(led: BrokerServer, wire: Wire) -> None:
+async def test_it_times_out(led: BrokerServer, wire: Wire) -> None:
     answer = await delete(wire, 3, 0)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     await follow(wire, 1)
@@ -104,11 +104,11 @@ async def test_it_is_answered_when_followers_have_deleted(led: BrokerServer, wir
 
 
 async def begun(broker: BrokerServer) -> bool:
-    """Whether the leader has deleted."""
+    """Whether the leader has deleted the records."""
     return broker.services.replicas.find("t", 0).log.log_start_offset == 3
 
 
-async def test_a_follower_that_is_gone_has_nothing(led: BrokerServer, wire: Wire) -> None:
+async def test_a_fenced_follower_does_not_count(led: BrokerServer, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     assert not deleting.done()
@@ -117,7 +117,7 @@ async def test_a_follower_that_is_gone_has_nothing(led: BrokerServer, wire: Wire
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
 
 
-async def test_a_leadership_that_is_lost_is_told(led: BrokerServer, wire: Wire) -> None:
+async def test_it_fails_when_leadership_is_lost(led: BrokerServer, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     await change(led, PartitionChanged("t", 0, PartitionInfo(FOLLOWER, 1, (1, FOLLOWER), (1, FOLLOWER), 1)))
@@ -128,21 +128,25 @@ async def test_a_leadership_that_is_lost_is_told(led: BrokerServer, wire: Wire) 
 @pytest.mark.parametrize(
     ("node_id", "epoch"),
     [(FOLLOWER, EPOCH - 1), (1, EPOCH), (7, EPOCH), (2**31 - 1, 2**63 - 1)],
-    ids=["an earlier life", "the leader itself", "no replica", "nobody"],
+    ids=["an earlier broker epoch", "the leader itself", "not a replica", "unknown broker"],
 )
-async def test_whose_word_as_a_follower_does_not_count(led: BrokerServer, wire: Wire, node_id: int, epoch: int) -> None:
+async def test_fetches_that_do_not_count_as_a_followers(
+    led: BrokerServer, wire: Wire, node_id: int, epoch: int
+) -> None:
     assert await follow(wire, 3, node_id=node_id, epoch=epoch) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("offset", [7, 2**63 - 1, -1, -(2**63)])
-async def test_a_follower_that_is_where_nothing_is_does_not_count(led: BrokerServer, wire: Wire, offset: int) -> None:
+async def test_a_fetch_from_an_offset_outside_the_log_does_not_count(
+    led: BrokerServer, wire: Wire, offset: int
+) -> None:
     await change(led, PartitionChanged("t", 0, PartitionInfo(1, 0, (1, FOLLOWER), (1, FOLLOWER), 1)))
-    hosted = led.services.replicas.find("t", 0)
-    before = hosted.high_watermark
+    replica = led.services.replicas.find("t", 0)
+    before = replica.high_watermark
     batches = [PartitionProduceData(index=0, records=build_batch([(None, b"more", (), 0)]))]
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=batches)])
     await wire.ask(request, 9, ProduceResponse)
     await follow(wire, 0, offset=offset)
-    assert hosted.high_watermark == before
-    assert hosted.leading is not None
-    assert hosted.leading.followers[FOLLOWER].log_end_offset == -1
+    assert replica.high_watermark == before
+    assert replica.leading is not None
+    assert replica.leading.followers[FOLLOWER].log_end_offset == -1

@@ -46,7 +46,7 @@ class GroupPartitions:
         if self._creation is not None:
             self._creation.cancel()
             self._creation = None
-        if self._leaderships.making(OFFSETS_TOPIC):
+        if self._leaderships.creating(OFFSETS_TOPIC):
             self._creation = loop.call_later(_CREATION_SECONDS, self.reconcile)
         led = self._leaderships.led(OFFSETS_TOPIC) if self._may_serve() else {}
         for index in [index for index in self._loads if index not in led]:

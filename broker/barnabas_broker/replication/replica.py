@@ -1,0 +1,280 @@
+"""A partition's log on this broker, as leader or follower, with everything that waits for it (Kafka's ``Partition``).
+
+A fetch that finds too little data waits as a :class:`DelayedFetch`. Bytes that become readable are counted into the
+fetches that wait, which wake up when they have enough, so nothing polls. Consumers wait for the high watermark,
+followers for the log end offset.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.config.keys import TOPIC_MIN_INSYNC_REPLICAS
+from barnabas_broker.replication.leadership import UNKNOWN, Leadership
+from barnabas_broker.storage import AppendInfo, Log
+from barnabas_broker.storage.waiters import OffsetWaiters
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.wire import Buffer
+
+
+class DelayedFetch:
+    """A fetch that waits for data.
+
+    Args:
+        min_bytes: how much it waits for.
+
+    Attributes:
+        woken: done when there is enough, or when waiting is over.
+    """
+
+    __slots__ = ("_missing", "woken")
+
+    def __init__(self, min_bytes: int) -> None:
+        self._missing = min_bytes
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def appended(self, size: int) -> None:
+        """Count `size` bytes; wake up when that is enough."""
+        self._missing -= size
+        if self._missing <= 0:
+            self.wake()
+
+    def wake(self) -> None:
+        """Stop waiting."""
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+
+class Replica:
+    """A partition's log on this broker.
+
+    Attributes:
+        log: the log.
+        info: the partition in the cluster image.
+        leading: the leadership while this broker leads the partition; otherwise None.
+        waiting: consumers' fetches, which wait for the high watermark.
+        following: followers' fetches, which wait for the log end offset.
+    """
+
+    __slots__ = ("_acks", "_deletions", "_uncommitted", "following", "info", "leading", "log", "waiting")
+
+    def __init__(self, partition_log: Log, info: PartitionInfo) -> None:
+        self.log = partition_log
+        self.info = info
+        self.leading: Leadership | None = None
+        self.waiting: set[DelayedFetch] = set()
+        self.following: set[DelayedFetch] = set()
+        #: Appends beyond the high watermark: the offset after each, and its bytes.
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        #: Acknowledgements that wait for the high watermark.
+        self._acks: OffsetWaiters[None] = OffsetWaiters()
+        #: DeleteRecords requests that wait for the low watermark.
+        self._deletions: OffsetWaiters[int] = OffsetWaiters()
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the present leader."""
+        return self.info.leader_epoch
+
+    def check_epoch(self, epoch: int) -> None:
+        """Compare the leader epoch that a client knows with the present one; -1 is not compared (KIP-320).
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        if epoch == -1 or epoch == self.info.leader_epoch:
+            return
+        older = epoch < self.info.leader_epoch
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which clients may read, exclusive."""
+        return self.log.high_watermark
+
+    @property
+    def settled(self) -> bool:
+        """Whether the high watermark covers the records of earlier leaders, so that it may be reported as the end."""
+        return self.leading is None or self.log.high_watermark >= self.leading.epoch_start
+
+    # Roles
+
+    def lead(self, node_id: int, info: PartitionInfo, now: float) -> None:
+        """Become the leader; in the same leader epoch, take over a new ISR or new replicas."""
+        leading = self.leading
+        again = leading is not None and info.leader_epoch == leading.info.leader_epoch
+        self.info = info
+        if leading is not None and again:
+            leading.changed(info, now)
+        else:
+            self.step_down()
+            leading = self.leading = Leadership(node_id, info, self.log.log_end_offset, now)
+            self.log.leader_epochs.assign(info.leader_epoch, self.log.log_end_offset)
+        self.advance()
+
+    def follow(self, info: PartitionInfo) -> None:
+        """Become a follower, or follow another leader."""
+        self.info = info
+        self.step_down()
+
+    def step_down(self) -> None:
+        """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
+        self.leading = None
+        self._uncommitted.clear()
+        reason = "This broker does not lead the partition any more."
+        self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake every fetch that waits."""
+        for delayed in [*self.waiting, *self.following]:
+            delayed.wake()
+
+    # Append
+
+    def append(self, records: Buffer, now_ms: int, *, internal: bool = False) -> AppendInfo:
+        """Append batches of a client or of a coordinator.
+
+        Raises:
+            KafkaError: nothing was appended.
+        """
+        leading, partition_log = self.leading, self.log
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        info = partition_log.append_as_leader(
+            records, leader_epoch=leading.info.leader_epoch, now_ms=now_ms, internal=internal
+        )
+        end = leading.log_end = partition_log.log_end_offset
+        size = len(records)
+        if leading.alone:
+            partition_log.set_high_watermark(end)
+            if self.waiting:
+                for delayed in self.waiting:
+                    delayed.appended(size)
+        else:
+            self._uncommitted.append((end, size))
+        for delayed in self.following:
+            delayed.appended(size)
+        return info
+
+    @property
+    def min_isr(self) -> int:
+        """The smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas."""
+        return min(self.log.config[TOPIC_MIN_INSYNC_REPLICAS], len(self.info.replicas))
+
+    def check_isr(self) -> None:
+        """Check before an append with acks=all that enough replicas are in sync (``min.insync.replicas``).
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS.
+        """
+        needed = self.min_isr
+        if len(self.info.isr) < needed:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.info.isr)} is insufficient to satisfy the min.isr requirement "
+                f"of {needed} for partition {self.log.topic_partition}",
+            )
+
+    def unacknowledged(self, offset: int, *, acks_all: bool) -> "list[asyncio.Future[None]]":
+        """What an acknowledgement of the record at `offset` still waits for: an fsync, the in-sync replicas.
+
+        Args:
+            offset: the last record to acknowledge.
+            acks_all: whether the in-sync replicas must have it, too.
+
+        Returns:
+            Futures; none if it may be acknowledged now. See :meth:`.Log.durable` and :meth:`replicated` for their
+            errors.
+        """
+        conditions = []
+        if (durable := self.log.durable(offset)) is not None:
+            conditions.append(durable)
+        if acks_all and (replicated := self.replicated(offset)) is not None:
+            conditions.append(replicated)
+        return conditions
+
+    def replicated(self, offset: int) -> "asyncio.Future[None] | None":
+        """When the record at `offset` is in the logs of the whole ISR.
+
+        Returns:
+            None if it is. Otherwise a future, which fails with KafkaError NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR
+            has become too small, NOT_LEADER_OR_FOLLOWER if the leadership is lost.
+        """
+        if offset < self.log.high_watermark:
+            return None
+        return self._acks.wait(offset + 1)
+
+    def when_settled(self) -> "asyncio.Future[None] | None":
+        """When the high watermark covers the records of earlier leaders; None if it does."""
+        if self.leading is None or self.settled:
+            return None
+        return self.replicated(self.leading.epoch_start - 1)
+
+    # Delete records
+
+    def low_watermark(self, live: Iterable[int]) -> int:
+        """The smallest log start offset among live replicas (KIP-107); -1 while one of them has not fetched.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.leading.low_watermark(self.log.log_start_offset, live)
+
+    def deleted_everywhere(self, offset: int) -> "asyncio.Future[int]":
+        """The low watermark once it has reached `offset`; fails with NOT_LEADER_OR_FOLLOWER if leadership is lost."""
+        waiter = self._deletions.wait(offset)
+        # Send the new log start offset to followers now, instead of when their fetch times out.
+        for delayed in list(self.following):
+            delayed.wake()
+        return waiter
+
+    def complete_deletions(self, live: Iterable[int]) -> None:
+        """Answer the DeleteRecords requests whose records all live replicas have deleted."""
+        if self._deletions:
+            mark = self.low_watermark(live)
+            self._deletions.complete(mark, mark)
+
+    # Followers
+
+    def fetched_by(self, node_id: int, broker_epoch: int, offset: int, now: float, log_start: int = UNKNOWN) -> bool:
+        """A follower fetches from `offset` on; its log begins at `log_start`.
+
+        Returns:
+            Whether it may join the ISR.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, it is not a replica.
+        """
+        leading = self.leading
+        if leading is None or not leading.fetched(node_id, broker_epoch, offset, now, log_start):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.advance()
+        return leading.may_join(node_id, self.log.high_watermark)
+
+    def advance(self) -> None:
+        """Move the high watermark as far as it may go, and complete what waits for it."""
+        leading, partition_log = self.leading, self.log
+        if leading is None:
+            return
+        mark = leading.high_watermark(partition_log.high_watermark)
+        if mark > partition_log.high_watermark:
+            partition_log.set_high_watermark(mark)
+            size = 0
+            while self._uncommitted and self._uncommitted[0][0] <= mark:
+                size += self._uncommitted.popleft()[1]
+            for delayed in list(self.waiting):
+                delayed.appended(size)
+        if self._acks.reached(mark):
+            if len(self.info.isr) >= self.min_isr:
+                self._acks.complete(mark, None)
+            else:
+                self._acks.fail(
+                    mark,
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    "Messages are written to the log, but to fewer in-sync replicas than required.",
+                )

@@ -1,0 +1,221 @@
+"""The command line of a program: reads its arguments, runs the command and turns the result into an exit status.
+
+`barnabas` and `barnabas-pipeline` each have a :class:`CommandLine`, so both report errors, warnings and signals alike.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import uvloop
+
+from barnabas_client.cli.command import Command
+from barnabas_client.cli.failures import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, UsageError
+from barnabas_client.cli.output import Output
+from barnabas_protocol.errors import DecodeError, KafkaError
+
+_EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line makes no sense."
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and exit with status 2."""
+        self.exit(USAGE, f"{self.prog.split()[0]}: {message} (see {self.prog} --help)\n")
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM was received: the command ends and cleans up as it does after Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """The command line of a program that has commands.
+
+    Attributes:
+        name: its name, which starts each line of its errors.
+        description: one sentence for its help.
+        commands: its own commands.
+        sections: for each first word of commands of two words, one line of help.
+        add_options: adds the options that stand before the command.
+        add_command_options: adds the options that every command has.
+        plugins: returns the commands of other packages; called only if no own command matches.
+        loggers: names of the loggers whose warnings are shown.
+    """
+
+    name: str
+    description: str
+    commands: Sequence[Command]
+    add_command_options: Callable[[Parser, Command], None]
+    add_options: Callable[[Parser], None] = lambda parser: None
+    sections: Mapping[str, str] = field(default_factory=dict)
+    plugins: Callable[[], Sequence[Command]] = tuple
+    loggers: tuple[str, ...] = ("barnabas_client",)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Read a command line; the namespace has the command as `command` and this object as `command_line`.
+
+        Raises:
+            SystemExit: help was asked for (status 0), or the command line is not valid (status 2).
+        """
+        words = tuple(argv)
+        own = any(words[: len(command.path)] == command.path for command in self.commands)
+        return self.parser(self.commands if own else self.every_command()).parse_args(list(argv))
+
+    def every_command(self) -> list[Command]:
+        """The own commands and those of other packages.
+
+        Commands with the same first word stand together, in order of the first appearance of that word.
+        """
+        by_word: dict[str, list[Command]] = {}
+        for command in (*self.commands, *self.plugins()):
+            by_word.setdefault(command.path[0], []).append(command)
+        return [command for commands in by_word.values() for command in commands]
+
+    def parser(self, commands: Iterable[Command]) -> Parser:
+        """The tree of parsers for `commands`."""
+        root = Parser(prog=self.name, description=self.description, epilog=_EPILOG)
+        self.add_options(root)
+        heads = root.add_subparsers(metavar="COMMAND", required=True)
+        sections: dict[str, argparse._SubParsersAction[Parser]] = {}
+        for command in commands:
+            head, *rest = command.path
+            if rest and head not in sections:
+                help = self.sections.get(head, "")
+                section = heads.add_parser(head, help=help, description=_sentence(help))
+                sections[head] = section.add_subparsers(metavar="COMMAND", required=True)
+            leaves = sections[head] if rest else heads
+            leaf = leaves.add_parser(command.path[-1], help=command.help, description=_sentence(command.help))
+            command.add_arguments(leaf)
+            self.add_command_options(leaf, command)
+            leaf.set_defaults(command=command, command_line=self)
+        return root
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run the command that `argv` names.
+
+        Returns:
+            The exit status: 0 done, 1 failed, 2 the command line is not valid, 130 after Ctrl-C, 143 after SIGTERM.
+        """
+        try:
+            arguments = self.parse(argv)
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else FAILED
+        output = Output(self.name, json=arguments.json)
+        try:
+            with _warnings_shown(self.loggers, output), _sigterm_raises():
+                status = self._call(arguments, output)
+            output.out.flush()
+        except BrokenPipeError:
+            # The reader of our output has closed it. Python would report that once more when it flushes at exit.
+            _discard_output(output)
+            return DONE
+        except _Terminated:
+            return TERMINATED
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return status
+
+    def _call(self, arguments: argparse.Namespace, output: Output) -> int:
+        command: Command = arguments.command
+        try:
+            outcome = command.run(arguments, output)
+            return outcome if isinstance(outcome, int) else _in_loop(outcome)
+        except UsageError as error:
+            output.error(f"{error} (see {self.name} {' '.join(command.path)} --help)")
+            return USAGE
+        except CommandError as error:
+            output.error(str(error))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except (KafkaError, DecodeError) as error:
+            output.error(str(error))
+            for note in getattr(error, "__notes__", ()):
+                output.error(note)
+        return FAILED
+
+
+def _in_loop(work: Coroutine[Any, Any, int]) -> int:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_until_terminated(work))
+
+
+async def _until_terminated(work: Coroutine[Any, Any, int]) -> int:
+    """Cancel `work` at SIGTERM, so that it cleans up."""
+    if threading.current_thread() is not threading.main_thread():
+        return await work
+    task = asyncio.ensure_future(work)
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if terminated:
+            raise _Terminated from None
+        raise
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM end a command that runs without an event loop as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+@contextmanager
+def _warnings_shown(loggers: Iterable[str], output: Output) -> Iterator[None]:
+    """Show warnings of `loggers` as lines of the command."""
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            output.error(f"{record.levelname.lower()}: {record.getMessage()}")
+
+    handler = Lines(logging.WARNING)
+    with ExitStack() as stack:
+        for name in loggers:
+            logger = logging.getLogger(name)
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
+            stack.callback(setattr, logger, "propagate", logger.propagate)
+            logger.propagate = False
+        yield
+
+
+def _discard_output(output: Output) -> None:
+    try:
+        descriptor = output.out.fileno()
+    except (OSError, ValueError):
+        return
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,50 @@
+"""Background tasks of one owner.
+
+`asyncio.TaskGroup` lives as long as one ``async with`` block. The parts of a client live from a `start` to a `stop`, so
+they keep their tasks in a :class:`BackgroundTasks`: it holds the references that keep tasks alive, reports a task that
+raised to its owner at once, and cancels all of them in the end.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+
+class BackgroundTasks:
+    """A set of running tasks; a task leaves it when it ends.
+
+    Args:
+        failed: called with the exception of a task that raised. A cancelled task has not failed.
+    """
+
+    __slots__ = ("_failed", "_running")
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        return iter(tuple(self._running))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None) -> "asyncio.Task[None]":
+        """Run a coroutine as a task of the running event loop."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        tasks = list(self)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed(error)

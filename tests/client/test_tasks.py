@@ -1,0 +1,72 @@
+"""Background tasks: kept alive, reported when they raise, cancelled by the owner's close."""
+
+import asyncio
+
+import pytest
+
+from barnabas_client.tasks import BackgroundTasks
+
+
+@pytest.fixture
+def failures() -> list[BaseException]:
+    return []
+
+
+async def test_a_task_leaves_the_set_when_it_ends(failures: list[BaseException]) -> None:
+    tasks = BackgroundTasks(failures.append)
+    release = asyncio.Event()
+
+    async def wait() -> None:
+        await release.wait()
+
+    task = tasks.spawn(wait(), name="waiting")
+    assert (list(tasks), len(tasks), task.get_name()) == ([task], 1, "waiting")
+    release.set()
+    await task
+    await asyncio.sleep(0)
+    assert (list(tasks), failures) == ([], [])
+
+
+async def test_the_exception_of_a_task_is_reported(failures: list[BaseException]) -> None:
+    tasks = BackgroundTasks(failures.append)
+    error = RuntimeError("no")
+
+    async def fail() -> None:
+        raise error
+
+    await asyncio.wait([tasks.spawn(fail())])
+    await asyncio.sleep(0)
+    assert (failures, len(tasks)) == ([error], 0)
+
+
+async def test_close_cancels_and_waits(failures: list[BaseException]) -> None:
+    tasks = BackgroundTasks(failures.append)
+    cleaned_up = False
+
+    async def run() -> None:
+        nonlocal cleaned_up
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned_up = True
+
+    tasks.spawn(run())
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert (cleaned_up, failures, len(tasks)) == (True, [], 0)
+
+
+async def test_a_failure_during_close_is_reported(failures: list[BaseException]) -> None:
+    tasks = BackgroundTasks(failures.append)
+
+    async def run() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("while ending")
+
+    tasks.spawn(run())
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert [str(one) for one in failures] == ["while ending"]
