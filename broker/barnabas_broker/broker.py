@@ -33,8 +33,8 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.cluster.member import Member, open_cluster
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.member import ClusterMember, open_cluster
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
 from barnabas_broker.config.checks import advertise, check_inter_broker, check_protocols
 from barnabas_broker.config.keys import (
@@ -225,7 +225,7 @@ class BrokerServer:
             requests=dispatch.metrics,
             history=groups.journal,
             now=time.monotonic,
-            membership=None if member is None else member.membership,
+            lifecycle=None if member is None else member.lifecycle,
         )
 
         async def end_requests() -> None:
@@ -328,8 +328,8 @@ class _Data(NamedTuple):
     """What is on disk, or in etcd, when it is open; `member` is None for a single broker."""
 
     directory: LogDirectory
-    cluster: Cluster
-    member: Member | None
+    cluster: ClusterMetadata
+    member: ClusterMember | None
 
 
 async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
@@ -343,7 +343,9 @@ async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpo
         raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
     loaded = await store.load()
     image = Image(cluster_id=directory.cluster_id, controller_id=node_id).apply_all(loaded.events)
-    return _Data(directory, Cluster(image.apply(BrokerRegistered(node_id, endpoints)), store, loaded.sequence), None)
+    return _Data(
+        directory, ClusterMetadata(image.apply(BrokerRegistered(node_id, endpoints)), store, loaded.sequence), None
+    )
 
 
 async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
@@ -352,24 +354,24 @@ async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endp
     if (path / METADATA_JOURNAL).exists():
         raise BrokerError(f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir")
     async with AsyncExitStack() as reached:
-        store = open_cluster(config)
-        reached.push_async_callback(store.close)
-        cluster_id = await store.cluster_id(_cluster_of(path), new_cluster_id(os.urandom(16)))
+        connection = open_cluster(config)
+        reached.push_async_callback(connection.close)
+        cluster_id = await connection.cluster_id(_cluster_of(path), new_cluster_id(os.urandom(16)))
         directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms(), cluster_id=cluster_id)
         stack.callback(lambda: directory.close(wall_ms()))
         # Opened before the directory, whose cluster it names, but closed before it as well.
         await stack.enter_async_context(reached.pop_all())
     meta = (path / META_PROPERTIES).stat()
-    member = await store.load(cluster_id, node_id, endpoints, f"{meta.st_ino}:{meta.st_mtime_ns}")
+    member = await connection.load(cluster_id, node_id, endpoints, f"{meta.st_ino}:{meta.st_mtime_ns}")
     stack.push_async_callback(member.close)
     return _Data(directory, member.cluster, member)
 
 
 def _start_following(
-    stack: AsyncExitStack, config: Config, node_id: int, member: Member, replicas: ReplicaManager
+    stack: AsyncExitStack, config: Config, node_id: int, member: ClusterMember, replicas: ReplicaManager
 ) -> None:
     """Host partitions in a cluster: follow their leaders, and keep the ISR of the partitions that are led here."""
-    cluster, membership = member.cluster, member.membership
+    cluster, lifecycle = member.cluster, member.lifecycle
     between = config[INTER_BROKER_LISTENER_NAME]
 
     def address(leader: int) -> tuple[str, int] | None:
@@ -387,11 +389,11 @@ def _start_following(
                 )
 
     async def propose(changes: Sequence[IsrChange]) -> None:
-        await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+        await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
-    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: membership.epoch, wall_ms)
+    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: lifecycle.epoch, wall_ms)
     stack.push_async_callback(fetchers.close)
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
     stack.push_async_callback(isr.close)

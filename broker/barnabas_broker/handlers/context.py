@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -31,7 +31,7 @@ class Services:
 
     config: Config
     node_id: int
-    cluster: Cluster
+    cluster: ClusterMetadata
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
     groups: GroupCoordinator

@@ -1,7 +1,7 @@
 """The table of all APIs that the broker serves: the rows (``ROUTES``) of the handler modules, joined and checked.
 
-Every API whose messages are declared (:data:`~barnabas_protocol.registry.APIS`) is served. A new one needs its message, its handler
-and the handler's row; if one of them is missing, the broker does not start and names it.
+Every API whose messages are declared (:data:`~barnabas_protocol.registry.APIS`) is served. A new one needs its message,
+its handler and the handler's row; if one of them is missing, the broker does not start and names it.
 """
 
 from collections.abc import Iterable

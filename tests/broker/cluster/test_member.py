@@ -11,9 +11,9 @@ from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.cluster.kv import Lease
-from barnabas_broker.cluster.member import ClusterStore, Member
-from barnabas_broker.cluster.membership import MembershipError
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.lifecycle import MembershipError
+from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim import virtual
@@ -30,8 +30,10 @@ class Process:
         self.node_id = node_id
         self.kv = ModelKv(world.model, loop.time, world.pass_time)
         config = Config(BROKER_KEYS, {"broker.session.timeout.ms": str(int(SESSION * 1000))})
-        self.store = ClusterStore(self.kv, "/sim/", "etcd://model:1/sim", config, lambda: 1000.0 + loop.time() * drift)
-        self.member: Member | None = None
+        self.store = ClusterConnection(
+            self.kv, "/sim/", "etcd://model:1/sim", config, lambda: 1000.0 + loop.time() * drift
+        )
+        self.member: ClusterMember | None = None
         self.directory = directory
         self.alive = True
 
@@ -42,14 +44,14 @@ class Process:
         await self.member.enter()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterMetadata:
         assert self.member is not None
         return self.member.cluster
 
     @property
     def epoch(self) -> int:
         assert self.member is not None
-        return self.member.membership.epoch
+        return self.member.lifecycle.epoch
 
     def may_serve(self) -> bool:
         return self.alive and self.member is not None and self.cluster.may_serve()

@@ -82,7 +82,7 @@ def test_subscriptions_that_are_none() -> None:
         reader.subscribe(["t"], pattern="t")
     with pytest.raises(TypeError, match="'' is no topic: give its name"):
         reader.subscribe([""])
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         reader.subscribe(pattern="(")
     wrong = object()
     with pytest.raises(TypeError, match="ConsumerRebalanceListener"):
