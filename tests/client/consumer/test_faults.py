@@ -14,9 +14,9 @@ from barnabas_client.errors import (
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
@@ -174,7 +174,7 @@ async def test_an_error_with_the_new_leader_saves_a_metadata_request(pair: tuple
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             high_watermark=-1,
             records=b"",
-            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+            current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
         )
         topic_id = request.topics[0].topic_id
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])])

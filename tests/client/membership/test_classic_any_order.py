@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -17,6 +18,8 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from tests.client.member_driver import Cooperative, Driver, partitions
+
+pytestmark = pytest.mark.broad
 
 CODES = [
     ErrorCode.NONE,
