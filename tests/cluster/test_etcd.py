@@ -12,8 +12,8 @@ import pytest
 import trustme
 from aetcd import rpc
 
-from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
-from barnabas_broker.cluster.kv import Changes, Kv, KvError, KvUnavailable, Put, follow
+from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig, parse_url
+from barnabas_broker.cluster.kv import KeyChanges, KeyValueStore, KvError, KvUnavailable, Put, follow
 from barnabas_broker.supervisor import free_port
 from tests.cluster.harness import PATIENCE, Etcd, etcd_binary
 from tests.interop.process import end, spawn
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def connected(config: EtcdConfig) -> AsyncIterator[EtcdKv]:
-    kv = EtcdKv(config)
+async def connected(config: EtcdConfig) -> AsyncIterator[EtcdClient]:
+    kv = EtcdClient(config)
     try:
         yield kv
     finally:
@@ -42,12 +42,12 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.05)
 
 
-async def put(kv: Kv, key: str, value: bytes) -> None:
+async def put(kv: KeyValueStore, key: str, value: bytes) -> None:
     """Set a key."""
     await patiently(lambda: kv.txn([], [Put(key, value)]))
 
 
-async def lease_is_renewed(kv: Kv) -> bool:
+async def lease_is_renewed(kv: KeyValueStore) -> bool:
     """Whether a lease can be had, and be renewed."""
     lease = await patiently(lambda: kv.grant(60))
     return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
@@ -185,7 +185,7 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
             watching = follow(kv, "/", "0", 0)
             async with asyncio.timeout(PATIENCE):
                 first = await anext(watching)
-            assert isinstance(first, Changes)
+            assert isinstance(first, KeyChanges)
     finally:
         etcd.kill()
 

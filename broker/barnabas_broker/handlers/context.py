@@ -10,7 +10,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.server.server import Peer
 
 if TYPE_CHECKING:
-    from barnabas_broker.cluster.service import Cluster
+    from barnabas_broker.cluster.metadata import ClusterMetadata
     from barnabas_broker.replication.manager import ReplicaManager
     from barnabas_broker.replication.sessions import FetchSessionCache
 
@@ -21,7 +21,7 @@ class Services:
 
     config: Config
     node_id: int
-    cluster: "Cluster"
+    cluster: "ClusterMetadata"
     replicas: "ReplicaManager"
     fetch_sessions: "FetchSessionCache"
     groups: GroupCoordinator

@@ -1,10 +1,11 @@
-"""The APIs of the group coordinator: each is handed on with who asks."""
+"""The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
 from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
@@ -15,7 +16,7 @@ Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any]]
 
 
 def handler_for(method: Method) -> Handler:
-    """A handler that asks the coordinator by `method`."""
+    """A handler that calls `method` of the coordinator."""
 
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services
