@@ -14,8 +14,7 @@ from barnabas_broker.cluster.kv import Lease
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim import virtual
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
