@@ -22,9 +22,9 @@ from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from barnabas_protocol.messages.fetch import EpochEndOffset as FetchEpochEnd
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -71,7 +71,7 @@ _IDS: Final = count(1)
 
 
 class FakeBroker(FakeCoordinator):
-    """One broker, which leads every partition unless told otherwise."""
+    """One broker, the leader of every partition by default."""
 
     def __init__(self, node_id: int = 0) -> None:
         super().__init__(HOST, node_id)
@@ -346,7 +346,7 @@ class FakeBroker(FakeCoordinator):
         if partition is not None and asked.last_fetched_epoch >= 0:
             epoch, end = partition.epoch_end(asked.last_fetched_epoch)
             if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
-                diverging = FetchEpochEnd(epoch=epoch, end_offset=end)
+                diverging = FetchEpochEndOffset(epoch=epoch, end_offset=end)
         out = partition is not None and not partition.start <= asked.fetch_offset <= partition.end
         if out and diverging is None:
             code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -14,7 +14,7 @@ from barnabas_broker.groups.effects import Effect, Persist
 from barnabas_broker.groups.records import OFFSET_KEYS, key_type
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.flush import Flusher
-from barnabas_client.membership.leader import Leadership
+from barnabas_client.membership.classic import Leadership
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory

@@ -6,11 +6,22 @@ from typing import Any, Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
-from barnabas_broker.config.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
-from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    Config,
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    Key,
+    TopicConfig,
+    show,
+)
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topics import check_topic_configs
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import AclOperation, Requirement, requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterableConfig as ReplacingConfig
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -24,9 +35,9 @@ from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from barnabas_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResourceResponse,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 from barnabas_protocol.messages.list_config_resources import (
@@ -213,7 +224,7 @@ async def handle_incremental_alter_configs(
                 request.validate_only,
             )
         responses.append(
-            AlterConfigsResourceResponse(
+            IncrementalAlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=resource.resource_type,
@@ -261,7 +272,7 @@ def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
     return change
 
 
-def _incremental(resource_type: int, wanted: Sequence[AlterableConfig]) -> Change:
+def _incremental(resource_type: int, wanted: Sequence[IncrementalAlterableConfig]) -> Change:
     keys = TOPIC_KEYS if resource_type == _TOPIC else BROKER_KEYS
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
@@ -286,7 +297,7 @@ def _incremental(resource_type: int, wanted: Sequence[AlterableConfig]) -> Chang
     return change
 
 
-def _edit_list(key: Key[Any] | None, old: str | None, one: AlterableConfig) -> str:
+def _edit_list(key: Key[Any] | None, old: str | None, one: IncrementalAlterableConfig) -> str:
     if key is None or key.type is not ConfigType.LIST:
         word = "append" if one.config_operation == _APPEND else "subtract"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {word} to key {one.name} because its type is not LIST.")
@@ -343,9 +354,20 @@ def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.DESCRIBE_CONFIGS: Route(handle_describe_configs),
-    ApiKey.ALTER_CONFIGS: Route(handle_alter_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(handle_incremental_alter_configs),
-    ApiKey.LIST_CONFIG_RESOURCES: Route(handle_list_config_resources),
-}
+def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
+    """What is required of the principal, by the type of the resource."""
+    return (
+        requires((operation, acls.TOPIC), when="the resource is a topic"),
+        requires((operation, acls.GROUP), when="the resource is a group"),
+        requires((operation, acls.CLUSTER), when="the resource is a broker, a broker's loggers or client metrics"),
+    )
+
+
+ROUTES: Final = (
+    Route(ApiKey.DESCRIBE_CONFIGS, handle_describe_configs, _authorizes(acls.DESCRIBE_CONFIGS)),
+    Route(ApiKey.ALTER_CONFIGS, handle_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
+    Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle_incremental_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
+    Route(
+        ApiKey.LIST_CONFIG_RESOURCES, handle_list_config_resources, (requires((acls.DESCRIBE_CONFIGS, acls.CLUSTER)),)
+    ),
+)

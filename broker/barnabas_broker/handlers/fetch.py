@@ -16,11 +16,13 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -132,7 +134,7 @@ class _Reading:
                 if epoch < 0:
                     return _nothing(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)  # no leader here had that epoch
                 if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-                    answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                    answer.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
             if follows and not self._told:
                 self._hear(replica, wanted)
@@ -212,6 +214,15 @@ def _nothing(partition: int, code: ErrorCode) -> PartitionData:
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.FETCH: Route(handle_fetch, encode=encode_fetch_response),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.FETCH,
+        handle_fetch,
+        (
+            requires((acls.READ, acls.TOPIC), when="a consumer fetches"),
+            requires((acls.CLUSTER_ACTION, acls.CLUSTER), when="a follower fetches"),
+        ),
+        versions="4-18",
+        encode=encode_fetch_response,
+    ),
+)

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.config.config import Config, TopicConfig, parse_properties
+from barnabas_broker.config import TOPIC_KEYS, Config, TopicConfig, parse_properties
 from barnabas_broker.config.keys import (
     LOG_CLEANER_BACKOFF_MS,
     LOG_CLEANER_ENABLE,
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
-    TOPIC_KEYS,
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names

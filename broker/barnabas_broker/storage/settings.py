@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from barnabas_broker.config import keys
-from barnabas_broker.config.config import TopicConfig
+from barnabas_broker.config import TopicConfig, keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from barnabas_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from barnabas_protocol.schema import Request
@@ -107,11 +107,12 @@ class ConfigAdmin(AdminBase):
         async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, Outcome]:
             request = IncrementalAlterConfigsRequest(
                 resources=[
-                    AlterConfigsResource(
+                    IncrementalAlterConfigsResource(
                         resource_type=one.type,
                         resource_name=one.name,
                         configs=[
-                            AlterableConfig(name=op.name, config_operation=op.op, value=op.value) for op in ops[one]
+                            IncrementalAlterableConfig(name=op.name, config_operation=op.op, value=op.value)
+                            for op in ops[one]
                         ],
                     )
                     for one in those

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.slices import joined
@@ -21,6 +21,8 @@ from tests.broker.storage.support import (
     read_records,
     topic_config,
 )
+
+pytestmark = pytest.mark.broad
 
 SEED = random.SystemRandom().randrange(2**32)
 PRODUCER = 77

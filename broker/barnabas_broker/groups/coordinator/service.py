@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
