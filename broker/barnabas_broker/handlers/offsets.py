@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offset look-ups, and moves of the log start offset."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
 
 
 def _each_once(partitions: Sequence[ListOffsetsPartition]) -> list[tuple[ListOffsetsPartition, bool]]:
-    """Every partition once, with whether it was asked for more often."""
+    """Every partition once, with whether the request repeats it."""
     indexes = [partition.partition_index for partition in partitions]
     return [(p, indexes.count(index) > 1) for index, p in {p.partition_index: p for p in partitions}.items()]
 
@@ -89,7 +89,7 @@ def _list_offset(
 
 
 def _look_up(replica: Replica, timestamp: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch of what is asked for; -1 for what is not there."""
+    """Timestamp, offset and leader epoch for a requested timestamp; -1 for what does not exist."""
     log = replica.log
     if timestamp == LATEST:
         if not replica.settled:
