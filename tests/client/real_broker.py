@@ -55,5 +55,5 @@ def empty(bootstrap_servers: str) -> None:
 
 
 def _was_gone(error: BaseException) -> bool:
-    """What the controller has deleted already, its broker may tell for a while."""
+    """A broker may still return a topic that the controller has deleted, for a while."""
     return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART

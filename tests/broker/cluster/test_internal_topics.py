@@ -56,7 +56,7 @@ async def replicas(broker: BrokerServer, name: str) -> tuple[int, list[int]]:
         return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]
 
 
-async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_asked_for(
+async def test_groups_wait_for_the_configured_number_of_replicas(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await start_member(1, {FACTOR: "2"})
@@ -72,7 +72,7 @@ async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_aske
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.NONE, [2])
 
 
-async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
+async def test_without_a_configured_number_the_registered_brokers_are_used(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = await start_member(1, {})
@@ -87,7 +87,7 @@ async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
     assert all("kafka-reassign-partitions" in line for line in lines)
 
 
-async def test_a_topic_of_a_client_needs_as_many_brokers_as_default_replication_factor_says(
+async def test_a_topic_of_a_client_needs_default_replication_factor_brokers(
     start_member: StartMember,
 ) -> None:
     alone = await start_member(1, {"default.replication.factor": "3"})

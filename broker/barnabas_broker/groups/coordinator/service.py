@@ -288,8 +288,9 @@ class GroupCoordinator:
         remaining = set(deletable)
 
         def appended(group_id: str, error: ErrorCode) -> None:
-            results[group_id].error_code = APPEND_ERRORS.get(error, error)
-            remaining.discard(group_id)
+            if group_id in remaining:
+                results[group_id].error_code = APPEND_ERRORS.get(error, error)
+                remaining.remove(group_id)
             if not remaining and not future.done():
                 future.set_result(response)
 
