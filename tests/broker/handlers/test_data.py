@@ -111,9 +111,7 @@ async def test_what_was_produced_is_fetched(wire: Wire, topic_id: bytes, version
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_versions_before_record_batches_get_unsupported_version(
-    wire: Wire, topic_id: bytes, version: int
-) -> None:
+async def test_versions_before_record_batches_are_unsupported(wire: Wire, topic_id: bytes, version: int) -> None:
     assert (await produce(wire, b"old", version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
