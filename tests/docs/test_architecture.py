@@ -49,6 +49,6 @@ def test_a_path_exists(name: str) -> None:
     for prefix, source in PACKAGES.items():
         name = name.replace(prefix, str(source))
     name = name.replace("NAME.py", "produce.py")
-    roots = [ROOT, ROOT / "broker/barnabas_broker", ROOT / "client/barnabas_client", ROOT / "protocol/barnabas_protocol"]
+    roots = [ROOT, *SOURCES, SOURCES[0] / "cluster"]
     # Rooms for what comes next (KIP-848, KIP-932) are named, but not built.
     assert name in ("groups/consumer", "groups/share") or any((root / name).exists() for root in roots), name
