@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offset look-ups, and moves of the log start offset."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -59,7 +61,7 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
 
 
 def _each_once(partitions: Sequence[ListOffsetsPartition]) -> list[tuple[ListOffsetsPartition, bool]]:
-    """Every partition once, with whether it was asked for more often."""
+    """Every partition once, with whether the request repeats it."""
     indexes = [partition.partition_index for partition in partitions]
     return [(p, indexes.count(index) > 1) for index, p in {p.partition_index: p for p in partitions}.items()]
 
@@ -87,7 +89,7 @@ def _list_offset(
 
 
 def _look_up(replica: Replica, timestamp: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch of what is asked for; -1 for what is not there."""
+    """Timestamp, offset and leader epoch for a requested timestamp; -1 for what does not exist."""
     log = replica.log
     if timestamp == LATEST:
         if not replica.settled:
@@ -196,8 +198,12 @@ def _deleted(answer: DeleteRecordsPartitionResult, deleted: "asyncio.Future[int]
             answer.low_watermark = -1
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.LIST_OFFSETS: Route(handle_list_offsets),
-    ApiKey.DELETE_RECORDS: Route(handle_delete_records),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(handle_offset_for_leader_epoch),
-}
+ROUTES: Final = (
+    Route(ApiKey.LIST_OFFSETS, handle_list_offsets, (requires((acls.DESCRIBE, acls.TOPIC)),)),
+    Route(ApiKey.DELETE_RECORDS, handle_delete_records, (requires((acls.DELETE, acls.TOPIC)),)),
+    Route(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        handle_offset_for_leader_epoch,
+        (requires((acls.CLUSTER_ACTION, acls.CLUSTER), (acls.DESCRIBE, acls.TOPIC)),),
+    ),
+)

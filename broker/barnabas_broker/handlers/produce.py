@@ -1,7 +1,7 @@
 """Produce and InitProducerId.
 
-A batch is opaque here: it is checked as a whole and appended; nothing is done per record. With acks=0 nothing is
-answered, and an error can only be told by closing the connection (as Kafka does).
+A batch is opaque here: it is validated and appended as a whole, without work per record. With acks=0 there is no
+response, and an error closes the connection, as in Kafka.
 """
 
 import asyncio
@@ -12,7 +12,9 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
-from barnabas_broker.server.server import CloseConnection
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
+from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.storage import AppendInfo
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
@@ -32,11 +34,11 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
-#: The first version whose batches are of the format that is kept.
+#: The first version whose batches have the format of the log.
 _FIRST_SERVED: Final = 3
 _FIRST_WITH_ZSTD: Final = 7
 _NO_ID: Final = bytes(16)
-#: Where the attributes of a batch have the byte with its codec and whether it is transactional.
+#: The position of the attributes' low byte in a batch: its codec, and whether it is transactional.
 _ATTRIBUTES: Final = 22
 
 
@@ -64,10 +66,10 @@ def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> 
 def handle_produce(
     context: RequestContext, request: Produce
 ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
-    """Append what is asked and answer when it is as durable as the topic's configuration says.
+    """Append the batches, and answer when they are as durable as acks and the topic's configuration ask for.
 
     Raises:
-        CloseConnection: an error that acks=0 leaves no other way to tell.
+        CloseConnection: an error with acks=0.
     """
     refusal = _refuse_request(context, request)
     delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
@@ -96,7 +98,7 @@ def handle_produce(
 
 
 def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
-    """Why nothing of the request is appended, if so."""
+    """The error of the whole request, if there is one."""
     if context.version < _FIRST_SERVED:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Message formats before version 2 are not served (KIP-896).")
     if request.head.acks not in (-1, 0, 1):
@@ -105,13 +107,13 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
 
 
 def _check_kind(records: Buffer, version: int) -> None:
-    """Refuse what is a batch, but none that this request may bring.
+    """Reject batches that a request of this version may not have.
 
     Raises:
         KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (there are no transactions) or UNSUPPORTED_COMPRESSION_TYPE.
     """
     if len(records) < HEADER_SIZE:
-        return  # told as corrupt when it is read
+        return  # the append rejects it
     attributes = records[_ATTRIBUTES]
     if attributes & TRANSACTIONAL:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions.")
@@ -167,8 +169,7 @@ def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> 
 
 
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Hand out a producer id that nobody had; a producer that comes with its id gets a new one as well, which is
-    safe."""
+    """Return a new producer id; also to a producer that has one, which is safe."""
     code = ErrorCode.NONE
     producer_id = -1
     if request.transactional_id == "" or (request.producer_id == -1) is not (request.producer_epoch == -1):
@@ -185,7 +186,26 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.PRODUCE: Route(handle_produce, decode=decode_produce),
-    ApiKey.INIT_PRODUCER_ID: Route(handle_init_producer_id),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.PRODUCE,
+        handle_produce,
+        (
+            requires((acls.WRITE, acls.TOPIC)),
+            requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
+        ),
+        decode=decode_produce,
+    ),
+    Route(
+        ApiKey.INIT_PRODUCER_ID,
+        handle_init_producer_id,
+        (
+            requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="the request has a transactional id"),
+            requires(
+                (acls.IDEMPOTENT_WRITE, acls.CLUSTER),
+                (acls.WRITE, acls.TOPIC),
+                when="it has none; WRITE on any one topic is enough",
+            ),
+        ),
+    ),
+)

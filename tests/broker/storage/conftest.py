@@ -1,4 +1,4 @@
-"""Log lines of the storage tests: kept for those who look."""
+"""Captures the log lines of the storage tests."""
 
 import logging
 from collections.abc import Iterator, MutableMapping
@@ -13,13 +13,13 @@ class _Kept(logging.Handler):
         self.lines: list[MutableMapping[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = vars(record)
-        self.lines.append({**said["fields"], "event": said["event"], "log_level": record.levelname.lower()})
+        event: Any = record.msg
+        self.lines.append({**event, "log_level": record.levelname.lower()})
 
 
 @pytest.fixture(autouse=True)
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged, as dictionaries."""
+    """The log lines, as dictionaries."""
     logger, kept = logging.getLogger("barnabas_broker"), _Kept()
     level = logger.level
     logger.addHandler(kept)
