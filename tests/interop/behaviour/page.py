@@ -1,4 +1,4 @@
-"""Write docs/compatibility.md: what is not as in Apache Kafka, and why, out of the declarations beside the scenarios.
+"""Write docs/compatibility.md: the differences from Apache Kafka and their reasons, as the scenarios declare them.
 
 python -m tests.interop.behaviour.page
 """
@@ -14,23 +14,24 @@ from tests.interop.behaviour.language import Ask, Family
 from tests.interop.kafka_server import kafka_version
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "compatibility.md"
-#: Scenarios that are named for a difference at most.
+#: The number of scenarios that are named for a difference.
 NAMED: Final = 3
 
 HEAD: Final = """\
 # Compatibility with Apache Kafka
 
-Barnabas is compared with Apache Kafka {version} by {scenarios} scenarios: requests by API, version and content over raw
-connections, and the answers field by field. What Kafka answered is written down beside the scenarios, so that every
-test run compares with it; `make interop` plays the scenarios against a running Apache Kafka as well and sees that it
-still answers so. A difference that is not declared fails, and so does a declaration without a difference.
+{scenarios} scenarios compare Barnabas with Apache Kafka {version}: they send requests by API, version and content over
+raw connections, and compare the responses field by field. Kafka's responses are stored beside the scenarios, and every
+test run compares with them. `make interop` runs the scenarios against Apache Kafka as well, and checks that the stored
+responses are still right. A difference that is not declared fails the test, and so does a declaration without a
+difference.
 
-Not compared are what no two runs have in common (ids, ports, the time of day), the order of lists in which order means
-nothing, throttle times, disk sizes, and the texts beside error codes.
+Some values are not compared: values that differ in every run (ids, ports, times), the order of unordered lists,
+throttle times, disk sizes, and the texts beside error codes.
 
-This page is made from the declarations: `python -m tests.interop.behaviour.page`.
+This page is generated from the declarations: `python -m tests.interop.behaviour.page`.
 
-## What is compared
+## Scenarios
 
 | Area | Scenarios | APIs and versions |
 |---|---|---|
@@ -64,7 +65,7 @@ def render() -> str:
     count = sum(len(family.scenarios) for family in every.values())
     lines = [HEAD.format(version=kafka_version(), scenarios=count).rstrip()]
     lines += [f"| {family.title} | {len(family.scenarios)} | {_covered(family)} |" for family in every.values()]
-    lines += ["", "## What differs"]
+    lines += ["", "## Differences"]
     for family in every.values():
         if not family.differences:
             continue
@@ -76,7 +77,7 @@ def render() -> str:
             lines.append(f"- **{difference.title}.** {difference.reason} *({where})*")
     same = [family.title for family in every.values() if not family.differences]
     if same:
-        lines += ["", f"Nothing differs in: {', '.join(same)}."]
+        lines += ["", f"No differences: {', '.join(same)}."]
     return "\n".join(lines) + "\n"
 
 

@@ -212,8 +212,8 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "A commit is checked for its member before its topics",
-        "Kafka finds unknown topics first. Both refuse the commit.",
+        "A commit is checked for its member first, then for its topics",
+        "Kafka checks the topics first. Both refuse the commit.",
         (("OffsetCommit v7: an unknown topic and an unknown member", "*.error_code"),),
     ),
 )

@@ -306,12 +306,12 @@ DIFFERENCES: Final = (
     Difference(
         "Keys that would have no effect are not offered for topics",
         "Compression levels (batches stay as the producer made them), preallocation, roll jitter, replication "
-        "throttles and tiered storage. To set one is refused instead of ignored.",
+        "throttles and tiered storage. Setting one is refused instead of ignored.",
         tuple((name, f"*.configs.{key}") for name in _ALL for key in NO_EFFECT),
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         (
             *((name, "*.configs.min.insync.replicas.config_source") for name in _ALL),
             ("DescribeConfigs v4: synonyms of all keys", "*.configs.min.insync.replicas.synonyms"),
@@ -319,7 +319,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "Groups, client metrics and loggers have no configuration",
-        "There is nothing that could be set: no groups of KIP-848, no telemetry, and one log level.",
+        "Barnabas has no group settings of KIP-848, no telemetry, and one log level.",
         (
             *((f"DescribeConfigs v4: {what}", "*") for what in ("a group", "client metrics", "loggers of a broker")),
             ("ListConfigResources v1: loggers of brokers", "*"),
@@ -327,7 +327,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "max.connections, producer.id.expiration.ms and unclean.leader.election.enable need a restart",
-        "They are read when the broker starts.",
+        "The broker reads them when it starts.",
         tuple(
             ("DescribeConfigs v4: many of a broker's keys", f"*.{key}.read_only")
             for key in ("max.connections", "producer.id.expiration.ms", "unclean.leader.election.enable")
@@ -335,17 +335,17 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "broker.session.timeout.ms is 2,000 by default",
-        "A dead leader is replaced sooner: the lease of a broker in etcd can be as short as that.",
+        "A failed leader is replaced sooner: the lease of a broker in etcd can be that short.",
         (("DescribeConfigs v4: many of a broker's keys", "*.broker.session.timeout.ms.*"),),
     ),
     Difference(
         "An unknown operation in IncrementalAlterConfigs is INVALID_REQUEST",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
         (("IncrementalAlterConfigs v1: an unknown operation", "*.error_code"),),
     ),
     Difference(
-        "A broker key that nobody knows is refused",
-        "Kafka keeps it for plugins; here it can only be a slip of the pen.",
+        "An unknown broker key is refused",
+        "Kafka stores it for plugins. Barnabas has no plugins, so the key is a mistake.",
         (("IncrementalAlterConfigs v1: broker, an unknown key", "*"),),
     ),
 )

@@ -94,20 +94,20 @@ SCENARIOS: Final = (
 DIFFERENCES: Final = (
     Difference(
         "Consumer groups of KIP-848, share groups, streams groups and transactions are not served",
-        "The classic group protocol and idempotent producers are; clients see in ApiVersions what there is.",
+        "The classic group protocol and idempotent producers are. ApiVersions lists the APIs that are served.",
         tuple(
             ("ApiVersions v[01234]", f"*.api_keys.{key}")
             for key in (24, 25, 26, 27, 28, 68, 69, *range(76, 80), *range(83, 93))
         ),
     ),
     Difference(
-        "No telemetry, delegation tokens, SCRAM or quota changes, features or quorum to be told about",
-        "Nothing here could use them; the quorum of a cluster is etcd's, which has its own tools.",
+        "Telemetry, delegation tokens, changes of SCRAM credentials and quotas, features and the quorum are not served",
+        "Barnabas does not have these features. The quorum of a cluster is etcd's, which has its own tools.",
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 49, 51, 55, 57, 64, 80, 81)),
     ),
     Difference(
-        "Older versions of some APIs than Kafka 4 has",
-        "Clients of before 2017 still get in; the newer versions are answered alike.",
+        "Some APIs have older versions than in Kafka 4",
+        "Clients from before 2017 still work. The newer versions are the same.",
         tuple(
             ("ApiVersions v[01234]", f"*.api_keys.{key}.min_version")
             for key in (2, 8, 9, 19, 20, 23, 29, 30, 31, 32, 34, 35)
@@ -115,12 +115,12 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "OffsetCommit and OffsetFetch 10, DescribeLogDirs 5 and ListTransactions 2 are missing",
-        "Clients use the version before: topics by name in commits.",
+        "Clients use the previous version, in which commits name topics instead of ids.",
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}.max_version") for key in (8, 9, 35, 66)),
     ),
     Difference(
-        "No features are told, and none are finalized",
-        "They switch on what this broker does not have, such as the second version of transactions (KIP-890).",
+        "No features are supported or finalized",
+        "They enable functions that this broker does not have, such as the second version of transactions (KIP-890).",
         (
             ("ApiVersions v[34]", "*_features*"),
             ("ApiVersions v3: a name with dots and dashes inside", "*_features*"),
@@ -129,8 +129,8 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "A request with bytes after its end closes the connection",
-        "Kafka ignores them. Whoever sends them has written something else than was meant; Metadata, where a widely "
-        "used client does, is the exception.",
+        "Kafka ignores them. Trailing bytes mean that the client and the broker disagree about the schema. Metadata is "
+        "the exception, because a widely used client sends them there.",
         (("a body with something after it", "0 raw bytes"),),
     ),
 )

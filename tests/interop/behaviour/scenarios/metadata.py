@@ -166,8 +166,8 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "Metadata that asks for a topic by neither name nor id is answered as for an illegal name",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "A topic with neither name nor id in Metadata gets the error of an invalid name",
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
         (("Metadata v12: neither name nor id", "*"),),
     ),
 )

@@ -179,12 +179,12 @@ DIFFERENCES: Final = (
     Difference(
         "Keys that would have no effect are not offered for topics",
         "Compression levels (batches stay as the producer made them), preallocation, roll jitter, replication "
-        "throttles and tiered storage. To set one is refused instead of ignored.",
+        "throttles and tiered storage. Setting one is refused instead of ignored.",
         tuple((name, f"*.configs.{key}") for name in _CREATED for key in NO_EFFECT),
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         tuple((name, "*.configs.min.insync.replicas.config_source") for name in _CREATED),
     ),
 )
