@@ -1,10 +1,10 @@
-"""Offsets are committed by hand, once the records are in a database: at least once.
+"""Commit by hand after inserting records into a database: at least once.
 
 python -m examples.commit_batches --topic foo --database /tmp/records.sqlite
 
-Records are gathered until there are 200, then inserted, then committed. A crash before the insertion loses nothing,
-since nothing was committed; one between insertion and commit inserts the last batch again. (`examples.exactly_once` has
-no such gap.)
+The program collects 200 records, inserts them and commits. A crash before the insertion loses no records, because their
+offsets are not committed. A crash between insertion and commit inserts the last batch again; `examples.exactly_once`
+avoids that.
 """
 
 import asyncio

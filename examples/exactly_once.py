@@ -1,14 +1,14 @@
-"""Exactly once: results and offsets move in one SQLite transaction, or not at all.
+"""Process records exactly once: write results and offsets in one SQLite transaction.
 
 python -m examples.exactly_once --topic foo --database /tmp/totals.sqlite
 
-Values are numbers, which are added up for each key. Every poll is one transaction: the sums, and how far each partition
-is. A program that is killed, at whatever moment, leaves both as they were before its last transaction or after it; the
-next one starts, in its rebalance listener, where the database is, not where the group is. A consumer that was thought
-dead and still runs finds that its partition has moved on: what it adds is rolled back.
+The values are numbers, which the program adds up for each key. Every poll is one transaction: the sums, and the next
+offset of each partition. If the program is killed, at any moment, the database has both as before its last transaction
+or as after it. The next one seeks, in its rebalance listener, to the offset in the database, not to that of the group.
+A consumer that lost its partitions without knowing finds another offset in the database and rolls back.
 
-With --member the consumer is a static member of its group: restarted within its session, it has its partitions back at
-once.
+With --member the consumer is a static member of its group: restarted within its session timeout, it gets its partitions
+back at once.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class Totals:
         )
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """Where the partition is read on."""
+        """The next offset of the partition."""
         question = "SELECT next FROM offsets WHERE topic = ? AND partition = ?"
         found = self._database.execute(question, partition).fetchone()
         return 0 if found is None else int(found[0])
 
     def add(self, partition: TopicPartition, expected: int, records: Sequence[ConsumerRecord]) -> bool:
-        """Add what `records` hold, if the partition still is where they were read, at `expected`."""
+        """Add up `records`, if the next offset of the partition is still `expected`, where they were read."""
         totals: Counter[bytes] = Counter()
         numbers: Counter[bytes] = Counter()
         for record in records:
@@ -67,7 +67,7 @@ class Totals:
         return current
 
     def totals(self) -> dict[bytes, tuple[int, int]]:
-        """For each key the sum and the number of records."""
+        """The sum and the number of records of each key."""
         return {key: (total, records) for key, total, records in self._database.execute("SELECT * FROM totals")}
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Totals:
 
 
 class Restore(ConsumerRebalanceListener):
-    """Starts each partition where the database is."""
+    """Seeks each partition to the offset in the database."""
 
     def __init__(self, consumer: Consumer, totals: Totals) -> None:
         self.consumer = consumer

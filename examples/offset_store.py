@@ -1,9 +1,9 @@
-"""Offsets kept in a store of the program's own, here a JSON file: there may be no group at all.
+"""Store offsets outside of Kafka, here in a JSON file; a group is not needed.
 
 python -m examples.offset_store --topic foo --partitions 0 1 --store /tmp/offsets.json
 
-As `examples.assigned_partitions`, but positions come from the file and go into it. Offsets that are kept where the
-results are can be written together with them: `examples.exactly_once`.
+As `examples.assigned_partitions`, but the positions are read from the file and written to it. Offsets that are stored
+beside the results can be written together with them: `examples.exactly_once`.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ class OffsetStore:
         self.offsets: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
 
     def get(self, partition: TopicPartition) -> int:
-        """Where to read on: 0 at first."""
+        """The next offset to read, 0 at first."""
         return self.offsets.get(str(partition), 0)
 
     def put(self, offsets: dict[TopicPartition, int]) -> None:
-        """Keep these; after a crash the file holds either all of them or none."""
+        """Store these offsets; after a crash the file has all of them or none."""
         self.offsets |= {str(partition): offset for partition, offset in offsets.items()}
         fresh = self.path.with_suffix(".new")
         with fresh.open("w") as file:

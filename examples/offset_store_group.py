@@ -1,10 +1,10 @@
-"""A group whose offsets are kept in a store of its own: the rebalance listener restores and saves them.
+"""Store the offsets of a group outside of Kafka: the rebalance listener restores and saves them.
 
 python -m examples.offset_store_group --topic foo --store /tmp/offsets.sqlite
 
-The group shares out the partitions; where they are read on is the store's business. Whoever is given a partition
-starts at what the store says, before anything is fetched; whoever gives one up saves how far it came, before the next
-one reads that. In between, positions are saved after every hundred records. To rewind the group, change the store.
+The group assigns the partitions; the store has their positions. A consumer seeks to the stored position of an assigned
+partition before the first fetch, and saves its position when the partition is revoked, before the next consumer reads
+it. In between it saves the positions after every hundred records. To rewind the group, change the store.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class OffsetStore:
         )
 
     def get(self, partition: TopicPartition) -> int:
-        """Where to read on: 0 at first."""
+        """The next offset to read, 0 at first."""
         question = "SELECT next FROM offsets WHERE topic = ? AND partition = ?"
         found = self._database.execute(question, partition).fetchone()
         return 0 if found is None else int(found[0])
 
     def put(self, offsets: dict[TopicPartition, int]) -> None:
-        """Keep these."""
+        """Store these offsets."""
         with self._database:
             rows = [(*partition, offset) for partition, offset in offsets.items()]
             self._database.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", rows)
@@ -45,7 +45,7 @@ class OffsetStore:
 
 
 class Keeper(ConsumerRebalanceListener):
-    """Restores what the store knows, and saves what was consumed."""
+    """Restores positions from the store, and saves positions of consumed records."""
 
     def __init__(self, consumer: Consumer, store: OffsetStore) -> None:
         self.consumer = consumer
@@ -62,11 +62,11 @@ class Keeper(ConsumerRebalanceListener):
         print("saved", ", ".join(f"{one}: {self.store.get(one)}" for one in revoked), flush=True)
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        for partition in lost:  # others may have gone on already
+        for partition in lost:  # other consumers may have continued already
             self.consumed.pop(partition, None)
 
     def save(self) -> None:
-        """Save what was consumed."""
+        """Save the positions of consumed records."""
         self.store.put(self.consumed)
         self.consumed.clear()
 

@@ -1,10 +1,10 @@
-"""Many records at a time: slow work, in the order of keys, with retries and a topic for what cannot be done.
+"""Process many records at a time: slow work in the order of keys, with retries and a dead-letter topic.
 
 python -m examples.parallel_work --topic foo --concurrency 20
 
-Each record takes a tenth of a second, as a call to another service does. Twenty are under way at a time, those of one
-key one after the other. What raises is tried again twice and then put aside in the topic foo.dead. Only offsets before
-which everything is finished are committed; Ctrl-C finishes what is under way.
+Each record takes a tenth of a second, like a call to another service. Twenty are processed at a time, those of one key
+in order. A record that fails is retried twice, then it goes to the topic foo.dead. The offset up to which all records
+are finished is committed; Ctrl-C finishes the running ones.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""A whole group is rewound: what was processed wrongly is processed again, by the repaired program.
+"""Rewind a whole group, to process records again with a corrected program.
 
 python -m examples.rewind_group --topic foo --rewind 100
 
-Each consumer of the group that is restarted with --rewind seeks back, in its rebalance listener, from what was
-committed of each partition that it is given: before anything is fetched, and wherever partitions end up. (A group that
-is not running is rewound by `barnabas groups reset-offsets`.)
+Restart the consumers of the group with --rewind: each seeks back, in its rebalance listener, from the committed offset
+of each assigned partition, before the first fetch. (To rewind a group that is not running, use
+`barnabas groups reset-offsets`.)
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from examples.arguments import parser
 
 
 class Rewind(ConsumerRebalanceListener):
-    """Goes back by so many records from what was committed, the first time that a partition comes."""
+    """Seeks back by a number of records from the committed offset when a partition is assigned for the first time."""
 
     def __init__(self, consumer: Consumer, by: int) -> None:
         self.consumer = consumer

@@ -1,11 +1,11 @@
-"""A record that cannot be processed is read again: the consumer seeks back to it, and goes on.
+"""Seek back to a record that could not be processed, and read it again.
 
 python -m examples.rewind_on_failure --topic foo --failures 3
 
-`process` fails now and then, as a database does that is away for a moment. Of the partition that failed, what comes
-after is not processed, and the position goes back to where it failed; other partitions go on. To seek moves only this
-consumer: nothing is committed by it, and the group does not rebalance. (`Consumer.run` does this for you, with pauses
-between the attempts.)
+`process` fails sometimes, like a database that is unavailable for a moment. Then the later records of that partition
+are not processed, and the position goes back to the failed one; other partitions continue. Seeking moves this consumer
+only: it commits nothing, and the group does not rebalance. (`Consumer.run` does this for you, with pauses between the
+attempts.)
 """
 
 import asyncio
@@ -18,7 +18,7 @@ COMMIT_INTERVAL = 100
 
 
 def failing(failures: int) -> Callable[[ConsumerRecord], None]:
-    """Something that fails `failures` times, at every 50th record."""
+    """A function that fails `failures` times, at every 50th record."""
     left = failures
 
     def process(record: ConsumerRecord) -> None:

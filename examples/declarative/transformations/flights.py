@@ -1,4 +1,4 @@
-"""The topic `flights` as a streaming table: each run adds what has come since the one before."""
+"""The topic `flights` as a streaming table: each run adds the new records."""
 
 import os
 
@@ -11,7 +11,7 @@ spark = SparkSession.active()
 
 @dp.table
 def flights() -> DataFrame:
-    """A row for each record."""
+    """One row for each record."""
     records = (
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", os.environ.get("BARNABAS_BOOTSTRAP", "localhost:9092"))
