@@ -8,7 +8,7 @@ from examples.cluster.demo import run
 
 
 def main() -> None:
-    """Run the demo; exit status 1 if anything was lost."""
+    """Run the demo; the exit status is 1 if a record was lost."""
     parser = argparse.ArgumentParser(
         prog="make cluster-demo", description="Three brokers; leaders are killed under load, and nothing is lost."
     )

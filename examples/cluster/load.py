@@ -1,4 +1,4 @@
-"""Who writes and reads while brokers die, what each was promised, and how long each had to wait."""
+"""The producer and the consumers of the cluster demo, their acknowledgements, and their pauses."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ PLACES: Final = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIO
 
 @dataclass
 class Outage:
-    """A kill and what came after it: for each partition that was led by the broker, seconds until a record that was
-    sent after the kill was acknowledged, and consumed; and until the group's next commit of such a one."""
+    """A kill and the pauses after it, in seconds: for each partition of the broker until a record sent after the kill
+    was acknowledged, until it was consumed, and until the group committed it."""
 
     broker: int
     at: float
@@ -30,13 +30,13 @@ class Outage:
 
     @property
     def over(self) -> bool:
-        """Whether everything goes on."""
+        """Whether all partitions and the group have recovered."""
         return len(self.acknowledged) == len(self.consumed) == len(self.partitions) and self.committed is not None
 
 
 @dataclass
 class Ledger:
-    """What was sent, acknowledged and consumed. Records are numbered; a number's partition is number % PARTITIONS."""
+    """The records sent, acknowledged and consumed. They are numbered; the partition is number % PARTITIONS."""
 
     sent: list[float] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
@@ -51,13 +51,13 @@ class Ledger:
         self._note(number, lambda outage: outage.acknowledged)
 
     def consume(self, number: int) -> None:
-        """A record came out."""
+        """A record was consumed."""
         self.again += number in self.consumed
         self.consumed.add(number)
         self._note(number, lambda outage: outage.consumed)
 
     def commit(self, numbers: Sequence[int]) -> None:
-        """The group has committed these."""
+        """The group committed these offsets."""
         now = time.monotonic()
         for outage in self.outages:
             if outage.committed is None and any(self.sent[number] > outage.at for number in numbers):
@@ -71,12 +71,12 @@ class Ledger:
 
     @property
     def consumed_acknowledged(self) -> bool:
-        """Whether the group has had everything that was acknowledged."""
+        """Whether the group has consumed all acknowledged records."""
         return self.offsets.keys() <= self.consumed
 
 
 class Writer:
-    """Sends numbered records at a pace, idempotent and with acks=all, until told to stop."""
+    """Sends numbered records at a constant rate, idempotent and with acks=all, until it is stopped."""
 
     def __init__(self, bootstrap_servers: str, ledger: Ledger, rate: float) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -85,7 +85,7 @@ class Writer:
         self.stopping = False
 
     async def run(self) -> None:
-        """Send; when it returns every record is acknowledged or refused."""
+        """Send records, and wait at the end until every record is acknowledged or refused."""
         ledger, began = self._ledger, time.monotonic()
         async with Producer(bootstrap_servers=self._bootstrap_servers, acks="all", linger_ms=5) as producer:
             while not self.stopping:
@@ -106,7 +106,7 @@ class Writer:
 
 
 async def read(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
-    """Be a member of the group, which commits what it has read, until cancelled."""
+    """Run a member of the group until cancelled. It commits the records that it has read."""
     async with Consumer(
         TOPIC,
         bootstrap_servers=bootstrap_servers,
@@ -123,14 +123,14 @@ async def read(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
             for number in numbers:
                 ledger.consume(number)
             if numbers:
-                # What is not committed comes again, to whoever has the partition then.
+                # Uncommitted records are read again by the next owner of the partition.
                 with contextlib.suppress(KafkaError):
                     await consumer.commit({where: records[-1].offset + 1 for where, records in batches.items()})
                     ledger.commit(numbers)
 
 
 async def read_back(bootstrap_servers: str) -> dict[int, list[ConsumerRecord]]:
-    """Everything that is there, by partition."""
+    """All records of the topic, by partition."""
     found: dict[int, list[ConsumerRecord]] = {where.partition: [] for where in PLACES}
     async with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign(PLACES)
@@ -143,7 +143,7 @@ async def read_back(bootstrap_servers: str) -> dict[int, list[ConsumerRecord]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was promised, beside what is there."""
+    """The comparison of acknowledged and stored records."""
 
     acknowledged: int
     found: int
@@ -154,13 +154,13 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether no record is lost, duplicated or reordered."""
         wrong = (self.out_of_order, self.twice, self.not_consumed, self.wrong_offset)
         return self.acknowledged > 0 and self.found == self.acknowledged and not any(wrong)
 
 
 def judge(ledger: Ledger, found: dict[int, list[ConsumerRecord]]) -> Verdict:
-    """Compare what was acknowledged with what is there, and with what the group was given."""
+    """Compare the acknowledged records with the stored ones, and with those that the group consumed."""
     there: dict[int, int] = {}
     out_of_order = twice = 0
     for records in found.values():

@@ -9,7 +9,7 @@ from typing import Final
 from barnabas_broker.supervisor import SupervisorError, find_etcd, free_port
 
 NODES: Final = (1, 2, 3)
-#: Ms after which a broker that is not heard of is replaced.
+#: broker.session.timeout.ms.
 SESSION_MS: Final = 2000
 SETTINGS: Final = (
     f"broker.session.timeout.ms={SESSION_MS}",
@@ -19,12 +19,12 @@ SETTINGS: Final = (
     "group.initial.rebalance.delay.ms=0",
     "replica.fetch.backoff.ms=100",
 )
-#: Seconds in which a process has to be there, or gone.
+#: Seconds to wait for a process to start or end.
 _PATIENCE: Final = 30.0
 
 
 class Machines:
-    """The processes; a broker keeps its port and its data when it is started again.
+    """The processes. A restarted broker has the same port and data.
 
     Args:
         folder: for their data and what they log.
@@ -43,7 +43,7 @@ class Machines:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     async def start(self) -> None:
-        """Start everything.
+        """Start all processes.
 
         Raises:
             SupervisorError: there is no etcd, or something does not start.
@@ -67,7 +67,7 @@ class Machines:
                 ),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is the demo's to hear
+                start_new_session=True,  # the demo handles Ctrl-C
             )
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -110,12 +110,12 @@ class Machines:
             raise SupervisorError(f"broker {node}: {path.read_text()[-2000:]}")
 
     async def kill(self, node: int) -> None:
-        """End a broker as kill -9 does."""
+        """Kill a broker with SIGKILL."""
         self._brokers[node].kill()
         await self._brokers.pop(node).wait()
 
     async def close(self) -> None:
-        """End everything; the data goes with its folder, so there is nothing to hand over."""
+        """Kill all processes: their data is deleted, so no clean shutdown is needed."""
         for process in [*self._brokers.values(), *([] if self._etcd is None else [self._etcd])]:
             if process.returncode is None:
                 process.kill()

