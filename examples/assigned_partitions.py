@@ -1,9 +1,9 @@
-"""Assign partitions by hand: no group assigns or revokes them.
+"""Assign partitions by hand, without a group that distributes or revokes them.
 
 python -m examples.assigned_partitions --topic foo --partitions 0 1
 
-For programs that keep local state for a partition, or that another program restarts after a failure. The offsets are
-committed to the group. The program starts at the committed offset, reads to the current end, commits and ends.
+For programs that keep state for a partition, or that a supervisor restarts when they fail. The group id is used only to
+commit offsets. The program starts at the committed offsets, reads up to the current end, commits and exits.
 """
 
 import asyncio
@@ -36,5 +36,5 @@ if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--partitions", type=int, nargs="+", default=[0, 1])
     given = vars(arguments.parse_args())
-    del given["count"]  # it ends by itself
+    del given["count"]  # the program exits by itself
     asyncio.run(main(**given))

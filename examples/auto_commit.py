@@ -1,10 +1,10 @@
-"""Commit automatically: every second, the records that earlier polls returned.
+"""Commit offsets automatically: every second, for the records of earlier polls.
 
 python -m examples.auto_commit --topic foo --topic2 bar
 
-The program reads two topics; the group divides their partitions among its consumers. If a consumer sends no heartbeat
-for session_timeout_ms, the group assigns its partitions to the others, which start at the last commit: some records may
-be read twice, but none is skipped.
+The group reads two topics, and assigns each partition to one of its consumers. If a consumer sends no heartbeat for
+session_timeout_ms, the group removes it and assigns its partitions to the others. These start at the last commit: a few
+records may be processed twice, but none is skipped.
 """
 
 import asyncio

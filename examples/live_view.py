@@ -1,4 +1,4 @@
-"""The display of both demos: live on a terminal, plain lines in a pipe."""
+"""The display of both demos: a live view on a terminal, plain lines in a pipe."""
 
 import time
 from abc import ABC, abstractmethod
@@ -12,20 +12,20 @@ from rich.panel import Panel
 
 
 class LiveView(ABC):
-    """A display that is refreshed, above the last lines of the log.
+    """A view that is redrawn, above the latest messages.
 
     Args:
-        lines: the number of lines.
+        lines: the number of messages to show.
 
     Attributes:
-        live: whether there is a terminal; otherwise every line is printed at once.
+        live: whether the view is drawn; otherwise each message is printed as a line.
         seconds: the time since the start.
     """
 
     def __init__(self, lines: int) -> None:
         self.console = Console()
         self._began = time.monotonic()
-        self._events: deque[str] = deque(maxlen=lines)
+        self._messages: deque[str] = deque(maxlen=lines)
         self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
 
     @property
@@ -48,10 +48,10 @@ class LiveView(ABC):
         if self._live is not None:
             self._live.stop()
 
-    def report(self, text: str) -> None:
-        """Add a line to the log."""
+    def log(self, text: str) -> None:
+        """Add a message."""
         line = f"{self.seconds:5.1f} s  {text}"
-        self._events.append(line)
+        self._messages.append(line)
         if self._live is None:
             print(line, flush=True)
 
@@ -60,7 +60,7 @@ class LiveView(ABC):
         """Show the current state."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Show these above the log, if there is a terminal."""
+        """Draw `parts` above the messages, on a terminal only."""
         if self._live is not None:
-            log = Panel("\n".join(self._events), title="log", title_align="left")
-            self._live.update(Group(*parts, log), refresh=True)
+            messages = Panel("\n".join(self._messages), title="messages", title_align="left")
+            self._live.update(Group(*parts, messages), refresh=True)

@@ -2,8 +2,8 @@
 
 python -m examples.poll_records --topic foo
 
-A poll waits up to a second and returns a list, which may be empty. The group stores its position: a restarted program
-continues there.
+A poll waits up to a second and returns a list, which may be empty. The group commits its offsets: after a restart the
+program continues there.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""An etcd and three brokers, each a process, on free ports of this machine."""
+"""etcd and three brokers as processes on free local ports."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from typing import Final
 from barnabas_broker.supervisor import SupervisorError, find_etcd, free_port
 
 NODES: Final = (1, 2, 3)
-#: broker.session.timeout.ms.
+#: Milliseconds without a heartbeat after which a broker is replaced.
 SESSION_MS: Final = 2000
 SETTINGS: Final = (
     f"broker.session.timeout.ms={SESSION_MS}",
@@ -19,15 +19,15 @@ SETTINGS: Final = (
     "group.initial.rebalance.delay.ms=0",
     "replica.fetch.backoff.ms=100",
 )
-#: Seconds to wait for a process to start or end.
-_PATIENCE: Final = 30.0
+#: Timeout in seconds for the start or the end of a process.
+_TIMEOUT: Final = 30.0
 
 
 class Machines:
-    """The processes. A restarted broker has the same port and data.
+    """The processes. A broker keeps its port and its data when it restarts.
 
     Args:
-        folder: for their data and what they log.
+        folder: the folder for data and logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,10 +43,10 @@ class Machines:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     async def start(self) -> None:
-        """Start all processes.
+        """Start everything.
 
         Raises:
-            SupervisorError: there is no etcd, or something does not start.
+            SupervisorError: etcd is not installed, or a process does not start.
         """
         await self._start_etcd(find_etcd())
         await asyncio.gather(*map(self.start_broker, NODES))
@@ -67,10 +67,10 @@ class Machines:
                 ),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # the demo handles Ctrl-C
+                start_new_session=True,  # Ctrl-C must reach the demo only
             )
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 while self._etcd.returncode is None:
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", self._etcd_port)
@@ -84,10 +84,10 @@ class Machines:
         raise SupervisorError(f"etcd: {(self._folder / 'etcd.log').read_text()}")
 
     async def start_broker(self, node: int) -> None:
-        """Start a broker, and wait until it serves.
+        """Start a broker, and wait until it listens.
 
         Raises:
-            SupervisorError: it does not.
+            SupervisorError: it does not start.
         """
         path = self._folder / f"broker-{node}.log"
         with path.open("ab") as log:
@@ -103,7 +103,7 @@ class Machines:
         self._brokers[node] = process
         assert process.stdout is not None
         try:
-            line = (await asyncio.wait_for(process.stdout.readline(), _PATIENCE)).decode()
+            line = (await asyncio.wait_for(process.stdout.readline(), _TIMEOUT)).decode()
         except TimeoutError:
             line = ""
         if not re.search(r"listening on \S+", line):
@@ -115,8 +115,8 @@ class Machines:
         await self._brokers.pop(node).wait()
 
     async def close(self) -> None:
-        """Kill all processes: their data is deleted, so no clean shutdown is needed."""
+        """Kill all processes; their data is temporary, so a clean shutdown is not needed."""
         for process in [*self._brokers.values(), *([] if self._etcd is None else [self._etcd])]:
             if process.returncode is None:
                 process.kill()
-            await asyncio.wait_for(process.wait(), _PATIENCE)
+            await asyncio.wait_for(process.wait(), _TIMEOUT)

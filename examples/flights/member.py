@@ -1,6 +1,6 @@
-"""A consumer of the flights demo. It has a process of its own, so that it can be killed.
+"""One consumer of the flights demo, in a process of its own, so that it can be killed.
 
-It reports its events to the parent process: one JSON object per line on stdout.
+It reports events to its parent as JSON lines on stdout.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ GROUP = "flight-counters"
 
 
 def report(event: str, **data: object) -> None:
-    """Report an event to the parent process."""
+    """Report an event to the parent."""
     print(json.dumps({"event": event, **data}), flush=True)
 
 
 class Listener(ConsumerRebalanceListener):
-    """Seeks to the offset in the ledger, which may be ahead of the committed one."""
+    """Starts partitions at the ledger's offsets, which may be ahead of the group's."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -44,7 +44,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 def count(ledger: Ledger, partition: TopicPartition, records: list[ConsumerRecord]) -> int:
-    """Store the counts and the next offset in one transaction; return the number of flights."""
+    """Add flights and the offsets that they cover in one transaction; return how many were counted."""
     carriers = Counter(json.loads(record.value or b"{}")["carrier"] for record in records)
     counted = ledger.add(partition.partition, records[0].offset, records[-1].offset + 1, carriers)
     return len(records) if counted else 0

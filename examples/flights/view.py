@@ -31,7 +31,7 @@ class Demo:
 
     @property
     def lag(self) -> int:
-        """Acknowledged flights that are not counted; a consumer may count one before the producer gets the response."""
+        """Flights that are acknowledged but not counted; at least 0: counts may arrive before acknowledgements."""
         return max(0, self.produced - self.counted)
 
 
@@ -39,13 +39,13 @@ class View(LiveView):
     """Shows a running :class:`Demo`.
 
     Args:
-        demo: what to show.
+        demo: the state to show.
     """
 
     def __init__(self, demo: Demo) -> None:
         super().__init__(lines=8)
         self.demo = demo
-        self._told = -1
+        self._last_tenth = -1
         self._progress = Progress(
             TextColumn("{task.description:9}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn()
         )
@@ -53,13 +53,13 @@ class View(LiveView):
         self._counted = self._progress.add_task("counted", total=demo.total)
 
     def refresh(self) -> None:
-        """Show the current state; in a pipe a line for every tenth of the flights."""
+        """Show the current state; in a pipe, print a line for every tenth of the flights."""
         demo = self.demo
         if not self.live:
             tenth = 10 * demo.counted // demo.total
-            if tenth > self._told:
-                self._told = tenth
-                self.report(f"produced {demo.produced:,}, counted {demo.counted:,}, lag {demo.lag:,}")
+            if tenth > self._last_tenth:
+                self._last_tenth = tenth
+                self.log(f"produced {demo.produced:,}, counted {demo.counted:,}, lag {demo.lag:,}")
             return
         self._progress.update(self._produced, completed=demo.produced)
         self._progress.update(self._counted, completed=demo.counted)
@@ -73,7 +73,7 @@ class View(LiveView):
         self.draw(self._progress, Panel(table, title=f"group · lag {demo.lag:,}", title_align="left"))
 
     def totals(self, counted: dict[str, int], expected: dict[str, int]) -> bool:
-        """Print the flights by carrier and those of the data set; return whether they are equal."""
+        """Print the counted flights by carrier and those of the data set; return whether they are equal."""
         table = Table(title="flights by carrier")
         for column in ("carrier", "counted", "in the data set", ""):
             table.add_column(column, justify="left" if column in ("carrier", "") else "right")

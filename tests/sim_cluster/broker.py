@@ -9,20 +9,19 @@ from typing import Any, Final, TypeVar, cast
 
 from barnabas_broker.cluster.controller import IsrChange, alter_isr
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.member import Member
-from barnabas_broker.cluster.membership import MembershipError
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.lifecycle import MembershipError
+from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import Handlers
+from barnabas_broker.handlers.table import join
 from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.server.server import CloseConnection, Later, Peer
+from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
@@ -41,7 +40,7 @@ LISTENER: Final = "PLAINTEXT"
 _ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
-    key: route for key, route in Handlers().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
+    key: route for key, route in join().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
 }
 _CONFIG: Final = {
     "log.cleaner.enable": "false",
@@ -103,14 +102,14 @@ class _Connection(asyncio.BufferedProtocol):
         for frame in self._framer.received(nbytes):
             answer = self._dispatch(Peer("client", 1), frame)
             self._waiting.append(answer)
-            if isinstance(answer, Later):
+            if isinstance(answer, DeferredResponse):
                 answer.settled = lambda _: self._flush()
         self._flush()
 
     def _flush(self) -> None:
         while self._waiting:
             first = self._waiting[0]
-            if isinstance(first, Later):
+            if isinstance(first, DeferredResponse):
                 if first.reason:
                     raise CloseConnection(first.reason)
                 if first.answer is None:
@@ -191,8 +190,8 @@ class Node:
         self.world.note("broker %d %s", self.node_id, "loses power" if power else "is killed")
         if running.directory is not None:
             self.ends = {where: log.log_end_offset for where, log in running.directory.logs.items()}
-        if power and running.member is not None and running.member.membership is not None:
-            self.lost_epoch = running.member.membership.epoch
+        if power and running.member is not None:
+            self.lost_epoch = running.member.lifecycle.epoch
         running.life.kill()
         self.network.died(running.life, silent=power)
         running.kv.died()
@@ -222,8 +221,9 @@ class Running:
         self.number = node.lives
         self.life = Life(node.world.loop, node.name)
         self.kv = SimKv(node.etcd, self.life)
-        self.member: Member | None = None
-        self.cluster: Cluster | None = None
+        self.member: ClusterMember | None = None
+        self.connection: ClusterConnection | None = None
+        self.cluster: ClusterMetadata | None = None
         self.directory: LogDirectory | None = None
         self.replicas: ReplicaManager | None = None
         self.stopping = False
@@ -243,9 +243,9 @@ class Running:
     async def _start(self) -> None:
         node = self.node
         config, node_id, now = node.config, node.node_id, node.now
-        member = self.member = Member(self.kv, PREFIX, "the simulation", config, now)
+        connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now)
         known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
-        cluster_id = await member.cluster_id(known, CLUSTER_ID)
+        cluster_id = await connection.cluster_id(known, CLUSTER_ID)
         directory = self.directory = LogDirectory.open(
             _ROOT,
             config,
@@ -256,11 +256,11 @@ class Running:
             random_bytes=node.world.chance.randbytes,
             cluster_id=cluster_id,
         )
-        cluster = self.cluster = await member.load(
+        member = self.member = await connection.load(
             cluster_id, node_id, {LISTENER: (node.name, 9092)}, f"directory-{node_id}"
         )
-        membership = member.membership
-        assert membership is not None
+        cluster, lifecycle = member.cluster, member.lifecycle
+        self.cluster = cluster
         cluster.subscribe(self._image_changed)
         replicas = self.replicas = ReplicaManager(
             directory, config, node_id, node.wall_ms, now=now, may_serve=cluster.may_serve
@@ -271,17 +271,17 @@ class Running:
             return None if broker is None else broker.endpoints[LISTENER]
 
         async def propose(changes: Sequence[IsrChange]) -> None:
-            await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+            await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
         fetchers = self._fetchers = ReplicaFetcherManager(
-            config, node_id, address, lambda: membership.epoch, node.wall_ms
+            config, node_id, address, lambda: lifecycle.epoch, node.wall_ms
         )
         isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
         cluster.subscribe(replicas.image_changed)
         sessions = FetchSessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
-        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms)
+        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms, [])
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
         self._maintain()
@@ -299,7 +299,7 @@ class Running:
     @property
     def epoch(self) -> int:
         """The broker epoch, -1 for none."""
-        return -1 if self.member is None or self.member.membership is None else self.member.membership.epoch
+        return -1 if self.member is None else self.member.lifecycle.epoch
 
     def stop(self) -> None:
         """Shut down in good order, as far as it goes."""
@@ -323,6 +323,8 @@ class Running:
         node.network.listening.pop(node.name, None)
         node.network.died(self.life, silent=False)
         await self.member.close()
+        if self.connection is not None:
+            await self.connection.close()
         self.directory.close(node.wall_ms())
         node.world.note("broker %d has stopped", node.node_id)
         node.kill()

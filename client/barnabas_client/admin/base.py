@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from barnabas_client.config import ClientConfig, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, parse_servers
 from barnabas_client.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.metadata import Cluster
@@ -113,15 +113,15 @@ class AdminBase:
     def __init__(
         self,
         *,
-        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
         client_id: str = "barnabas-admin",
-        request_timeout_ms: int = 40_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 540_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        request_timeout_ms: int = ClientConfig.request_timeout_ms,
+        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
+        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
+        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
+        security_protocol: str = ClientConfig.security_protocol,
+        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
     ) -> None:
         self._config = ClientConfig(
             servers=parse_servers(bootstrap_servers),

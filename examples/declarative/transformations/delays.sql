@@ -1,4 +1,4 @@
--- Each run computes this view from the whole table.
+-- Each run recomputes it from the whole table.
 CREATE MATERIALIZED VIEW delays AS
 SELECT carrier, hour, count(*) AS flights, avg(dep_delay) AS delay
 FROM flights

@@ -11,7 +11,7 @@ spark = SparkSession.active()
 
 @dp.table
 def flights() -> DataFrame:
-    """One row for each record."""
+    """A row for each record."""
     records = (
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", os.environ.get("BARNABAS_BOOTSTRAP", "localhost:9092"))

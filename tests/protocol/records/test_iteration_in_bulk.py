@@ -2,11 +2,14 @@
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import HEADER_SIZE, Headers, Record, build_batch, decode_records, iteration
+
+pytestmark = pytest.mark.broad
 
 Given = tuple[bytes | None, bytes | None, Headers, int]
 

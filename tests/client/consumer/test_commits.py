@@ -1,0 +1,280 @@
+"""Commits in the background, lag, metrics and what else the consumer knows about itself, against a scripted broker."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from barnabas_client import Consumer, OffsetAndMetadata, TopicPartition
+from barnabas_client.errors import (
+    IllegalOperationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    WakeupError,
+)
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.fetch import FetchRequest
+from barnabas_protocol.messages.join_group import JoinGroupRequest
+from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.registry import ApiKey
+from tests.client import consumers
+from tests.client.consumers import T0, T1, values
+from tests.client.fake_answers import commit_refused, drop, silence
+from tests.client.fake_broker import FakeBroker, until
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+Told = list[tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]]
+
+
+def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+    given = {"enable_auto_commit": False, "heartbeat_interval_ms": 20, **settings}
+    return consumers.member(broker, *topics, **given)
+
+
+async def poll_for_ever(reader: Consumer) -> None:
+    while True:
+        await reader.getmany(timeout_ms=1)
+
+
+# In the background.
+
+
+async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a", b"b", b"c"])
+    seen: Told = []
+    ended = asyncio.Event()
+
+    async def later(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        await asyncio.sleep(0)
+        seen.append((offsets, error))
+        ended.set()
+
+    async with member(broker, "t") as reader:
+        await values(reader, 2)
+        reader.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
+        await until(lambda: len(seen) == 1)
+        reader.commit_async({T0: (3, "by hand")}, later)
+        await ended.wait()
+    assert seen == [({T0: OffsetAndMetadata(2, "", 0)}, None), ({T0: OffsetAndMetadata(3, "by hand", -1)}, None)]
+    assert broker.committed["g", "t", 0] == (3, "by hand")
+
+
+async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_covers_it(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a", b"b", b"c"])
+    seen: Told = []
+    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    async with member(broker, "t") as reader:
+        for _ in range(2):
+            await values(reader, 1)
+            reader.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
+            await until(lambda: bool(seen) and seen[-1][0] == reader._subscription.positions())
+        assert [type(error) for _, error in seen] == [KafkaError, KafkaConnectionError]
+        assert ("g", "t", 0) not in broker.committed
+        await reader.commit()
+        assert broker.committed["g", "t", 0] == (2, "")
+    assert len(broker.asked(OffsetCommitRequest)) == 3
+
+
+async def test_commit_waits_for_background_commits(broker: FakeBroker) -> None:
+    broker.create("t")
+    seen: Told = []
+    async with member(broker, "t") as reader:
+        for offset in range(1, 6):
+            reader.commit_async({T0: offset}, lambda offsets, error: seen.append((offsets, error)))
+        await reader.commit({T0: 6})
+        assert [offsets[T0].offset for offsets, _ in seen] == [1, 2, 3, 4, 5]
+        assert broker.committed["g", "t", 0] == (6, "")
+
+
+async def test_a_callback_may_commit(broker: FakeBroker) -> None:
+    broker.create("t")
+    ended = asyncio.Event()
+    async with member(broker, "t") as reader:
+
+        async def again(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+            await reader.commit({T0: 2})
+            ended.set()
+
+        reader.commit_async({T0: 1}, again)
+        async with asyncio.timeout(10):
+            await ended.wait()
+    assert broker.committed["g", "t", 0] == (2, "")
+
+
+async def test_a_callback_that_raises_is_logged(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.create("t")
+
+    def fails(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        raise RuntimeError("no")
+
+    async with member(broker, "t") as reader:
+        reader.commit_async({T0: 1}, fails)
+        await reader.commit({T0: 2})
+    assert "the callback of commit_async raised" in caplog.text
+
+
+async def test_commit_times_out_behind_a_background_commit_that_hangs(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with member(broker, "t", request_timeout_ms=400, close_timeout_ms=200) as reader:
+        broker.always(ApiKey.OFFSET_COMMIT, silence)
+        reader.commit_async({T0: 1})
+        with pytest.raises(KafkaTimeoutError):
+            await reader.commit({T0: 2})
+
+
+async def test_invalid_background_commits(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with member(broker, "t") as reader:
+        wrong: Any = "callback"
+        with pytest.raises(TypeError, match="give a function of offsets and error"):
+            reader.commit_async({T0: 1}, wrong)
+        with pytest.raises(ValueError, match="at least 0"):
+            reader.commit_async({T0: -1})
+    async with member(broker, group_id=None) as reader:
+        reader.assign([T0])
+        for call in (reader.commit_async, reader.enforce_rebalance):
+            with pytest.raises(IllegalOperationError, match="group_id"):
+                call()
+
+
+# Lag.
+
+
+async def test_lag_by_partition(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    broker.write("t", [b"%d" % at for at in range(10)])
+    async with member(broker, "t") as reader:
+        assert await reader.lag() == {T0: 10, T1: 0}
+        await values(reader, 4)
+        assert await reader.lag(T0) == {T0: 6}
+        assert reader.metrics()["records-lag-max"] == 6
+
+
+async def test_lag_asks_the_leader_if_no_fetch_is_recent(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a"] * 5)
+    async with member(broker, auto_offset_reset="none") as reader:
+        reader.assign([T0])
+        with pytest.raises(NoOffsetForPartitionError):
+            await reader.lag()
+        reader.pause(T0)
+        reader.seek(T0, 2)
+        assert not broker.asked(FetchRequest)
+        before = len(broker.asked(ListOffsetsRequest))
+        assert await reader.lag() == {T0: 3}
+        assert len(broker.asked(ListOffsetsRequest)) == before + 1
+
+
+async def test_lag_of_read_committed_ends_at_the_last_stable_offset(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a"] * 5)
+    async with member(broker, "t", isolation_level="read_committed") as reader:
+        await values(reader, 1)
+        state = reader._subscription.state(T0)
+        state.last_stable_offset = 3
+        state.measured_at = asyncio.get_running_loop().time() + 60
+        assert await reader.lag() == {T0: 2}
+        assert (reader.last_stable_offset(T0), reader.highwater(T0)) == (3, 5)
+        state.measured_at = 0.0  # long ago: the leader is asked
+        reader.pause(T0)
+        assert await reader.lag() == {T0: 4}
+    assert broker.asked(ListOffsetsRequest)[-1].isolation_level == 1
+
+
+# Metrics.
+
+
+async def test_metrics_of_a_member(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    broker.write("t", [b"x" * 100] * 10)
+    async with member(broker, "t") as reader:
+        await values(reader, 10)
+        assert abs((reader.last_poll_timestamp(T0) or 0) - time.time() * 1_000) < 30_000
+        await reader.commit()
+        await until(lambda: int(reader.metrics()["heartbeat-total"] or 0) > 2)
+        seen = reader.metrics()
+        assert seen["records-consumed-total"] == 10
+        assert int(seen["bytes-consumed-total"] or 0) > 1_000
+        assert seen["assigned-partitions"] == 2
+        assert seen["commit-total"] == 1
+        assert seen["rebalance-total"] == 1
+        assert seen["failed-rebalance-total"] == 0
+        assert (seen["generation"], seen["member-state"], seen["group-id"]) == (1, "STABLE", "g")
+        for name in (
+            "records-consumed-rate",
+            "bytes-consumed-rate",
+            "fetch-rate",
+            "fetch-latency-avg",
+            "fetch-latency-max",
+            "fetch-size-avg",
+            "commit-latency-avg",
+            "commit-latency-max",
+            "rebalance-latency-last",
+        ):
+            assert float(seen[name] or 0) > 0, name
+        for name in ("last-heartbeat-seconds-ago", "last-rebalance-seconds-ago", "last-poll-seconds-ago"):
+            assert 0 <= float(seen[name] or 0) < 30, name
+        assert seen["event-loop-lag"] is not None
+
+
+async def test_metrics_before_anything_has_happened() -> None:
+    seen = Consumer("t").metrics()
+    assert seen["records-consumed-total"] == 0
+    assert seen["records-lag-max"] is None
+    assert seen["last-poll-seconds-ago"] is None
+
+
+# The rest.
+
+
+async def test_enforce_rebalance(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with member(broker, "t") as reader:
+        reader.enforce_rebalance("more memory")
+        await until(lambda: reader._running().gate.awaited)
+        assert await reader.getmany(timeout_ms=20) == {}
+        await until(lambda: reader.metrics()["rebalance-total"] == 2)
+    assert broker.asked(JoinGroupRequest)[-1].reason == "more memory"
+
+
+async def test_seek_to_committed(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    broker.write("t", [b"%d" % at for at in range(5)])
+    async with member(broker, "t") as reader:
+        assert await values(reader, 3) == [b"0", b"1", b"2"]
+        await reader.commit({T0: 1})
+        assert await reader.seek_to_committed() == {T0: 1, T1: 0}
+        assert await values(reader, 1) == [b"1"]
+
+
+async def test_a_wakeup_is_never_lost(broker: FakeBroker) -> None:
+    """From threads, at any moment of polls that find records and of polls that wait."""
+    broker.create("t")
+    broker.write("t", [b"x"] * 1_000)
+    async with member(broker, "t", max_poll_records=1) as reader:
+        for _ in range(50):
+            thread = threading.Thread(target=reader.wakeup)
+            thread.start()
+            with pytest.raises(WakeupError):
+                await poll_for_ever(reader)
+            thread.join()
+
+
+async def test_automatic_commits_continue_after_a_failure(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a", b"b"])
+    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.REQUEST_TIMED_OUT))
+    async with member(broker, "t", enable_auto_commit=True, auto_commit_interval_ms=5) as reader:
+        await values(reader, 2)
+        waiting = asyncio.ensure_future(reader.getmany(timeout_ms=10_000))
+        await until(lambda: broker.committed.get(("g", "t", 0)) == (2, ""))
+        waiting.cancel()
+        await asyncio.wait([waiting])

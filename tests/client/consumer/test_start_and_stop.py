@@ -1,0 +1,128 @@
+"""How a consumer starts and stops."""
+
+import asyncio
+
+import pytest
+
+from barnabas_client import Consumer
+from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, KafkaConnectionError
+from barnabas_protocol.registry import ApiKey
+from tests.client.consumers import T0, consumer, member
+from tests.client.fake_answers import silence
+from tests.client.fake_broker import FakeBroker, until
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+
+async def test_stop_ends_polls_and_iterations(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = consumer(broker, "t")
+    await reader.start()
+
+    async def iterate() -> int:
+        return len([record async for record in reader])
+
+    poll, iteration = asyncio.ensure_future(reader.getone()), asyncio.ensure_future(iterate())
+    await asyncio.sleep(0)
+    await reader.stop()
+    await reader.stop()
+    with pytest.raises(ConsumerStoppedError):
+        await poll
+    assert await iteration == 0
+    with pytest.raises(ConsumerStoppedError):
+        await reader.getmany()
+    with pytest.raises(StopAsyncIteration):
+        await anext(reader)
+    with pytest.raises(ConsumerStoppedError):
+        await reader.end_offsets([T0])
+    with pytest.raises(IllegalStateError, match="stopped already"):
+        await reader.start()
+
+
+async def test_stop_without_start(broker: FakeBroker) -> None:
+    reader = consumer(broker, "t")
+    await reader.stop()
+    with pytest.raises(ConsumerStoppedError):
+        await reader.getone()
+
+
+async def test_calls_before_start_raise(broker: FakeBroker) -> None:
+    reader = consumer(broker, "t")
+    for call in (reader.getone(), reader.getmany(), reader.topics(), reader.end_offsets([T0])):
+        with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+            await call
+
+
+async def test_a_failed_start_stops_the_consumer() -> None:
+    reader = Consumer("t", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
+    with pytest.raises(KafkaConnectionError):
+        await reader.start()
+    with pytest.raises(ConsumerStoppedError):
+        await reader.getone()
+
+
+async def test_a_consumer_that_was_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
+    reader = consumer(broker, "t")
+    await reader.start()
+    session = reader._running()
+    with pytest.warns(ResourceWarning, match="never stopped"):
+        del reader
+    await session.close(asyncio.get_running_loop().time() + 1)
+
+
+# Stopping what is still starting.
+
+#: What a start waits for, one after the other.
+STEPS = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_stop_cancels_a_start(broker: FakeBroker, step: ApiKey) -> None:
+    broker.create("t")
+    broker.always(step, silence)
+    # The bound of the test is far shorter than this timeout.
+    reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
+    starting = asyncio.ensure_future(reader.start())
+    await until(lambda: any(key is step for key, _, _ in broker.requests))
+    with pytest.raises(IllegalStateError, match="start"):
+        await reader.start()
+    await reader.stop()
+    with pytest.raises(ConsumerStoppedError, match="while it started"):
+        await starting
+    with pytest.raises(ConsumerStoppedError):
+        await reader.getone()
+
+
+async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.always(ApiKey.JOIN_GROUP, silence)
+    reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
+    starting = asyncio.ensure_future(reader.start())
+    await until(lambda: any(key is ApiKey.JOIN_GROUP for key, _, _ in broker.requests))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    with pytest.raises(ConsumerStoppedError):
+        await reader.getone()
+
+
+async def test_the_requests_of_a_new_member(broker: FakeBroker) -> None:
+    """Every request here is one more round trip before the first record of every test of a program."""
+    broker.create("t")
+    broker.write("t", [b"a"])
+    async with member(broker, "t", heartbeat_interval_ms=3_000) as reader:
+        assert (await reader.getone()).value == b"a"
+        asked = [key for key, _, _ in broker.requests]
+    first = asked[: asked.index(ApiKey.FETCH) + 1]
+    waited_for = [key for key in first[1:] if key is not ApiKey.API_VERSIONS]
+    assert waited_for == [
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,  # only to be given a member id (KIP-394)
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.FETCH,
+    ]
+    assert first.count(ApiKey.API_VERSIONS) == 4  # one for each connection; only the first is waited for
