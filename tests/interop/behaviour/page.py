@@ -43,9 +43,8 @@ def _covered(family: Family) -> str:
     for scenario in family.scenarios:
         for step in scenario.steps:
             if isinstance(step, Ask) and not step.quiet:
-                versions.setdefault(step.api.name, set()).add(step.version)
-    names = {name: "".join(part.capitalize() for part in name.split("_")) for name in versions}
-    return ", ".join(f"{names[name]} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
+                versions.setdefault(step.api.title, set()).add(step.version)
+    return ", ".join(f"{name} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
 
 
 def _ranges(numbers: list[int]) -> str:
