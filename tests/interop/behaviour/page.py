@@ -30,7 +30,7 @@ which order has no meaning, throttle times and disk sizes, and the texts beside 
 
 This page is generated from the declarations: `python -m tests.interop.behaviour.page`.
 
-## What is compared
+## Scenarios
 
 | Area | Scenarios | APIs and versions |
 |---|---|---|
@@ -42,9 +42,8 @@ def _covered(family: Family) -> str:
     for scenario in family.scenarios:
         for step in scenario.steps:
             if isinstance(step, Ask) and not step.quiet:
-                versions.setdefault(step.api.name, set()).add(step.version)
-    names = {name: "".join(part.capitalize() for part in name.split("_")) for name in versions}
-    return ", ".join(f"{names[name]} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
+                versions.setdefault(step.api.title, set()).add(step.version)
+    return ", ".join(f"{name} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -64,7 +63,7 @@ def render() -> str:
     count = sum(len(family.scenarios) for family in every.values())
     lines = [HEAD.format(version=kafka_version(), scenarios=count).rstrip()]
     lines += [f"| {family.title} | {len(family.scenarios)} | {_covered(family)} |" for family in every.values()]
-    lines += ["", "## What differs"]
+    lines += ["", "## Differences"]
     for family in every.values():
         if not family.differences:
             continue
@@ -76,7 +75,7 @@ def render() -> str:
             lines.append(f"- **{difference.title}.** {difference.reason} *({where})*")
     same = [family.title for family in every.values() if not family.differences]
     if same:
-        lines += ["", f"Nothing differs in: {', '.join(same)}."]
+        lines += ["", f"No differences: {', '.join(same)}."]
     return "\n".join(lines) + "\n"
 
 

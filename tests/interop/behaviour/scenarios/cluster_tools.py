@@ -102,7 +102,7 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "An unknown kind of election is refused as a whole",
+        "An unknown election type gets one error for the whole request",
         "Kafka repeats the error for every partition.",
         (("ElectLeaders v2: an invalid election type", "*.replica_election_results*"),),
     ),

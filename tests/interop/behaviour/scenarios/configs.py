@@ -311,7 +311,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         (
             *((name, "*.configs.min.insync.replicas.config_source") for name in _ALL),
             ("DescribeConfigs v4: synonyms of all keys", "*.configs.min.insync.replicas.synonyms"),
@@ -327,7 +327,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "max.connections, producer.id.expiration.ms and unclean.leader.election.enable need a restart",
-        "They are read when the broker starts.",
+        "The broker reads them when it starts.",
         tuple(
             ("DescribeConfigs v4: many of a broker's keys", f"*.{key}.read_only")
             for key in ("max.connections", "producer.id.expiration.ms", "unclean.leader.election.enable")
@@ -340,7 +340,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "An unknown operation in IncrementalAlterConfigs is INVALID_REQUEST",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
         (("IncrementalAlterConfigs v1: an unknown operation", "*.error_code"),),
     ),
     Difference(

@@ -115,7 +115,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "OffsetCommit and OffsetFetch 10, DescribeLogDirs 5 and ListTransactions 2 are missing",
-        "Clients use the version before: topics by name in commits.",
+        "Clients use the previous version, in which commits name topics instead of ids.",
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}.max_version") for key in (8, 9, 35, 66)),
     ),
     Difference(

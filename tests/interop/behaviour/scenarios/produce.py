@@ -159,8 +159,8 @@ DIFFERENCES: Final = (
         (("Produce v[012], which Kafka 4 no longer has", "*"),),
     ),
     Difference(
-        "A refused batch is not told with the start of the log, nor with which of its records was at fault",
-        "A batch is looked at as a whole here: nothing is done per record.",
+        "The response to a refused batch contains neither the log start offset nor the index of the invalid record",
+        "The broker checks batches as a whole: it does nothing per record.",
         tuple((f"Produce: {title}", "*.partition_responses.0.log_start_offset") for title in _START_TOLD)
         + tuple(
             (f"Produce: {title}", "*.record_errors")
@@ -168,8 +168,8 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "A batch that is appended already is not told with its time",
-        "Kafka tells the newest timestamp of the batch as the time of the append.",
+        "The response to a duplicate batch does not contain its append time",
+        "Kafka returns the largest timestamp of the batch as its append time.",
         (("Produce: a batch again", "*.log_append_time_ms"),),
     ),
 )

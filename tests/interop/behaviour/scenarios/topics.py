@@ -184,7 +184,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         tuple((name, "*.configs.min.insync.replicas.config_source") for name in _CREATED),
     ),
 )
