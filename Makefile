@@ -65,8 +65,10 @@ check: install ## lint, types, imports and unit tests, within a minute: for ever
 	$(MAKE) --no-print-directory -j 2 unit types lint arch
 
 unit: install ## the unit tests: those that start no program and finish quickly
-	$(PYTEST) -q -n 2 -m "not (programs or broad or spark or interop or kafka or cluster or slow)" \
-		tests/protocol tests/broker tests/client tests/pipeline
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal \
+		-m "not (programs or broad or spark or interop or kafka or cluster or slow)" \
+		--ignore tests/client/cli --ignore tests/client/test_e2e.py \
+		tests/protocol tests/broker tests/client tests/pipeline tests/docs
 
 test: install ## all tests except those of test-all, test-cluster and interop: under four minutes on two cores
 	$(PYTEST) -m "not kafka and not cluster and not slow"
