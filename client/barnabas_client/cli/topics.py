@@ -20,7 +20,7 @@ from barnabas_client.cli.command import Command, add_pairs, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
-from barnabas_client.network.metadata import Topic
+from barnabas_client.network.metadata import TopicInfo
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
@@ -123,7 +123,7 @@ async def _configs(admin: Admin, names: Sequence[str]) -> dict[str, ConfigResult
     return {one.resource.name: one for one in found}
 
 
-def _print_topic(topic: Topic, configs: ConfigResult | None, every: bool, output: Output) -> None:
+def _print_topic(topic: TopicInfo, configs: ConfigResult | None, every: bool, output: Output) -> None:
     replication = max((len(one.replicas) for one in topic.partitions.values()), default=0)
     own = [f"{key}={value}" for key, value in _own(configs).items()]
     output.line(
@@ -143,7 +143,7 @@ def _print_topic(topic: Topic, configs: ConfigResult | None, every: bool, output
             output.line(f"\t{name}={entry.value}\t{entry.source.name}")
 
 
-def _as_data(topic: Topic, configs: ConfigResult | None) -> dict[str, Any]:
+def _as_data(topic: TopicInfo, configs: ConfigResult | None) -> dict[str, Any]:
     if topic.error != ErrorCode.NONE:
         return {"topic": topic.name, "error": topic.error.name}
     return {
@@ -175,7 +175,7 @@ def _own(configs: ConfigResult | None) -> dict[str, str | None]:
     return {name: entry.value for name, entry in sorted(configs.entries.items()) if entry.source not in unset}
 
 
-def _topic_id(topic: Topic) -> str:
+def _topic_id(topic: TopicInfo) -> str:
     """As Java's Uuid writes it."""
     return base64.urlsafe_b64encode(topic.id).decode().rstrip("=") if any(topic.id) else "-"
 

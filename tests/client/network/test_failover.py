@@ -10,8 +10,9 @@ import pytest
 from barnabas_client import Consumer, Producer
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.network import network as network_module
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network import connections
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
@@ -71,14 +72,14 @@ async def test_a_broker_that_was_reached_for_one_purpose_is_ready_for_all(pair: 
     with pytest.raises(KafkaConnectionError):
         await network.connection(1, Purpose.FETCH)
     await other.start()
-    await network.connection_to((HOST, other.port), Purpose.DATA, at_once=True)
+    await network.connections.open((HOST, other.port), Purpose.DATA, at_once=True)
     assert network.ready(1)
     assert not (await network.connection(1, Purpose.FETCH)).closed
     await network.close()
 
 
 async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "_SILENCE", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
     one.always(ApiKey.METADATA, silence)
@@ -91,7 +92,7 @@ async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypat
 
 
 async def test_any_broker_is_asked_that_answers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "_SILENCE", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
     await network.connection(0, Purpose.GROUP)  # so it is asked first

@@ -1,6 +1,6 @@
 """The picture of the cluster: how answers change it."""
 
-from barnabas_client.network.metadata import NO_ID, Broker, Cluster
+from barnabas_client.network.metadata import NO_ID, Cluster, Node
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import (
@@ -43,7 +43,7 @@ def test_an_answer_is_taken_over() -> None:
     cluster = Cluster().updated(answer(topic(partition(1, 1), partition(0, 0), id=b"x" * 16)), ())
     assert cluster.cluster_id == "c"
     assert cluster.controller_id == 1
-    assert cluster.brokers[1] == Broker(1, "h", 9093)
+    assert cluster.brokers[1] == Node(1, "h", 9093)
     assert cluster.partitions("t") == (0, 1)
     assert (cluster.leader(T0), cluster.leader(T1)) == (0, 1)
     assert cluster.counts(["t", "u"]) == {"t": 2}

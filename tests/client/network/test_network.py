@@ -7,7 +7,8 @@ import pytest
 
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -187,7 +188,7 @@ async def test_one_connection_for_each_purpose(broker: FakeBroker) -> None:
     assert network.open_connection(0, Purpose.GROUP) is None
     assert network.open_connection(9, Purpose.DATA) is None
     assert broker.connections == 2
-    network.disconnect((HOST, broker.port), Purpose.FETCH, "test")
+    network.connections.disconnect((HOST, broker.port), Purpose.FETCH, "test")
     assert fetch.closed
     assert await network.connection(0, Purpose.FETCH) is not fetch
     await network.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas_client.config import ProducerConfig
-from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, Batch, Queue
+from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.records import check_crc, decode_records, read_header
 
@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 def made(
     *, batch_size: int = 1000, linger_ms: int = 0, idempotent: bool = True, compression: str | None = None
-) -> tuple[Accumulator, Queue]:
+) -> tuple[Accumulator, PartitionQueue]:
     config = ProducerConfig(
         batch_size=batch_size,
         linger_ms=linger_ms,
@@ -32,23 +32,23 @@ def made(
     return accumulator, accumulator.queue(T0)
 
 
-def add(queue: Queue, *values: bytes, now: float = 0.0) -> list[bool]:
+def add(queue: PartitionQueue, *values: bytes, now: float = 0.0) -> list[bool]:
     return [queue.append(None, value, (), 5, value, now) for value in values]
 
 
-def full(queue: Queue, count: int) -> None:
+def full(queue: PartitionQueue, count: int) -> None:
     """Add records that fill a batch each."""
     for number in range(count):
         add(queue, b"%d" % number + b"x" * 2000)
 
 
-def content(batch: Batch) -> list[bytes | None]:
+def content(batch: ProducerBatch) -> list[bytes | None]:
     assert batch.data is not None
     check_crc(batch.data)
     return [record.value for record in decode_records(batch.data)]
 
 
-def sequences(batches: Sequence[Batch]) -> list[int]:
+def sequences(batches: Sequence[ProducerBatch]) -> list[int]:
     return [batch.sequence for batch in batches]
 
 
@@ -291,7 +291,7 @@ class Broker(RuleBasedStateMachine):
         self.log: list[bytes] = []
         self.acknowledged: list[bytes] = []
         self.given_up: set[bytes] = set()
-        self.flying: list[Batch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.producers: dict[int, int] = {}
         self.recent: set[tuple[int, int]] = set()
 
@@ -311,19 +311,19 @@ class Broker(RuleBasedStateMachine):
         self.ids += 1
         self.accumulator.begin_epoch(self.ids, 0)
 
-    @precondition(lambda self: len(self.flying) < MAX_IN_FLIGHT)
+    @precondition(lambda self: len(self.in_flight) < MAX_IN_FLIGHT)
     @rule()
     def take(self) -> None:
         due, later = self.accumulator.due(self.now)
         assert later is None or later > self.now
         if due:
-            self.flying.append(self.queue.take())
+            self.in_flight.append(self.queue.take())
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(lost=st.booleans())
     def arrive(self, lost: bool) -> None:
         """The oldest request reaches the broker; its answer reaches the producer, or not."""
-        batch = self.flying.pop(0)
+        batch = self.in_flight.pop(0)
         verdict = self.append(batch)
         if lost:
             self.queue.again(batch, self.now, maybe_written=True)
@@ -334,20 +334,20 @@ class Broker(RuleBasedStateMachine):
             self.accumulator.must_reset |= self.queue.is_first_unresolved(batch)
             self.queue.again(batch, self.now, maybe_written=False)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(refused=st.booleans())
     def vanish(self, refused: bool) -> None:
         """The connection breaks before anything arrives, or the broker refuses the oldest batch for good."""
         if refused:
-            batch = self.flying.pop(0)
+            batch = self.in_flight.pop(0)
             if self.queue.failed(batch):
                 self.given_up.update(batch.receipts)
         else:
-            flying, self.flying = self.flying, []
-            for batch in flying:
+            in_flight, self.in_flight = self.in_flight, []
+            for batch in in_flight:
                 self.queue.again(batch, self.now, maybe_written=True)
 
-    def append(self, batch: Batch) -> str:
+    def append(self, batch: ProducerBatch) -> str:
         if batch.data is None:
             return "written"  # given up meanwhile; nobody looks at the answer
         header = read_header(batch.data)
@@ -381,9 +381,9 @@ class Broker(RuleBasedStateMachine):
             self.now += 1
             if self.accumulator.needs_producer_id():
                 self.initialize()
-            if len(self.flying) < MAX_IN_FLIGHT:
+            if len(self.in_flight) < MAX_IN_FLIGHT:
                 self.take()
-            if self.flying:
+            if self.in_flight:
                 self.arrive(lost=False)
         assert not self.accumulator.unresolved
         assert set(self.log) >= set(self.sent) - self.given_up
