@@ -49,7 +49,7 @@ from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.server import BACKLOG, Server
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
 from barnabas_broker.storage.checkpoints import new_cluster_id
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from barnabas_broker.groups.coordinator.service import GroupCoordinator
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
-    from barnabas_broker.replication.fetcher import Fetchers
-    from barnabas_broker.replication.isr import IsrKeeper
+    from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+    from barnabas_broker.replication.isr import AlterPartitionManager
 
 log = logger("broker")
 
@@ -127,8 +127,8 @@ class Broker:
         self._store: LocalStore | None = None
         self._member: Member | None = None
         self._replicas: ReplicaManager | None = None
-        self._fetchers: Fetchers | None = None
-        self._isr: IsrKeeper | None = None
+        self._fetchers: ReplicaFetcherManager | None = None
+        self._isr: AlterPartitionManager | None = None
         self._groups: GroupCoordinator | None = None
         self._server: Server | None = None
         self._view: View | None = None
@@ -207,7 +207,7 @@ class Broker:
         partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
-        sessions = SessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
+        sessions = FetchSessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
         services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, partitions, wall_ms)
         dispatch = Dispatch(services, Handlers())
         self._server = Server(self.config, dispatch, time.monotonic)
@@ -274,8 +274,8 @@ class Broker:
         if self._member is None:
             replicas.start(cluster.image)
             return
-        from barnabas_broker.replication.fetcher import Fetchers
-        from barnabas_broker.replication.isr import IsrKeeper
+        from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+        from barnabas_broker.replication.isr import AlterPartitionManager
 
         membership = self._member.membership
         assert membership is not None
@@ -301,10 +301,11 @@ class Broker:
 
         look_for_listener(cluster.image, cluster.image.snapshot())
         cluster.subscribe(look_for_listener)
-        self._fetchers = Fetchers(self.config, node_id, address, lambda: membership.epoch, wall_ms)
-        self._isr = IsrKeeper(replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+        self._fetchers = ReplicaFetcherManager(self.config, node_id, address, lambda: membership.epoch, wall_ms)
+        self._isr = AlterPartitionManager(
+            replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic
+        )
         replicas.start(cluster.image, self._fetchers.follow, self._isr.caught_up)
-        self._isr.start()
 
     async def _tell_http(
         self,

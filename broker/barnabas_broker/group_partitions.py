@@ -41,7 +41,7 @@ class GroupPartitions:
 
     def look(self) -> None:
         """Take up what is led, let go of what is not."""
-        if self._replicas.making(OFFSETS_TOPIC):
+        if self._replicas.creating(OFFSETS_TOPIC):
             asyncio.get_running_loop().call_later(LOOK_SECONDS / 10, self.look)
         led = self._replicas.led(OFFSETS_TOPIC) if self._may_serve() else {}
         for index in [index for index in self._taken if index not in led]:

@@ -1,24 +1,31 @@
-"""Which API has which key, and where its messages are declared. A module is imported when its API is first used.
+"""Kafka's APIs by key, and the messages of those that are declared in :mod:`barnabas_protocol.messages`.
 
-Versions are stated once, on the message classes of :mod:`barnabas_protocol.messages`; everything that needs a range
-reads it there.
+Versions are stated once, on the message classes; everything that needs a range reads it there.
 """
 
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from functools import cache
-from importlib import import_module
-from typing import NamedTuple
+from types import MappingProxyType, ModuleType
+from typing import Final
 
-from barnabas_protocol.schema import Request, Response, Versions
+from barnabas_protocol import messages
+from barnabas_protocol.schema import Api
 
 
 class ApiKey(IntEnum):
-    """The APIs whose messages are declared here. A member's name in lower case is its module in `apis`."""
+    """The keys of all APIs of Kafka 4.3.1; :data:`APIS` has those whose messages are declared here.
+
+    Source: ``org.apache.kafka.common.protocol.ApiKeys``; a test compares the two.
+    """
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -35,6 +42,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -44,6 +56,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -51,31 +67,97 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
-
-
-class Api(NamedTuple):
-    """The two messages of an API."""
-
-    request: type[Request]
-    response: type[Response]
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
     @property
-    def versions(self) -> Versions:
-        """The versions that are declared, the same for both messages."""
-        return self.request.VERSIONS
+    def title(self) -> str:
+        """The API's name as Kafka writes it, "JoinGroup" for instance."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-@cache
+class RegistryError(Exception):
+    """A module of :mod:`barnabas_protocol.messages` does not declare an API as it must; the text names it."""
+
+
+def register(modules: Iterable[ModuleType]) -> Mapping[ApiKey, Api]:
+    """Collect the APIs that modules declare as ``API``, by key.
+
+    Raises:
+        RegistryError: a module declares no API, its two messages do not belong together, their names or key are not
+            Kafka's, or two modules declare the same API.
+    """
+    found: dict[ApiKey, Api] = {}
+    for module in modules:
+        where, api = module.__name__, getattr(module, "API", None)
+        if not isinstance(api, Api):
+            raise RegistryError(f"{where} declares no API: end it with API = Api(...Request, ...Response)")
+        request, response = api
+        for what in ("API_KEY", "VERSIONS", "FLEXIBLE"):
+            if getattr(request, what) != getattr(response, what):
+                raise RegistryError(f"{where}: {request.__name__} and {response.__name__} differ in {what}")
+        try:
+            key = ApiKey(request.API_KEY)
+        except ValueError:
+            raise RegistryError(f"{where}: Kafka has no API with key {request.API_KEY}") from None
+        if (request.__name__, response.__name__) != (f"{key.title}Request", f"{key.title}Response"):
+            raise RegistryError(f"{where}: key {key} is {key.title}, not {request.__name__} and {response.__name__}")
+        if key in found:
+            raise RegistryError(f"{where}: {key.name} is declared in another module already")
+        found[key] = api
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+#: The APIs whose messages are declared, by key, ascending.
+APIS: Final = register(messages.MODULES)
+
+
 def api(key: ApiKey) -> Api:
-    """The messages of an API."""
-    name = key.name.lower()
-    module = import_module(f"barnabas_protocol.messages.{name}")
-    camel = "".join(part.capitalize() for part in name.split("_"))
-    return Api(getattr(module, f"{camel}Request"), getattr(module, f"{camel}Response"))
+    """The messages of a declared API.
+
+    Raises:
+        KeyError: the messages of this API are not declared.
+    """
+    return APIS[key]

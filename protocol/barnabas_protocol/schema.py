@@ -294,3 +294,15 @@ class Response(_ApiMessage):
 
 class Data(Message):
     """A message that is embedded somewhere: a header, a consumer protocol blob, a coordinator record's key or value."""
+
+
+class Api(NamedTuple):
+    """The two messages of an API. Each module of :mod:`barnabas_protocol.messages` declares one as ``API``."""
+
+    request: type[Request]
+    response: type[Response]
+
+    @property
+    def versions(self) -> Versions:
+        """The versions that are declared, the same for both messages."""
+        return self.request.VERSIONS

@@ -1,24 +1,24 @@
-"""A declared message becomes a construct for each of its versions, interpreted at first and compiled when it is used
-often.
+"""Declared messages as constructs: one for each version, interpreted at first, compiled when it is used often.
 
-Compiling takes 1 to 3 ms, and most of what a process says it says once or twice. Source of tags: KIP-482.
+Compiling takes about a millisecond, and most messages of a process are read or written once or twice. Tags: KIP-482.
 """
 
 import io
+import struct
 from collections.abc import Callable
 from functools import cache
-from threading import Lock
 from typing import Any, Final
 
-from construct import CodeGen, Construct, FormatField
+from construct import Construct, FormatField
 
 from barnabas_protocol import wire
+from barnabas_protocol.codegen import Source, compile_construct
 from barnabas_protocol.schema import Field, Message, Request, Struct, Versions, WireType
 from barnabas_protocol.wire import Reader, WireError, least_size
 
 
 class _Structure(Construct):
-    """The construct of one :class:`Struct` in one version. Parses to an instance; runs of integers are one unpack."""
+    """The construct of a :class:`Struct` in one version; it parses to an instance."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, message_flexible: Versions) -> None:
         super().__init__()
@@ -56,65 +56,58 @@ class _Structure(Construct):
             build_tags(stream, context, obj, self.tagged)
         return obj
 
-    def _emitparse(self, code: CodeGen) -> str:
-        number = code.allocateId()
-        name, made = f"parse_{self.cls.__name__}_{number}", f"{self.cls.__name__}_{number}"
-        self._link(code, number)
-        lines = [f"def {name}(io, this):", f"    made = new({made})"]
+    def _emitparse(self, source: Source) -> str:
+        name = f"parse_{self.cls.__name__}_{source.allocateId()}"
+        new, made = source.bind("new", object.__new__), source.bind(self.cls.__name__, self.cls)
+        lines = [f"def {name}(io, this):", f"    made = {new}({made})"]
         for run in self._runs():
             targets = ", ".join(f"made.{f.name}" for f, _ in run)
             if isinstance(run[0][1], FormatField):
-                packed = self._emit_packed(code, run)
-                lines.append(f"    {targets}{',' if len(run) == 1 else ''} = {packed[0]}.unpack(io.read({packed[1]}))")
+                formats, size = _formats(run)
+                unpack = source.bind(f"unpack_{formats}", _packing(formats)[0])
+                lines.append(f"    {targets}{',' if len(run) == 1 else ''} = {unpack}(io.read({size}))")
             else:
-                lines.append(f"    {targets} = {run[0][1]._compileparse(code)}")
+                lines.append(f"    {targets} = {run[0][1]._compileparse(source)}")
         for f in (*self.absent, *(f for f, _ in self.tagged.values())):
             default = "[]" if isinstance(f.default, list) else repr(f.default)
             lines.append(f"    made.{f.name} = {default}")
         if self.flexible:
             # Nearly always there are no tags, which is a single zero.
+            parse, tagged = source.bind("parse_tags", parse_tags), source.bind("tagged", self.tagged)
             lines.append(r"    tags = io.read(1)")
             lines.append(r"    if tags != b'\0':")
-            lines.append(f"        io.seek(-len(tags), 1); parse_tags(io, this, made, tagged_{number})")
+            lines.append(f"        io.seek(-len(tags), 1); {parse}(io, this, made, {tagged})")
         lines.append("    return made")
-        code.append("\n".join(lines))
+        source.append("\n".join(lines))
         return f"{name}(io, this)"
 
-    def _emitbuild(self, code: CodeGen) -> str:
-        number = code.allocateId()
-        name = f"build_{self.cls.__name__}_{number}"
-        self._link(code, number)
+    def _emitbuild(self, source: Source) -> str:
+        name = f"build_{self.cls.__name__}_{source.allocateId()}"
         lines = [f"def {name}(that, io, this):"]
         for f in self.absent:
             if not f.ignorable:
-                lines.append(f"    if that.{f.name} != {f.default!r}: refuse_absent(that, absent_{number})")
+                refuse, absent = source.bind("refuse_absent", refuse_absent), source.bind("absent", self.absent)
+                lines.append(f"    if that.{f.name} != {f.default!r}: {refuse}(that, {absent})")
         for run in self._runs():
             if isinstance(run[0][1], FormatField):
-                packed = self._emit_packed(code, run)
-                lines.append(f"    io.write({packed[0]}.pack({', '.join(f'that.{f.name}' for f, _ in run)}))")
+                formats, _ = _formats(run)
+                pack = source.bind(f"pack_{formats}", _packing(formats)[1])
+                lines.append(f"    io.write({pack}({', '.join(f'that.{f.name}' for f, _ in run)}))")
             else:
-                lines.append(f"    obj = that.{run[0][0].name}; {run[0][1]._compilebuild(code)}")
+                lines.append(f"    obj = that.{run[0][0].name}; {run[0][1]._compilebuild(source)}")
         if self.flexible:
-            held = " or ".join(f"that.{f.name} != {f.default!r}" for f, _ in self.tagged.values())
-            if held:
-                lines.append(f"    if {held}: build_tags(io, this, that, tagged_{number})")
+            not_default = " or ".join(f"that.{f.name} != {f.default!r}" for f, _ in self.tagged.values())
+            if not_default:
+                build, tagged = source.bind("build_tags", build_tags), source.bind("tagged", self.tagged)
+                lines.append(f"    if {not_default}: {build}(io, this, that, {tagged})")
                 lines.append("    else:")
-            lines.append(r"        io.write(b'\0')" if held else r"    io.write(b'\0')")
+            lines.append(r"        io.write(b'\0')" if not_default else r"    io.write(b'\0')")
         lines.append("    return that")
-        code.append("\n".join(lines))
+        source.append("\n".join(lines))
         return f"{name}(obj, io, this)"
 
-    def _link(self, code: CodeGen, number: int) -> None:
-        """Make what generated code needs of this structure known to it by name."""
-        code.append("from barnabas_protocol.structures import parse_tags, build_tags, refuse_absent, linked")
-        code.append("new = object.__new__")
-        _LINKED[id(self)] = self
-        code.append(
-            f"{self.cls.__name__}_{number}, tagged_{number}, absent_{number} = linked({id(self)})",
-        )
-
     def _runs(self) -> list[list[tuple[Field, Construct]]]:
-        """The present fields, neighbouring integers together."""
+        """The present fields; neighbouring fixed-width numbers together, for they are one unpack."""
         runs: list[list[tuple[Field, Construct]]] = []
         for f, con in self.present:
             if runs and isinstance(con, FormatField) and isinstance(runs[-1][-1][1], FormatField):
@@ -123,30 +116,24 @@ class _Structure(Construct):
                 runs.append([(f, con)])
         return runs
 
-    @staticmethod
-    def _emit_packed(code: CodeGen, run: list[tuple[Field, Construct]]) -> tuple[str, int]:
-        formats = "".join(con.fmtstr[1:] for _, con in run)
-        name = f"packed_{formats.replace('?', '_')}"
-        code.append(f"{name} = struct.Struct('>{formats}')")
-        return name, sum(con.length for _, con in run)
+
+def _formats(run: list[tuple[Field, Construct]]) -> tuple[str, int]:
+    """The format characters of neighbouring numbers, and their size in bytes."""
+    return "".join(con.fmtstr[1:] for _, con in run), sum(con.length for _, con in run)
 
 
-#: Structures that generated code refers to, until its module has picked them up. The client compiles on two threads.
-_LINKED: dict[int, _Structure] = {}
-_COMPILING = Lock()
-
-
-def linked(key: int) -> tuple[type[Struct], dict[int, tuple[Field, Construct]], list[Field]]:
-    """Hand a structure's class, tagged fields and absent fields to generated code."""
-    structure = _LINKED[key]
-    return structure.cls, structure.tagged, structure.absent
+@cache
+def _packing(formats: str) -> tuple[Callable[[bytes], tuple[Any, ...]], Callable[..., bytes]]:
+    """What unpacks and packs big-endian numbers of these formats."""
+    numbers = struct.Struct(f">{formats}")
+    return numbers.unpack, numbers.pack
 
 
 def refuse_absent(obj: Struct, absent: list[Field]) -> None:
-    """Refuse to build a version that would lose what `obj` holds.
+    """Check that a version can express `obj`.
 
     Raises:
-        WireError: a field that the version lacks holds something, and Kafka does not call it ignorable.
+        WireError: a field that the version lacks is not at its default, and Kafka does not call it ignorable.
     """
     for f in absent:
         if not f.ignorable and getattr(obj, f.name) != f.default:
@@ -154,7 +141,7 @@ def refuse_absent(obj: Struct, absent: list[Field]) -> None:
 
 
 def parse_tags(io: Reader, this: Any, made: Struct | None, tagged: dict[int, tuple[Field, Construct]]) -> None:
-    """Read a tag section (KIP-482): known tags into `made`, unknown ones skipped, tags strictly ascending."""
+    """Read a tag section (KIP-482): set the known tags in `made`, skip the others. Tags must ascend."""
     count = wire.read_uvarint(io)
     previous = -1
     for _ in range(count):
@@ -176,7 +163,7 @@ def parse_tags(io: Reader, this: Any, made: Struct | None, tagged: dict[int, tup
 
 
 def build_tags(io: io.BytesIO, this: Any, obj: Struct, tagged: dict[int, tuple[Field, Construct]]) -> None:
-    """Write a tag section: the tagged fields that do not hold their default, ascending."""
+    """Write a tag section: the tagged fields that are not at their default, ascending."""
     sections = []
     for tag in sorted(tagged):
         f, con = tagged[tag]
@@ -193,7 +180,7 @@ def build_tags(io: io.BytesIO, this: Any, obj: Struct, tagged: dict[int, tuple[F
 
 
 class _NullableStructure(Construct):
-    """A structure that may be null: int8 -1 or 1 before it; in a tagged field an unsigned varint 0 or 1."""
+    """A structure that may be null: an int8 before it is -1 or 1; in a tagged field an unsigned varint 0 or 1."""
 
     def __init__(self, subcon: _Structure, *, tagged: bool) -> None:
         super().__init__()
@@ -214,6 +201,33 @@ class _NullableStructure(Construct):
             stream.write(b"\x01")
             self.subcon._build(obj, stream, context, path)
         return obj
+
+    def _emitparse(self, source: Source) -> str:
+        name, error = f"parse_nullable_{source.allocateId()}", source.bind("WireError", WireError)
+        mark = wire.UVARINT if self.tagged else wire.INT8
+        source.append(
+            f"""
+            def {name}(io, this):
+                mark = {mark._compileparse(source)}
+                if mark == {0 if self.tagged else -1}: return None
+                if mark != 1: raise {error}(f'structure mark {{mark}}')
+                return {self.subcon._compileparse(source)}
+            """
+        )
+        return f"{name}(io, this)"
+
+    def _emitbuild(self, source: Source) -> str:
+        name = f"build_nullable_{source.allocateId()}"
+        null, present = (b"\x00" if self.tagged else b"\xff"), b"\x01"
+        source.append(
+            f"""
+            def {name}(obj, io, this):
+                if obj is None: return io.write({null!r})
+                io.write({present!r})
+                {self.subcon._compilebuild(source)}
+            """
+        )
+        return f"{name}(obj, io, this)"
 
 
 def _type_construct(f: Field, version: int, flexible: bool, message_flexible: Versions) -> Construct:
@@ -258,38 +272,37 @@ _USES: Final = 4
 _SMALL: Final = 2048
 
 
-class Both:
+class MessageCodec:
     """Reads and writes a message in one version.
 
     Args:
         cls: the message.
-        version: which.
+        version: its version.
 
     Attributes:
-        parsefunc: reads it from a :class:`~barnabas_protocol.wire.Reader`; the second argument is None.
-        buildfunc: writes it to a buffer; the third argument is None.
+        parsefunc: reads the message from a :class:`~barnabas_protocol.wire.Reader`; the second argument is None.
+        buildfunc: writes the message to a buffer; the third argument is None.
 
     Raises:
         WireError: there is no such version.
     """
 
-    __slots__ = ("_interpreted", "_uses", "buildfunc", "parsefunc")
+    __slots__ = ("_interpreted", "_name", "_uses", "buildfunc", "parsefunc")
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self._interpreted = construct_for(cls, version)
+        self._name = f"{cls.__name__} v{version}"
         self._uses = 0
         self.parsefunc: Callable[[Reader, None], Any] = self._parse
-        # How large a message will be is not known before; requests are small.
+        # A response is compiled at once, because its size is not known before it is written. Requests are small.
         self.buildfunc: Callable[[Any, io.BytesIO, None], Any] = (
             self._build if issubclass(cls, Request) else self._build_compiled
         )
 
     def compile(self) -> None:
-        """From now on at full speed."""
-        with _COMPILING:
-            compiled = self._interpreted.compile()
-            _LINKED.clear()
-        self.parsefunc, self.buildfunc = compiled.parsefunc, compiled.buildfunc
+        """Read and write compiled from now on. Two threads that do it at the same time do the same work twice."""
+        compiled = compile_construct(self._interpreted, self._name)
+        self.parsefunc, self.buildfunc = compiled.parse, compiled.build
 
     def _parse(self, reader: Reader, context: None) -> Any:
         self._uses += 1
@@ -310,16 +323,16 @@ class Both:
 
 
 @cache
-def codec_for(cls: type[Message], version: int) -> Both:
-    """What reads and writes `cls` in `version`.
+def codec_for(cls: type[Message], version: int) -> MessageCodec:
+    """The codec of `cls` in `version`, one for the whole process.
 
     Raises:
         WireError: there is no such version.
     """
-    return Both(cls, version)
+    return MessageCodec(cls, version)
 
 
 @cache
 def tagged_fields(cls: type[Struct], version: int, message: type[Message]) -> dict[int, tuple[Field, Construct]]:
-    """The tagged fields of `cls` as a part of `message` in a flexible version, as :func:`parse_tags` wants them."""
+    """The tagged fields of `cls`, a part of `message`, in a flexible version: by tag, for :func:`parse_tags`."""
     return _Structure(cls, version, True, message.FLEXIBLE).tagged

@@ -16,7 +16,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from construct import CodeGen, Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
+from construct import Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
+
+from barnabas_protocol.codegen import Source
 
 #: Array elements one message may hold in all. Kafka has no such bound; without one, a 100 MB frame of empty array
 #: elements would become gigabytes of objects.
@@ -280,11 +282,8 @@ def write_compact_count(io: io.BytesIO, count: int) -> None:
     io.write(uvarint(count + 1))
 
 
-_IMPORT = "from barnabas_protocol.wire import {name}"
-
-
 class Primitive(Construct):
-    """A construct whose parsing and building are two module-level functions, the same in both forms, so they agree."""
+    """A construct made of two functions. Interpreted and compiled form call the same ones, so they agree."""
 
     def __init__(self, parser: Callable[[Reader], Any], builder: Callable[..., None], least: int) -> None:
         super().__init__()
@@ -297,13 +296,11 @@ class Primitive(Construct):
         self.builder(stream, obj)
         return obj
 
-    def _emitparse(self, code: CodeGen) -> str:
-        code.append(_IMPORT.format(name=self.parser.__name__))
-        return f"{self.parser.__name__}(io)"
+    def _emitparse(self, source: Source) -> str:
+        return f"{source.bind(self.parser.__name__, self.parser)}(io)"
 
-    def _emitbuild(self, code: CodeGen) -> str:
-        code.append(_IMPORT.format(name=self.builder.__name__))
-        return f"{self.builder.__name__}(io, obj)"
+    def _emitbuild(self, source: Source) -> str:
+        return f"{source.bind(self.builder.__name__, self.builder)}(io, obj)"
 
 
 BOOLEAN = Primitive(read_boolean, write_boolean, 1)
@@ -346,31 +343,33 @@ class Array(Construct):
             self.subcon._build(element, stream, context, path)
         return obj
 
-    def _emitparse(self, code: CodeGen) -> str:
-        name, count = f"parse_array_{code.allocateId()}", "read_compact_count" if self.compact else "read_count"
-        code.append(_IMPORT.format(name=f"{count}, take_elements"))
+    def _emitparse(self, source: Source) -> str:
+        name = f"parse_array_{source.allocateId()}"
+        read: Callable[[Reader], int] = read_compact_count if self.compact else read_count
+        count, take = source.bind(read.__name__, read), source.bind("take_elements", take_elements)
         null = "if count == -1: return None" if self.nullable else ""
-        code.append(
+        source.append(
             f"""
             def {name}(io, this):
                 count = {count}(io)
                 {null}
-                take_elements(io, count, {least_size(self.subcon)})
-                return [{self.subcon._compileparse(code)} for _ in range(count)]
+                {take}(io, count, {least_size(self.subcon)})
+                return [{self.subcon._compileparse(source)} for _ in range(count)]
             """
         )
         return f"{name}(io, this)"
 
-    def _emitbuild(self, code: CodeGen) -> str:
-        name, count = f"build_array_{code.allocateId()}", "write_compact_count" if self.compact else "write_count"
-        code.append(_IMPORT.format(name=f"{count}, WireError"))
-        null = f"return {count}(io, -1)" if self.nullable else "raise WireError('null where an array must be')"
-        code.append(
+    def _emitbuild(self, source: Source) -> str:
+        name = f"build_array_{source.allocateId()}"
+        write: Callable[[io.BytesIO, int], None] = write_compact_count if self.compact else write_count
+        count, error = source.bind(write.__name__, write), source.bind("WireError", WireError)
+        null = f"return {count}(io, -1)" if self.nullable else f"raise {error}('null where an array must be')"
+        source.append(
             f"""
             def {name}(array, io, this):
                 if array is None: {null}
                 {count}(io, len(array))
-                for obj in array: {self.subcon._compilebuild(code)}
+                for obj in array: {self.subcon._compilebuild(source)}
             """
         )
         return f"{name}(obj, io, this)"

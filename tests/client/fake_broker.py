@@ -58,7 +58,7 @@ from barnabas_protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas_protocol.records import build_batch, read_header
-from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.schema import Request, Response
 from tests.client.fake_answers import Action, Drop, Lose, NoAnswer, Raw, Silence
 from tests.client.fake_coordinator import FakeCoordinator
@@ -216,7 +216,7 @@ class FakeBroker(FakeCoordinator):
         return ApiVersion(api_key=key, min_version=versions.start, max_version=versions.stop - 1)
 
     def _api_versions(self, request: Request) -> ApiVersionsResponse:
-        return ApiVersionsResponse(error_code=0, api_keys=[self._version(key) for key in ApiKey if self._range(key)])
+        return ApiVersionsResponse(error_code=0, api_keys=[self._version(key) for key in APIS if self._range(key)])
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         asked = sorted(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]

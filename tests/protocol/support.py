@@ -8,9 +8,9 @@ from typing import Any, Final
 from construct import ConstructError
 from hypothesis import strategies as st
 
-from barnabas_protocol import consumer_protocol, coordinator_records
-from barnabas_protocol.messages import headers
-from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol import consumer_protocol, coordinator_records, headers
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.registry import APIS
 from barnabas_protocol.schema import Data, Field, Message, Struct, WireType
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import Buffer, Reader, WireError
@@ -21,7 +21,7 @@ DATA: Final[list[type[Message]]] = [
     for declared in vars(module).values()
     if isinstance(declared, type) and issubclass(declared, Data) and declared is not Data
 ]
-API_MESSAGES: Final[list[type[Message]]] = [message for key in ApiKey for message in api(key)]
+API_MESSAGES: Final[list[type[Message]]] = [message for declared in APIS.values() for message in declared]
 MESSAGES: Final = API_MESSAGES + DATA
 #: Every message in every version.
 PAIRS: Final = [(message, version) for message in MESSAGES for version in message.VERSIONS]
@@ -146,3 +146,11 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
             case _:
                 out[at:at] = out[at : at + rng.randrange(1, 9)]
     return bytes(out)
+
+
+def outcome(decode: Any, *arguments: Any) -> Any:
+    """The decoded message, or "refused"."""
+    try:
+        return decode(*arguments)
+    except DecodeError:
+        return "refused"

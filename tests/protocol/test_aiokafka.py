@@ -10,7 +10,7 @@ from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHe
 from aiokafka.protocol.types import Array, Schema, TaggedFields
 
 from barnabas_protocol import codec
-from barnabas_protocol.registry import ApiKey, api
+from barnabas_protocol.registry import APIS, ApiKey
 from barnabas_protocol.schema import Field, Message, Request, Response, Struct
 from tests.protocol.support import some
 
@@ -28,9 +28,9 @@ def _common() -> list[Any]:
     for module in MODULES:
         for name, theirs in vars(module).items():
             key, version = getattr(theirs, "API_KEY", None), getattr(theirs, "API_VERSION", None)
-            if not isinstance(theirs, type) or key not in list(ApiKey) or version is None:
+            if not isinstance(theirs, type) or key is None or key not in APIS or version is None:
                 continue
-            ours = api(ApiKey(key))[0 if "Request" in name else 1]
+            ours = APIS[ApiKey(key)][0 if "Request" in name else 1]
             if version in ours.VERSIONS and name not in WRONG:
                 found[name] = pytest.param(ours, version, theirs, id=name)
     return list(found.values())

@@ -9,11 +9,11 @@ import pytest
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.headers import RequestHeader, ResponseHeader
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsRequest
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas_protocol.messages.fetch import FetchResponse
-from barnabas_protocol.messages.headers import RequestHeader, ResponseHeader
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
@@ -95,6 +95,19 @@ def test_broken_request_headers(frame: bytes) -> None:
     for given in (frame, bytearray(frame), memoryview(frame)):
         with pytest.raises(DecodeError, match="request header"):
             codec.decode_request_header(given)
+
+
+@pytest.mark.parametrize("client_id", [None, "", "Größe", "x" * 300])
+def test_a_request_header_is_read_as_its_schema_reads_it(client_id: str | None) -> None:
+    expected = RequestHeader(request_api_key=12, request_api_version=4, correlation_id=-7, client_id=client_id)
+    frame = codec.encode(expected, 1)
+    header = codec.decode_request_header(frame)
+    assert header == codec.RequestHeader(12, 4, -7, client_id, len(frame))
+    for size in range(len(frame)):
+        with pytest.raises(DecodeError):
+            codec.decode_request_header(frame[:size])
+        with pytest.raises(DecodeError):
+            codec.decode(RequestHeader, 1, frame[:size])
 
 
 def test_a_response_without_a_correlation_id() -> None:

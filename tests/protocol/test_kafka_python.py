@@ -9,7 +9,7 @@ import pytest
 from barnabas_protocol import codec
 from barnabas_protocol.messages.api_versions import ApiVersionsResponse
 from barnabas_protocol.schema import Data, Message, Request, Response, Struct
-from tests.protocol.elsewhere import kafka_python
+from tests.protocol.other_clients import kafka_python
 from tests.protocol.support import MESSAGES, name_of, some
 
 NAMES: Final = (

@@ -1,13 +1,15 @@
-"""Interpreted at first, compiled when it pays."""
+"""A message is interpreted at first and compiled when that pays."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from barnabas_protocol import codec, structures
+from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse, ResponseCursor
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from barnabas_protocol.structures import Both
+from barnabas_protocol.structures import MessageCodec
 from barnabas_protocol.wire import Reader, WireError
 from tests.protocol.support import slow_encode
 
@@ -19,51 +21,75 @@ def as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structures, "_USES", 2)
 
 
-def parse(both: Both, data: bytes) -> object:
+def parse(made: MessageCodec, data: bytes) -> object:
     reader = Reader(data)
     reader.size = len(data)
-    return both.parsefunc(reader, None)
+    return made.parsefunc(reader, None)
 
 
-def compiled(both: Both) -> bool:
-    return both.parsefunc != both._parse
+def compiled(made: MessageCodec) -> bool:
+    return made.parsefunc != made._parse
 
 
-def test_what_is_used_often_is_compiled() -> None:
-    both, data = Both(HeartbeatRequest, 4), codec.encode(REQUEST, 4)
-    found = [(parse(both, data), compiled(both)) for _ in range(4)]
+def test_a_message_that_is_used_often_is_compiled() -> None:
+    made, data = MessageCodec(HeartbeatRequest, 4), codec.encode(REQUEST, 4)
+    found = [(parse(made, data), compiled(made)) for _ in range(4)]
     assert found == [(REQUEST, False), (REQUEST, False), (REQUEST, True), (REQUEST, True)]
 
 
-def test_what_is_large_is_compiled_at_once() -> None:
+def test_a_large_message_is_compiled_at_once() -> None:
     many = MetadataResponse(
         brokers=[],
         topics=[MetadataResponseTopic(error_code=0, name=f"topic-{n}", partitions=[]) for n in range(200)],
     )
-    both = Both(MetadataResponse, 0)
-    assert parse(both, slow_encode(many, 0)) == many
-    assert compiled(both)
+    made = MessageCodec(MetadataResponse, 0)
+    assert parse(made, slow_encode(many, 0)) == many
+    assert compiled(made)
 
 
-def test_a_request_is_built_alike_before_and_after() -> None:
-    both, written = Both(HeartbeatRequest, 4), []
+def test_a_request_is_built_the_same_before_and_after_compiling() -> None:
+    made, written = MessageCodec(HeartbeatRequest, 4), []
     for _ in range(4):
         out = io.BytesIO()
-        both.buildfunc(REQUEST, out, None)
+        made.buildfunc(REQUEST, out, None)
         written.append(out.getvalue())
     assert set(written) == {slow_encode(REQUEST, 4)}
-    assert compiled(both)
+    assert compiled(made)
 
 
-def test_a_response_is_built_at_full_speed() -> None:
-    both, out = Both(HeartbeatResponse, 4), io.BytesIO()
-    both.buildfunc(HeartbeatResponse(error_code=3), out, None)
+def test_a_response_is_compiled_when_it_is_first_built() -> None:
+    made, out = MessageCodec(HeartbeatResponse, 4), io.BytesIO()
+    made.buildfunc(HeartbeatResponse(error_code=3), out, None)
     assert out.getvalue() == slow_encode(HeartbeatResponse(error_code=3), 4)
-    assert compiled(both)
+    assert compiled(made)
 
 
-def test_broken_bytes_are_refused_before_and_after() -> None:
-    both = Both(HeartbeatRequest, 0)
+def test_broken_bytes_are_refused_before_and_after_compiling() -> None:
+    made = MessageCodec(HeartbeatRequest, 0)
     for _ in range(4):
         with pytest.raises(WireError):
-            parse(both, b"\x7f\xffg")
+            parse(made, b"\x7f\xffg")
+
+
+def test_threads_may_compile_at_the_same_time() -> None:
+    """The client does: its heartbeats run on a thread of their own."""
+    data = codec.encode(REQUEST, 4)
+    for _ in range(20):
+        made = MessageCodec(HeartbeatRequest, 4)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _, made=made: parse(made, data), range(40)))
+        assert found == [REQUEST] * 40
+        assert compiled(made)
+
+
+@pytest.mark.parametrize("cursor", [None, ResponseCursor(topic_name="t", partition_index=3)])
+def test_a_structure_that_may_be_null_is_compiled(cursor: ResponseCursor | None) -> None:
+    made, message = MessageCodec(DescribeTopicPartitionsResponse, 0), DescribeTopicPartitionsResponse(topics=[])
+    message.next_cursor = cursor
+    made.compile()
+    out = io.BytesIO()
+    made.buildfunc(message, out, None)
+    assert out.getvalue() == slow_encode(message, 0)
+    assert parse(made, out.getvalue()) == message
+    with pytest.raises(WireError, match="structure mark 2"):
+        parse(made, bytes(4) + b"\x01\x02")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_protocol import wire
+from barnabas_protocol.codegen import compile_construct
 from barnabas_protocol.wire import Array, Reader, WireError
 from tests.protocol.support import BROKEN
 
@@ -21,10 +22,10 @@ def reader(data: bytes) -> Reader:
 
 def both(con: Construct) -> list[Any]:
     """What parses and builds: the interpreted form and the compiled one."""
-    compiled = con.compile()
+    compiled = compile_construct(con, "test")
     return [
         (lambda data: con._parse(data, None, ""), lambda value, out: con._build(value, out, None, "")),
-        (lambda data: compiled.parsefunc(data, None), lambda value, out: compiled.buildfunc(value, out, None)),
+        (lambda data: compiled.parse(data, None), lambda value, out: compiled.build(value, out, None)),
     ]
 
 

@@ -18,10 +18,10 @@ from barnabas_broker.config.keys import BROKER_KEYS
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import Handlers
-from barnabas_broker.replication.fetcher import Fetchers
-from barnabas_broker.replication.isr import IsrKeeper
+from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import SessionCache
+from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.server import CloseConnection, Later, Peer
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -227,8 +227,8 @@ class Running:
         self.directory: LogDirectory | None = None
         self.replicas: ReplicaManager | None = None
         self.stopping = False
-        self._fetchers: Fetchers | None = None
-        self._isr: IsrKeeper | None = None
+        self._fetchers: ReplicaFetcherManager | None = None
+        self._isr: AlterPartitionManager | None = None
         self._background = _Background(node.world)
 
     async def start(self) -> None:
@@ -273,12 +273,13 @@ class Running:
         async def propose(changes: Sequence[IsrChange]) -> None:
             await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
 
-        fetchers = self._fetchers = Fetchers(config, node_id, address, lambda: membership.epoch, node.wall_ms)
-        isr = self._isr = IsrKeeper(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
+        fetchers = self._fetchers = ReplicaFetcherManager(
+            config, node_id, address, lambda: membership.epoch, node.wall_ms
+        )
+        isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
-        isr.start()
         cluster.subscribe(replicas.image_changed)
-        sessions = SessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
+        sessions = FetchSessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
         services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms)
         dispatch = Dispatch(services, _HANDLERS)

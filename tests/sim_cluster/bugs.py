@@ -13,9 +13,9 @@ from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.cluster.kv import Changes, Created, Holds, Outcome
 from barnabas_broker.cluster.membership import Membership
 from barnabas_broker.replication import fetcher
-from barnabas_broker.replication.following import Position
+from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.leadership import Leadership
-from barnabas_broker.replication.partition import Hosted
+from barnabas_broker.replication.replica import Replica
 from tests.sim_cluster.etcd import SimKv
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -57,7 +57,7 @@ def high_watermark_is_the_leaders_end() -> AbstractContextManager[Any]:
 
 def acknowledged_when_appended() -> AbstractContextManager[Any]:
     """acks=all is answered at once."""
-    return patch.object(Hosted, "replicated", lambda self, offset: None)
+    return patch.object(Replica, "replicated", lambda self, offset: None)
 
 
 def fence_is_ignored() -> AbstractContextManager[Any]:
@@ -83,26 +83,26 @@ def new_life_leads_at_once() -> AbstractContextManager[Any]:
 def truncation_is_skipped() -> AbstractContextManager[Any]:
     """A follower does not tell its last epoch, so nobody sees that its log is another."""
 
-    def wrong(leader_epoch: int, offset: int, last_epoch: int, log_start_offset: int) -> Position:
-        return Position(leader_epoch, offset, -1, log_start_offset)
+    def wrong(leader_epoch: int, offset: int, last_epoch: int, log_start_offset: int) -> PartitionFetchState:
+        return PartitionFetchState(leader_epoch, offset, -1, log_start_offset)
 
-    return patch.object(fetcher, "Position", wrong)
+    return patch.object(fetcher, "PartitionFetchState", wrong)
 
 
 def truncation_goes_to_the_high_watermark() -> AbstractContextManager[Any]:
     """A follower cuts its log at the high watermark it knows, and is elected (KIP-101)."""
-    right = Hosted.follow
+    right = Replica.follow
 
-    def wrong(self: Hosted, info: PartitionInfo) -> None:
+    def wrong(self: Replica, info: PartitionInfo) -> None:
         right(self, info)
         self.log.truncate_to(self.log.high_watermark)
 
-    return patch.object(Hosted, "follow", wrong)
+    return patch.object(Replica, "follow", wrong)
 
 
 def leader_epochs_are_not_compared() -> AbstractContextManager[Any]:
     """A leader hears followers of any epoch."""
-    return patch.object(Hosted, "check_epoch", lambda self, epoch: None)
+    return patch.object(Replica, "check_epoch", lambda self, epoch: None)
 
 
 def leader_epoch_stays() -> AbstractContextManager[Any]:

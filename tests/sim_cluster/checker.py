@@ -17,7 +17,7 @@ from barnabas_broker.cluster.image import Event, Image, PartitionChanged, Partit
 from barnabas_broker.cluster.kv import Changes
 from barnabas_broker.cluster.store import event_from_json
 from barnabas_broker.handlers import dispatch
-from barnabas_broker.replication import isr, partition
+from barnabas_broker.replication import isr, replica
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records.batches import iter_batches
@@ -201,7 +201,7 @@ class Checker:
                 ("_set_end", seen_end),
             ):
                 stack.enter_context(patch.object(Log, name, seen))
-            for module in (isr, partition):
+            for module in (isr, replica):
                 stack.enter_context(patch.object(module, "set", _InOrder, create=True))
             for module in (member, dispatch):
                 stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.replication.link import Link
+from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
@@ -44,7 +44,7 @@ class _Client:
         self.where = where
         self.life = Life(self.world.loop, name)
         self._leader: tuple[str, int] | None = None
-        self._link: Link | None = None
+        self._connection: BrokerConnection | None = None
         self._newest = 0
 
     async def refresh(self) -> None:
@@ -71,18 +71,18 @@ class _Client:
 
     def hang_up(self) -> None:
         """Take another connection for the next request."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def ask(self, request: Request, version: int, seconds: float) -> bytes | bytearray | None:
         """The leader's answer; None where there is none in time."""
         if self._leader is None:
             return None
         try:
-            if self._link is None:
-                self._link = await Link.open(self._leader[0], 9092, self.name, seconds)
-            return await self._link.ask(request, version, seconds)
+            if self._connection is None:
+                self._connection = await BrokerConnection.open(self._leader[0], 9092, self.name, seconds)
+            return await self._connection.send(request, version, seconds)
         except OSError:
             self.hang_up()
             return None

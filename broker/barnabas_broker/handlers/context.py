@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from barnabas_broker.group_partitions import GroupPartitions
     from barnabas_broker.groups.coordinator.service import GroupCoordinator
     from barnabas_broker.replication.manager import ReplicaManager
-    from barnabas_broker.replication.sessions import SessionCache
+    from barnabas_broker.replication.sessions import FetchSessionCache
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Services:
     node_id: int
     cluster: "Cluster"
     replicas: "ReplicaManager"
-    fetch_sessions: "SessionCache"
+    fetch_sessions: "FetchSessionCache"
     groups: "Callable[[], GroupCoordinator]"
     group_partitions: "GroupPartitions"
     wall_ms: Callable[[], int]

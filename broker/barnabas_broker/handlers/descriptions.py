@@ -109,11 +109,11 @@ def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRe
     """Answer DescribeLogDirs: the one directory, and the size of the partitions in it that were asked for."""
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for where, hosted in context.services.replicas.hosted():
+    for where, replica in context.services.replicas.all():
         if asked is None or where in asked:
             topics.setdefault(where.topic, []).append(
                 DescribeLogDirsPartition(
-                    partition_index=where.partition, partition_size=hosted.log.size, offset_lag=0, is_future_key=False
+                    partition_index=where.partition, partition_size=replica.log.size, offset_lag=0, is_future_key=False
                 )
             )
     directory = context.services.replicas.directory
@@ -139,14 +139,14 @@ def handle_alter_replica_log_dirs(
     """Answer AlterReplicaLogDirs: with one directory, a replica is there already or nowhere."""
     replicas = context.services.replicas
     here = str(replicas.directory.path.absolute())
-    hosted = {where for where, _ in replicas.hosted()}
+    present = {where for where, _ in replicas.all()}
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for asked in request.dirs:
         for topic in asked.topics:
             for index in topic.partitions:
                 if asked.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif TopicPartition(topic.name, index) in hosted:
+                elif TopicPartition(topic.name, index) in present:
                     code = ErrorCode.NONE
                 else:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -14,8 +14,8 @@ from barnabas_broker.config.keys import FETCH_MAX_BYTES
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
-from barnabas_broker.replication.partition import DelayedFetch, Hosted
-from barnabas_broker.replication.sessions import Fetch, Target, Wanted
+from barnabas_broker.replication.replica import DelayedFetch, Replica
+from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
@@ -57,15 +57,15 @@ async def _when_warm(reading: "_Reading", cold: list["asyncio.Future[None]"]) ->
 class _Reading:
     """One fetch, from its first look at the partitions to its answer."""
 
-    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_hosted", "_request", "_size", "_told")
+    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_replicas", "_request", "_size", "_told")
 
-    def __init__(self, context: RequestContext, request: FetchRequest, fetch: Fetch) -> None:
+    def __init__(self, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
         self._context = context
         self._request = request
         self._fetch = fetch
         self._by_id = context.version >= _BY_ID
-        self._hosted: list[Hosted] = []
-        self._answers: list[tuple[Target, PartitionData]] = []
+        self._replicas: list[Replica] = []
+        self._answers: list[tuple[TopicKey, PartitionData]] = []
         self._size = 0
         state = request.replica_state
         #: The broker that asks, and which life of it; -1 for consumers.
@@ -94,7 +94,7 @@ class _Reading:
             Whether the answer need not wait.
         """
         image = self._context.services.cluster.image
-        self._answers, self._hosted, self._size = [], [], 0
+        self._answers, self._replicas, self._size = [], [], 0
         left = min(self._request.max_bytes, self._context.services.config[FETCH_MAX_BYTES])
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
@@ -106,15 +106,15 @@ class _Reading:
         self._told = True
         return at_once or self._size >= self._request.min_bytes
 
-    def _read_partition(self, image: Image, target: Target, wanted: Wanted, left: int) -> PartitionData:
+    def _read_partition(self, image: Image, target: TopicKey, wanted: CachedPartition, left: int) -> PartitionData:
         try:
             name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
-            hosted = self._context.services.replicas.find(name, wanted.partition)
-            hosted.check_epoch(wanted.leader_epoch)
+            replica = self._context.services.replicas.find(name, wanted.partition)
+            replica.check_epoch(wanted.leader_epoch)
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
-        self._hosted.append(hosted)
-        log, mark = hosted.log, hosted.high_watermark
+        self._replicas.append(replica)
+        log, mark = replica.log, replica.high_watermark
         follows = self._follower[0] >= 0
         end = log.log_end_offset if follows else mark
         answer = PartitionData(
@@ -135,8 +135,8 @@ class _Reading:
                     answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
             if follows and not self._told:
-                self._hear(hosted, wanted)
-                answer.high_watermark = answer.last_stable_offset = hosted.high_watermark
+                self._hear(replica, wanted)
+                answer.high_watermark = answer.last_stable_offset = replica.high_watermark
             if wanted.fetch_offset == end:
                 return answer
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
@@ -152,21 +152,21 @@ class _Reading:
             return nothing
         return answer
 
-    def _hear(self, hosted: Hosted, wanted: Wanted) -> None:
+    def _hear(self, replica: Replica, wanted: CachedPartition) -> None:
         """A follower says how far it is; a fetch that waits says so once."""
-        log = hosted.log
+        log = replica.log
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             return  # the read answers that
         node_id, broker_epoch = self._follower
         replicas = self._context.services.replicas
-        replicas.follower_fetched(hosted, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start)
+        replicas.follower_fetched(replica, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start)
 
     def wait(self) -> "asyncio.Future[FetchResponse]":
         """The answer, when there is enough of it or the time is over."""
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch(self._request.min_bytes - self._size)
         answered: asyncio.Future[FetchResponse] = loop.create_future()
-        waiting = [hosted.following if self._follower[0] >= 0 else hosted.waiting for hosted in self._hosted]
+        waiting = [replica.following if self._follower[0] >= 0 else replica.waiting for replica in self._replicas]
         for queue in waiting:
             queue.add(delayed)
 
@@ -189,7 +189,7 @@ class _Reading:
     def response(self) -> FetchResponse:
         """The answer to what was read, neighbours of the same topic together."""
         topics: list[FetchableTopicResponse] = []
-        last: Target | None = None
+        last: TopicKey | None = None
         for target, answer in self._answers:
             if target != last:
                 topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))

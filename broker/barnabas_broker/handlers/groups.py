@@ -7,7 +7,7 @@ from typing import Any, Final
 from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_protocol.hot_commit import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 

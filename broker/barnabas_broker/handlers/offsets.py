@@ -1,13 +1,15 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from barnabas_broker.config.keys import CLEANUP_POLICY
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.replication.partition import Hosted
+from barnabas_broker.replication.durability import DelayedOperation
+from barnabas_broker.replication.replica import Replica
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -69,13 +71,13 @@ def _list_offset(
     try:
         if twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        hosted = context.services.replicas.find(topic, asked.partition_index)
-        hosted.check_epoch(asked.current_leader_epoch)
+        replica = context.services.replicas.find(topic, asked.partition_index)
+        replica.check_epoch(asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and context.version < _SINCE.get(asked.timestamp, 2**15):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        answer.timestamp, answer.offset, answer.leader_epoch = _look_up(hosted, asked.timestamp)
+        answer.timestamp, answer.offset, answer.leader_epoch = _look_up(replica, asked.timestamp)
         if context.version == 0:
-            answer.old_style_offsets = _old_style(hosted, asked, answer.offset)
+            answer.old_style_offsets = _old_style(replica, asked, answer.offset)
             answer.timestamp, answer.offset = -1, -1
     except KafkaError as error:
         answer.error_code = error.code
@@ -84,28 +86,28 @@ def _list_offset(
     return answer
 
 
-def _look_up(hosted: Hosted, timestamp: int) -> tuple[int, int, int]:
+def _look_up(replica: Replica, timestamp: int) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch of what is asked for; -1 for what is not there."""
-    log = hosted.log
+    log = replica.log
     if timestamp == LATEST:
-        if not hosted.settled:
+        if not replica.settled:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return -1, hosted.high_watermark, hosted.leader_epoch
+        return -1, replica.high_watermark, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1  # nothing is tiered
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found[1] >= hosted.high_watermark:
+    if found is None or found[1] >= replica.high_watermark:
         return -1, -1, -1
     return found
 
 
-def _old_style(hosted: Hosted, asked: ListOffsetsPartition, offset: int) -> list[int]:
+def _old_style(replica: Replica, asked: ListOffsetsPartition, offset: int) -> list[int]:
     """Version 0: offsets from the newest at or before the timestamp down to the start of the log."""
-    start = hosted.log.log_start_offset
+    start = replica.log.log_start_offset
     if asked.timestamp == LATEST:
-        offsets = [hosted.high_watermark] + ([start] if hosted.high_watermark > start else [])
+        offsets = [replica.high_watermark] + ([start] if replica.high_watermark > start else [])
     elif asked.timestamp == EARLIEST or offset < 0:
         offsets = [start]
     else:
@@ -130,12 +132,12 @@ def handle_offset_for_leader_epoch(
 def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition, error_code=ErrorCode.NONE)
     try:
-        hosted = context.services.replicas.find(topic, asked.partition)
-        hosted.check_epoch(asked.current_leader_epoch)
-        if asked.leader_epoch == hosted.leader_epoch:
-            answer.leader_epoch, answer.end_offset = hosted.leader_epoch, hosted.high_watermark
+        replica = context.services.replicas.find(topic, asked.partition)
+        replica.check_epoch(asked.current_leader_epoch)
+        if asked.leader_epoch == replica.leader_epoch:
+            answer.leader_epoch, answer.end_offset = replica.leader_epoch, replica.high_watermark
         else:
-            answer.leader_epoch, answer.end_offset = hosted.log.epoch_end_offset(asked.leader_epoch)
+            answer.leader_epoch, answer.end_offset = replica.log.epoch_end_offset(asked.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code
     return answer
@@ -143,46 +145,26 @@ def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartit
 
 def handle_delete_records(
     context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
-    """Answer DeleteRecords when every replica that lives has deleted them, as Kafka's DelayedDeleteRecords does."""
-    pending: list[_Deletion] = []
+) -> "DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]":
+    """Delete records and answer when all live replicas have deleted them, as Kafka's ``DelayedDeleteRecords`` does."""
+    delayed: DelayedOperation[DeleteRecordsResponse] = DelayedOperation()
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete_records(context, topic.name, p, pending) for p in topic.partitions],
+                partitions=[_delete_records(context, topic.name, p, delayed) for p in topic.partitions],
             )
             for topic in request.topics
         ]
     )
-    return _when_deleted(response, pending, request.timeout_ms) if pending else response
-
-
-#: What is answered for a partition, and when its low watermark will be where it shall be.
-_Deletion = tuple[DeleteRecordsPartitionResult, "asyncio.Future[int]"]
-
-
-async def _when_deleted(
-    response: DeleteRecordsResponse, pending: Sequence[_Deletion], timeout_ms: int
-) -> DeleteRecordsResponse:
-    """The response when followers have deleted, too, or the client waits no longer."""
-    try:
-        await asyncio.wait([waiter for _, waiter in pending], timeout=max(timeout_ms, 0) / 1000)
-        for answer, waiter in pending:
-            try:
-                answer.low_watermark = waiter.result()
-            except asyncio.InvalidStateError:
-                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            except KafkaError as error:
-                answer.error_code, answer.low_watermark = error.code, -1
-    finally:
-        for _, waiter in pending:
-            waiter.cancel()
-    return response
+    return delayed.respond(response, request.timeout_ms / 1000)
 
 
 def _delete_records(
-    context: RequestContext, topic: str, asked: DeleteRecordsPartition, pending: list[_Deletion]
+    context: RequestContext,
+    topic: str,
+    asked: DeleteRecordsPartition,
+    delayed: DelayedOperation[DeleteRecordsResponse],
 ) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
@@ -190,18 +172,28 @@ def _delete_records(
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        hosted = context.services.replicas.find(topic, asked.partition_index)
-        if "delete" not in hosted.log.config[CLEANUP_POLICY]:
+        replica = context.services.replicas.find(topic, asked.partition_index)
+        if "delete" not in replica.log.config[CLEANUP_POLICY]:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
-        before = hosted.high_watermark if asked.offset == -1 else asked.offset
-        if not 0 <= before <= hosted.high_watermark:
+        before = replica.high_watermark if asked.offset == -1 else asked.offset
+        if not 0 <= before <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        answer.low_watermark, waiter = context.services.replicas.delete_records(hosted, before)
-        if waiter is not None:
-            pending.append((answer, waiter))
+        answer.low_watermark, deleted = context.services.replicas.delete_records(replica, before)
+        if deleted is not None:
+            delayed.add([deleted], partial(_deleted, answer, deleted))
     except KafkaError as error:
         answer.error_code = error.code
     return answer
+
+
+def _deleted(answer: DeleteRecordsPartitionResult, deleted: "asyncio.Future[int]", error: KafkaError | None) -> None:
+    """Write the outcome of waiting for the followers into a partition's answer."""
+    if error is None:
+        answer.low_watermark = deleted.result()
+    else:
+        answer.error_code = error.code
+        if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+            answer.low_watermark = -1
 
 
 ROUTES: Final[dict[ApiKey, Route]] = {

@@ -5,13 +5,13 @@ answered, and an error can only be told by closing the connection (as Kafka does
 """
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
+from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.server.server import CloseConnection
 from barnabas_broker.storage import AppendInfo
 from barnabas_protocol import codec
@@ -38,8 +38,6 @@ _FIRST_WITH_ZSTD: Final = 7
 _NO_ID: Final = bytes(16)
 #: Where the attributes of a batch have the byte with its codec and whether it is transactional.
 _ATTRIBUTES: Final = 22
-
-Promise = asyncio.Future[None]
 
 
 class Produce(NamedTuple):
@@ -72,14 +70,14 @@ def handle_produce(
         CloseConnection: an error that acks=0 leaves no other way to tell.
     """
     refusal = _refuse_request(context, request)
-    pending: list[tuple[PartitionProduceResponse, Promise]] = []
+    delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic if isinstance(topic, str) else "",
                 topic_id=topic if isinstance(topic, bytes) else _NO_ID,
                 partition_responses=[
-                    _append(context, topic, index, records, request.head.acks, refusal, pending)
+                    _append(context, topic, index, records, request.head.acks, refusal, delayed)
                     for index, records in partitions
                 ],
             )
@@ -93,7 +91,8 @@ def handle_produce(
                     code = ErrorCode.of(partition.error_code).name
                     raise CloseConnection(f"Produce with acks=0 to {topic.name}-{partition.index} failed: {code}")
         return None
-    return _when_kept(response, pending, request.head) if pending else response
+    # Only acks=all is bounded by the request's timeout: an fsync ends by itself.
+    return delayed.respond(response, request.head.timeout_ms / 1000 if request.head.acks == -1 else None)
 
 
 def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
@@ -130,22 +129,22 @@ def _append(
     records: Buffer | None,
     acks: int,
     refusal: KafkaError | None,
-    pending: list[tuple[PartitionProduceResponse, Promise]],
+    delayed: DelayedOperation[ProduceResponse],
 ) -> PartitionProduceResponse:
     try:
         if refusal is not None:
             raise refusal
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
-        hosted = services.replicas.find(name, index)
+        replica = services.replicas.find(name, index)
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
         _check_kind(records, context.version)
         if acks == -1:
-            hosted.check_isr()
-        info: AppendInfo = hosted.append(records, services.wall_ms())
+            replica.check_isr()
+        info: AppendInfo = replica.append(records, services.wall_ms())
     except KafkaError as error:
         return PartitionProduceResponse(
             index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
@@ -157,53 +156,14 @@ def _append(
         log_append_time_ms=info.log_append_time,
         log_start_offset=info.log_start_offset,
     )
-    durable = hosted.log.durable(info.last_offset)
-    if durable is not None:
-        pending.append((answer, durable))
-    if acks == -1:
-        replicated = hosted.replicated(info.last_offset)
-        if replicated is not None:
-            pending.append((answer, replicated))
+    delayed.add(replica.unacknowledged(info.last_offset, acks_all=acks == -1), partial(_acknowledge, answer))
     return answer
 
 
-def _when_kept(
-    response: ProduceResponse, pending: Sequence[tuple[PartitionProduceResponse, Promise]], head: ProduceHead
-) -> "asyncio.Future[ProduceResponse]":
-    """The response when all promises are kept or broken; replicas are waited for as long as the client says."""
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[ProduceResponse] = loop.create_future()
-    left = len(pending)
-
-    def settled(answer: PartitionProduceResponse, promise: Promise) -> None:
-        nonlocal left
-        error = None if promise.cancelled() else promise.exception()
-        if answered.done():
-            return
-        if promise.cancelled() or error is not None:
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-            _refuse(answer, code, None if error is None else str(error))
-        left -= 1
-        if not left:
-            if timer is not None:
-                timer.cancel()
-            answered.set_result(response)
-
-    def late() -> None:
-        for answer, promise in pending:
-            if not promise.done():
-                _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
-        if not answered.done():
-            answered.set_result(response)
-
-    timer = loop.call_later(max(head.timeout_ms, 0) / 1000, late) if head.acks == -1 else None
-    for answer, promise in pending:
-        promise.add_done_callback(partial(settled, answer))
-    return answered
-
-
-def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | None) -> None:
-    answer.error_code, answer.error_message, answer.base_offset = code, message, -1
+def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+    """Write the outcome of waiting for durability into a partition's answer."""
+    if error is not None:
+        answer.error_code, answer.error_message, answer.base_offset = error.code, error.message or None, -1
 
 
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:

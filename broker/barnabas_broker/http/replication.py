@@ -47,14 +47,14 @@ def _registration(view: View, membership: Membership) -> Iterator[str]:
 
 def _led(view: View) -> Iterator[str]:
     partitions = leaders = under_replicated = under_min_isr = at_min_isr = 0
-    for _, hosted in view.replicas.hosted():
+    for _, replica in view.replicas.all():
         partitions += 1
-        if hosted.leading is not None:
-            info = hosted.info
+        if replica.leading is not None:
+            info = replica.info
             leaders += 1
             under_replicated += len(info.isr) < len(info.replicas)
-            under_min_isr += len(info.isr) < hosted.least_isr
-            at_min_isr += len(info.isr) == hosted.least_isr
+            under_min_isr += len(info.isr) < replica.min_isr
+            at_min_isr += len(info.isr) == replica.min_isr
     replicas, prefix = view.replicas, "kafka_server_replicamanager_"
     for name, kind, description, value in (
         ("partitioncount", GAUGE, "Partitions that this broker keeps.", partitions),

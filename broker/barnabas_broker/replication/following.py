@@ -1,8 +1,8 @@
-"""What a follower asks its leader, and what it does with the answer. Pure.
+"""The Fetch requests of a follower, and where it truncates its log. Pure.
 
-Fetches use a session (KIP-227): after the first, only what changed is named. A partition whose answer carries a
-diverging epoch is cut back to where both logs agree (KIP-595); several rounds may be needed where several leaders came
-and went.
+Fetches use a session (KIP-227): after the first, a request names only the partitions that have changed. A partition
+whose response carries a diverging epoch is truncated to where both logs agree (KIP-595), in several rounds if there
+were several leaders since.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from barnabas_protocol.messages.fetch import (
     ReplicaState,
 )
 
-#: Of Fetch: the first with the replica's epoch is 15; 17 is Kafka's before KIP-1166.
+#: The version of Fetch: 15 is the first with the broker epoch (KIP-903), 18 belongs to KIP-1166.
 VERSION: Final = 17
 
 _LOST: Final = (
@@ -29,15 +29,15 @@ _LOST: Final = (
 )
 
 
-class Key(NamedTuple):
-    """A partition as a Fetch names it."""
+class TopicIdPartition(NamedTuple):
+    """A partition by topic id and index."""
 
     topic_id: bytes
     partition: int
 
 
-class Position(NamedTuple):
-    """What is asked of a partition."""
+class PartitionFetchState(NamedTuple):
+    """What the follower asks the leader for: records from `offset` on, in the leader epoch that it knows."""
 
     leader_epoch: int
     offset: int
@@ -46,15 +46,15 @@ class Position(NamedTuple):
 
 
 @dataclass(slots=True)
-class Asking:
-    """The session of one follower with one leader.
+class FetchSessionHandler:
+    """The follower's side of the fetch session with one leader.
 
     Attributes:
         node_id: this broker.
-        max_wait_ms: how long the leader may wait (``replica.fetch.wait.max.ms``).
-        min_bytes: for how much (``replica.fetch.min.bytes``).
-        max_bytes: of an answer (``replica.fetch.response.max.bytes``).
-        partition_max_bytes: of a partition (``replica.fetch.max.bytes``).
+        max_wait_ms: how long the leader may wait for data (``replica.fetch.wait.max.ms``).
+        min_bytes: how much data it waits for (``replica.fetch.min.bytes``).
+        max_bytes: the size of a response (``replica.fetch.response.max.bytes``).
+        partition_max_bytes: the size of one partition in it (``replica.fetch.max.bytes``).
     """
 
     node_id: int
@@ -64,24 +64,24 @@ class Asking:
     partition_max_bytes: int
     _session_id: int = field(init=False, default=0)
     _epoch: int = field(init=False, default=0)
-    #: What the leader's session holds; None where it is to be named again.
-    _sent: dict[Key, Position | None] = field(init=False, default_factory=dict)
+    #: What the leader's session holds; None for a partition that the next request names in any case.
+    _sent: dict[TopicIdPartition, PartitionFetchState | None] = field(init=False, default_factory=dict)
 
-    def request(self, positions: Mapping[Key, Position], broker_epoch: int) -> FetchRequest:
-        """The next Fetch, for these partitions and no others."""
-        changed = [key for key, position in positions.items() if self._sent.get(key) != position]
-        forgotten = [key for key in self._sent if key not in positions]
+    def request(self, states: Mapping[TopicIdPartition, PartitionFetchState], broker_epoch: int) -> FetchRequest:
+        """The next Fetch, for exactly these partitions."""
+        changed = [key for key, state in states.items() if self._sent.get(key) != state]
+        forgotten = [key for key in self._sent if key not in states]
         topics: dict[bytes, FetchTopic] = {}
         for key in changed:
-            position = positions[key]
+            state = states[key]
             topic = topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id, partitions=[]))
             topic.partitions.append(
                 FetchPartition(
                     partition=key.partition,
-                    current_leader_epoch=position.leader_epoch,
-                    fetch_offset=position.offset,
-                    last_fetched_epoch=position.last_epoch,
-                    log_start_offset=position.log_start_offset,
+                    current_leader_epoch=state.leader_epoch,
+                    fetch_offset=state.offset,
+                    last_fetched_epoch=state.last_epoch,
+                    log_start_offset=state.log_start_offset,
                     partition_max_bytes=self.partition_max_bytes,
                 )
             )
@@ -90,7 +90,7 @@ class Asking:
             gone.setdefault(key.topic_id, ForgottenTopic(topic_id=key.topic_id)).partitions = [
                 other.partition for other in forgotten if other.topic_id == key.topic_id
             ]
-        self._sent = dict(positions)
+        self._sent = dict(states)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self.node_id, replica_epoch=broker_epoch),
             max_wait_ms=self.max_wait_ms,
@@ -102,11 +102,11 @@ class Asking:
             forgotten_topics_data=list(gone.values()),
         )
 
-    def answered(self, error: ErrorCode, session_id: int) -> bool:
-        """Follow the session.
+    def handle_response(self, error: ErrorCode, session_id: int) -> bool:
+        """Update the session from a response.
 
         Returns:
-            False: the leader does not know it; the next request starts a new one, and this answer says nothing.
+            False if the leader has lost the session: skip the response, the next request starts a new session.
         """
         if error in _LOST:
             self.reset()
@@ -114,18 +114,18 @@ class Asking:
         if session_id != self._session_id:
             self._session_id, self._epoch = session_id, 0
         if not session_id:
-            self.reset()  # the leader keeps none: every request names everything
+            self.reset()  # the leader keeps no session, so each request names all partitions
         else:
             self._epoch = self._epoch % 0x7FFFFFFF + 1
         return True
 
     def reset(self) -> None:
-        """Start anew, for instance on another connection."""
+        """Start a new session, for instance after reconnecting."""
         self._session_id = self._epoch = 0
         self._sent = {}
 
-    def repeat(self, key: Key) -> None:
-        """Name a partition in the next request even if nothing changed, also if that request is to forget it."""
+    def repeat(self, key: TopicIdPartition) -> None:
+        """Name a partition in the next request even if its state has not changed."""
         if key in self._sent:
             self._sent[key] = None
 
@@ -133,19 +133,19 @@ class Asking:
 def truncation_offset(
     epochs: LeaderEpochs, log_end: int, high_watermark: int, leader_epoch: int, leader_end: int
 ) -> int:
-    """Up to where a follower's log can be its leader's (Kafka's ``getOffsetTruncationState``).
+    """The offset to truncate a follower's log to, after a diverging epoch (Kafka's ``getOffsetTruncationState``).
 
     Args:
-        epochs: the follower's.
-        log_end: where its log ends.
-        high_watermark: what it knows to be committed.
-        leader_epoch: the largest epoch that the leader has up to the follower's last, -1 if none.
-        leader_end: where that epoch ends at the leader.
+        epochs: the follower's leader epochs.
+        log_end: its log end offset.
+        high_watermark: its high watermark.
+        leader_epoch: the leader's largest epoch up to the follower's last one; -1 if it has none.
+        leader_end: the end offset of that epoch at the leader.
     """
     if leader_end == UNDEFINED or leader_epoch == UNDEFINED:
         return high_watermark
     epoch, end = epochs.end_offset(leader_epoch, log_end)
     if epoch == UNDEFINED or epoch != leader_epoch:
-        # An epoch between that the leader has not: cut it, and ask again with what is then the last.
+        # The follower has an epoch that the leader lacks: cut it, and ask again with the epoch before.
         return min(leader_end, log_end) if end == UNDEFINED else min(end, log_end)
     return min(leader_end, end, log_end)

@@ -1,11 +1,14 @@
-"""The coordinator's ports onto ``__consumer_offsets`` and ``__group_events``, over the partitions that this broker
-leads."""
+"""The logs of group coordinators on this broker's replicas: ``__consumer_offsets`` and ``__group_events``.
+
+The classes implement ports of :mod:`barnabas_broker.groups.ports` and import nothing of it.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.logs import logger
+from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -19,10 +22,10 @@ _CHUNK: Final = 1024 * 1024
 
 
 class OffsetsTopicLog:
-    """Appends to, and replays, partitions of ``__consumer_offsets``.
+    """Appends to the partitions of ``__consumer_offsets``, and reads them for a replay.
 
     Args:
-        replicas: the partitions of this broker.
+        replicas: the replicas on this broker.
         wall_ms: the time of day, in ms.
     """
 
@@ -31,84 +34,51 @@ class OffsetsTopicLog:
         self._wall_ms = wall_ms
 
     def append(self, partition: int, batch: bytearray, done: Callable[[ErrorCode], None]) -> None:
-        """Append a batch; `done` hears when the ISR has it, as durable as the topic asks for, or why not."""
+        """Append a batch; call `done` when it is synced as configured and in the logs of the ISR, or has failed."""
         try:
-            hosted = self._replicas.find(OFFSETS_TOPIC, partition)
-            hosted.check_isr()
-            info = hosted.append(batch, self._wall_ms(), internal=True)
-            promises = [hosted.log.durable(info.last_offset), hosted.replicated(info.last_offset)]
+            replica = self._replicas.find(OFFSETS_TOPIC, partition)
+            replica.check_isr()
+            info = replica.append(batch, self._wall_ms(), internal=True)
+            conditions = replica.unacknowledged(info.last_offset, acks_all=True)
         except KafkaError as error:
             log.error("offsets cannot be written", partition=partition, error=error.code.name, reason=str(error))
             done(error.code)
             return
-        waiting = [promise for promise in promises if promise is not None]
-        if not waiting:
-            done(ErrorCode.NONE)
-        elif len(waiting) == 1:
-            waiting[0].add_done_callback(lambda future: done(_outcome(future)))
+        if conditions:
+            Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
         else:
-            _Both(waiting, done)
+            done(ErrorCode.NONE)
 
     def end_offset(self, partition: int) -> int:
-        """Where a replay ends: the log's end, for what lies past the high watermark may have been acknowledged."""
+        """Where a replay ends: the log end offset. Records beyond the high watermark may have been acknowledged."""
         return self._replicas.find(OFFSETS_TOPIC, partition).log.log_end_offset
 
     def start_offset(self, partition: int) -> int:
-        """Where a replay starts."""
+        """Where a replay begins."""
         return self._replicas.find(OFFSETS_TOPIC, partition).log.log_start_offset
 
     async def read(self, partition: int, offset: int) -> Buffer:
         """Whole batches from `offset` on, about a megabyte; b"" at the end.
 
-        A new leader waits until all of it is committed, so that nobody is told what a third leader would not know.
+        On a new leader this waits until the high watermark covers the records of earlier leaders: the coordinator must
+        not answer with records that another election could remove.
         """
-        hosted = self._replicas.find(OFFSETS_TOPIC, partition)
-        committed = hosted.when_settled()
-        if committed is not None:
-            await asyncio.wait([committed])
-            _outcome(committed)
-            hosted = self._replicas.find(OFFSETS_TOPIC, partition)
-        end = hosted.log.log_end_offset
+        replica = self._replicas.find(OFFSETS_TOPIC, partition)
+        settled = replica.when_settled()
+        if settled is not None:
+            await asyncio.gather(settled, return_exceptions=True)
+            replica = self._replicas.find(OFFSETS_TOPIC, partition)
+        end = replica.log.log_end_offset
         if offset >= end:
             return b""
-        return joined(hosted.log.read(offset, _CHUNK, end, min_one=True))
-
-
-class _Both:
-    """Answers once, when several promises are kept or the first is broken."""
-
-    def __init__(self, waiting: "Sequence[asyncio.Future[None]]", done: Callable[[ErrorCode], None]) -> None:
-        self._left = len(waiting)
-        self._done = done
-        for future in waiting:
-            future.add_done_callback(self._settled)
-
-    def _settled(self, future: "asyncio.Future[None]") -> None:
-        if self._left <= 0:
-            _outcome(future)  # looked at, so that nobody complains of it
-            return
-        self._left -= 1
-        error = _outcome(future)
-        if error is not ErrorCode.NONE:
-            self._left = 0
-        if not self._left:
-            self._done(error)
-
-
-def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
-    if future.cancelled():
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    error = future.exception()
-    if error is None:
-        return ErrorCode.NONE
-    return error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+        return joined(replica.log.read(offset, _CHUNK, end, min_one=True))
 
 
 class GroupEventsLog:
-    """Appends the story of groups to ``__group_events``. What cannot be written is dropped: nobody waits for it.
+    """Appends group events to ``__group_events``. An event that cannot be written is dropped.
 
     Args:
-        replicas: the partitions of this broker.
+        replicas: the replicas on this broker.
         wall_ms: the time of day, in ms.
     """
 

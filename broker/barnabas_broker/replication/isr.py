@@ -1,7 +1,8 @@
-"""Keeps the ISR of the partitions that this broker leads as it should be, many partitions in one change.
+"""Proposes ISRs for the partitions that this broker leads, many partitions in one request (Kafka's
+``AlterPartitionManager``).
 
-Followers that have caught up are admitted as soon as their fetch shows it; those that lag are put out by a look at all
-leaderships every half of ``replica.lag.time.max.ms``. One change is on its way at a time.
+A follower is proposed as soon as a fetch shows that it has caught up. Followers that lag are removed by a check of all
+partitions every half of ``replica.lag.time.max.ms``. One request is in flight at a time.
 """
 
 import asyncio
@@ -12,24 +13,24 @@ from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import REPLICA_LAG_TIME_MAX_MS
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.partition import Hosted
+from barnabas_broker.replication.replica import Replica
 from barnabas_protocol.errors import KafkaError
 
 log = logger("replication")
 
-#: Asks the cluster to change ISRs; what it agrees to comes back with the image. Raises KafkaError.
+#: Proposes ISRs to the cluster. Accepted ones arrive with the image before this returns. Raises KafkaError.
 Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]
 
 
-class IsrKeeper:
-    """The ISRs of this broker's leaderships.
+class AlterPartitionManager:
+    """Runs from its creation, which needs a running event loop, until :meth:`close`.
 
     Args:
-        replicas: the partitions of this broker.
+        replicas: the replicas on this broker.
         config: the broker's configuration.
-        live: the brokers that are there.
-        propose: asks the cluster.
-        now: a clock that only goes forward, in seconds.
+        live: the registered brokers.
+        propose: proposes ISRs to the cluster.
+        now: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -45,68 +46,63 @@ class IsrKeeper:
         self._live = live
         self._propose = propose
         self._now = now
-        self._joining: set[Hosted] = set()
-        self._something = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
+        self._joining: set[Replica] = set()
+        self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="isr")
 
     async def close(self) -> None:
-        """Stop looking."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Stop."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
-    def caught_up(self, hosted: Hosted) -> None:
-        """A follower of this partition may join the ISR."""
-        self._joining.add(hosted)
-        self._something.set()
+    def caught_up(self, replica: Replica) -> None:
+        """Propose a larger ISR soon: a follower of this partition may join."""
+        self._joining.add(replica)
+        self._wake.set()
 
     async def _run(self) -> None:
-        looked = self._now()
+        checked = self._now()
         while True:
-            left = looked + self._config[REPLICA_LAG_TIME_MAX_MS] / 2000 - self._now()
+            left = checked + self._config[REPLICA_LAG_TIME_MAX_MS] / 2000 - self._now()
             try:
                 async with asyncio.timeout(left):
-                    await self._something.wait()
-                look_at: Collection[Hosted] = list(self._joining)
+                    await self._wake.wait()
+                candidates: Collection[Replica] = list(self._joining)
             except TimeoutError:
                 left = 0
-            if left <= 0:  # however often somebody may join, those that lag are looked for
-                look_at, looked = [hosted for _, hosted in self._replicas.hosted()], self._now()
+            if left <= 0:  # also when followers keep joining: lagging ones must be found
+                candidates, checked = [replica for _, replica in self._replicas.all()], self._now()
             self._joining.clear()
-            self._something.clear()
-            await self._change(look_at)
+            self._wake.clear()
+            await self._change(candidates)
 
-    async def _change(self, look_at: Collection[Hosted]) -> None:
+    async def _change(self, candidates: Collection[Replica]) -> None:
         lag, live, now = self._config[REPLICA_LAG_TIME_MAX_MS] / 1000, self._live(), self._now()
         proposed = []
-        for hosted in look_at:
-            leading = hosted.leading
+        for replica in candidates:
+            leading = replica.leading
             if leading is None or leading.proposed is not None:
                 continue
-            wanted = leading.wanted_isr(hosted.high_watermark, now, lag, live)
+            wanted = leading.wanted_isr(replica.high_watermark, now, lag, live)
             if set(wanted) != set(leading.info.isr):
-                where, info = hosted.log.topic_partition, leading.info
-                log.info("ISR to be changed", partition=str(where), isr=list(info.isr), wanted=list(wanted))
+                where, info = replica.log.topic_partition, leading.info
+                log.info("proposing an ISR", partition=str(where), isr=list(info.isr), wanted=list(wanted))
                 members = leading.propose(wanted)
                 change = IsrChange(
-                    where.topic, hosted.log.topic_id, where.partition, info.leader_epoch, info.partition_epoch, members
+                    where.topic, replica.log.topic_id, where.partition, info.leader_epoch, info.partition_epoch, members
                 )
-                proposed.append((hosted, leading, change))
+                proposed.append((replica, leading, change))
         if not proposed:
             return
         try:
             await self._propose([change for _, _, change in proposed])
         except KafkaError as error:
-            log.warning("nobody knows whether the ISR was changed", error=error.code.name, reason=str(error))
+            log.warning("the outcome of an ISR proposal is unknown", error=error.code.name, reason=str(error))
             for _, leading, _ in proposed:
-                leading.unsettled()
+                leading.outcome_unknown()
             return
-        for hosted, leading, _ in proposed:
-            # What was agreed to has come back with the image by now; what is left was refused.
+        for replica, leading, _ in proposed:
+            # Accepted proposals have arrived with the image by now, so the others were rejected.
             if leading.proposed is not None:
-                leading.refused()
-                hosted.advance()
+                leading.rejected()
+                replica.advance()

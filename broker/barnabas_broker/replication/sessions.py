@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227). Pure: a client names its partitions once and then only what changed; the broker answers
-only the partitions that have something to say.
+"""Fetch sessions (KIP-227, Kafka's ``FetchSession``). Pure.
 
-Kafka's FetchSession and FetchContext do the same. A session that is not found or out of step is answered with an
-error, and the client starts a new one with a full request, so a session may be dropped at any time.
+A client names its partitions once, and then only those that change; the broker returns only partitions with news. A
+session that is unknown or out of step is answered with an error, and the client starts a new one with a full request,
+so the broker may drop a session at any time.
 """
 
 from collections.abc import Callable
@@ -12,36 +12,36 @@ from typing import Final, NamedTuple
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
-#: Seconds after which an idle session gives way to a new one (min.incremental.fetch.session.eviction.ms).
+#: Seconds after which an idle session may be evicted (``min.incremental.fetch.session.eviction.ms``).
 EVICTION_SECONDS: Final = 120.0
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 
 
-class Target(NamedTuple):
-    """A topic as a request names it: by name up to version 12, by id from 13 on. Only one of the two counts."""
+class TopicKey(NamedTuple):
+    """A topic as a Fetch request names it: by name up to version 12, by id from version 13 on. The other is empty."""
 
     topic: str
     topic_id: bytes
 
 
 @dataclass(slots=True)
-class Wanted:
-    """What is asked of one partition, and what was last answered."""
+class CachedPartition:
+    """What a client asks of one partition, and what it was last answered."""
 
     partition: int
     fetch_offset: int
     max_bytes: int
     leader_epoch: int
     last_fetched_epoch: int
-    #: Where the log of a follower that asks begins.
+    #: The log start offset of the follower that fetches.
     follower_log_start: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def news(self, answer: PartitionData) -> bool:
-        """Whether `answer` says anything that the client does not know; remembers it as said."""
-        told = (
+        """Whether `answer` holds anything new for the client; it counts as sent from now on."""
+        new = (
             bool(answer.records)
             or answer.error_code != ErrorCode.NONE
             or answer.diverging_epoch is not None
@@ -52,41 +52,41 @@ class Wanted:
             self.high_watermark = answer.high_watermark
             self.log_start_offset = answer.log_start_offset
         else:
-            self.high_watermark = -1  # so that the recovery is told as well
-        return told
+            self.high_watermark = -1  # so that the next answer without an error counts as new
+        return new
 
 
 @dataclass(slots=True)
-class Session:
-    """A client's standing request. `partitions` are in the order in which they are served."""
+class FetchSession:
+    """The partitions that a client fetches, in the order in which they are served."""
 
     session_id: int
     by_id: bool
     used: float
     epoch: int = INITIAL_EPOCH + 1
-    partitions: dict[tuple[Target, int], Wanted] = field(default_factory=dict)
+    partitions: dict[tuple[TopicKey, int], CachedPartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Fetch:
-    """One request with its session resolved: what to read, and how to trim the answer."""
+class FetchContext:
+    """One request with its session: which partitions to read, and how to trim the response."""
 
-    wanted: dict[tuple[Target, int], Wanted]
-    session: Session | None = None
+    wanted: dict[tuple[TopicKey, int], CachedPartition]
+    session: FetchSession | None = None
     incremental: bool = False
     error: ErrorCode = ErrorCode.NONE
 
     def trim(self, response: FetchResponse) -> None:
-        """Name the session, and leave out of an incremental answer what says nothing new."""
+        """Set the session id; remove partitions without news from an incremental response."""
         if self.session is None:
             return
         response.session_id = self.session.session_id
         partitions = self.session.partitions
         for topic in response.responses:
-            target = Target(topic.topic, topic.topic_id)
+            topic_key = TopicKey(topic.topic, topic.topic_id)
             kept = []
             for answer in topic.partitions:
-                key = (target, answer.partition_index)
+                key = (topic_key, answer.partition_index)
                 wanted = partitions.get(key)
                 if wanted is None:
                     kept.append(answer)
@@ -101,29 +101,29 @@ class Fetch:
             response.responses = [topic for topic in response.responses if topic.partitions]
 
 
-class SessionCache:
-    """The sessions of a broker.
+class FetchSessionCache:
+    """The fetch sessions of a broker.
 
     Args:
-        slots: how many are kept.
-        new_id: makes session ids, positive int32.
+        slots: the most sessions to keep.
+        new_id: creates session ids, positive int32.
     """
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
         self._new_id = new_id
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resolve(self, request: FetchRequest, version: int, now: float) -> Fetch:
-        """Turn a request into what is to be read.
+    def resolve(self, request: FetchRequest, version: int, now: float) -> FetchContext:
+        """Resolve a request with its session to the partitions to read.
 
         Args:
             request: the request.
-            version: its version; from 13 on topics are named by id.
-            now: seconds.
+            version: of the request; from 13 on topics are named by id.
+            now: the time, in seconds.
         """
         by_id = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -131,35 +131,37 @@ class SessionCache:
                 self._sessions.pop(request.session_id, None)
             wanted = _wanted(request)
             if request.session_epoch == FINAL_EPOCH or not wanted:
-                return Fetch(wanted)
-            return Fetch(wanted, self._open(wanted, by_id, now))
+                return FetchContext(wanted)
+            return FetchContext(wanted, self._open(wanted, by_id, now))
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Fetch({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_id is not by_id:
-            return Fetch({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
-            return Fetch({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return FetchContext({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         for key, wanted_now in _wanted(request).items():
             known = session.partitions.get(key)
-            # A follower may not have looked at what it was told by the leader of another epoch.
+            # What was sent in another leader epoch does not count: the follower may have skipped it.
             if known is not None and known.leader_epoch == wanted_now.leader_epoch:
                 wanted_now.high_watermark, wanted_now.log_start_offset = known.high_watermark, known.log_start_offset
             session.partitions[key] = wanted_now
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
-                session.partitions.pop((Target(topic.topic, topic.topic_id), partition), None)
+                session.partitions.pop((TopicKey(topic.topic, topic.topic_id), partition), None)
         if not session.partitions:
             del self._sessions[session.session_id]
-            return Fetch({})
+            return FetchContext({})
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
         session.used = now
-        # The least recently used first, so that the front is what may be evicted.
+        # Keep the least recently used first: that is the one to evict.
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
-        return Fetch(dict(session.partitions), session, incremental=True)
+        return FetchContext(dict(session.partitions), session, incremental=True)
 
-    def _open(self, wanted: dict[tuple[Target, int], Wanted], by_id: bool, now: float) -> Session | None:
-        """A new session, or None where all slots are in use: the client then goes on without."""
+    def _open(
+        self, wanted: dict[tuple[TopicKey, int], CachedPartition], by_id: bool, now: float
+    ) -> FetchSession | None:
+        """A new session; None if all slots are in use, and then the client sends full requests."""
         if self._slots <= 0:
             return None
         if len(self._sessions) >= self._slots:
@@ -170,14 +172,14 @@ class SessionCache:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = Session(session_id, by_id, now, partitions=dict(wanted))
+        session = FetchSession(session_id, by_id, now, partitions=dict(wanted))
         self._sessions[session_id] = session
         return session
 
 
-def _wanted(request: FetchRequest) -> dict[tuple[Target, int], Wanted]:
+def _wanted(request: FetchRequest) -> dict[tuple[TopicKey, int], CachedPartition]:
     return {
-        (Target(topic.topic, topic.topic_id), p.partition): Wanted(
+        (TopicKey(topic.topic, topic.topic_id), p.partition): CachedPartition(
             p.partition,
             p.fetch_offset,
             p.partition_max_bytes,

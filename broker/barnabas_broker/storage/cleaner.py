@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
@@ -17,14 +17,12 @@ from barnabas_broker.storage.compaction import collect, filter_batch
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.files import Files, write_file
 from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset
+from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.scan import scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_protocol.records.batches import BatchHeader, read_header
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
 
 log = logger("storage")
 
@@ -99,7 +97,7 @@ class Cleaned(NamedTuple):
     bytes_after: int
 
 
-def dirtiness(owner: "Log", first_dirty: int, now_ms: int, trusted: int) -> tuple[float, int]:
+def dirtiness(owner: Log, first_dirty: int, now_ms: int, trusted: int) -> tuple[float, int]:
     """How much of a log's cleanable part is dirty, and up to where it may be cleaned.
 
     Args:
@@ -136,7 +134,7 @@ def dirtiness(owner: "Log", first_dirty: int, now_ms: int, trusted: int) -> tupl
     return 0.0, end
 
 
-def plan(owner: "Log", first_dirty: int, end: int, now_ms: int) -> Plan:
+def plan(owner: Log, first_dirty: int, end: int, now_ms: int) -> Plan:
     """What cleaning `owner` up to `end` means."""
     bases = [segment.base_offset for segment in owner.segments] + [owner.log_end_offset]
     sources = [
@@ -276,7 +274,7 @@ class Cleaner:
         self.offsets: dict[TopicPartition, int] = {}
         self.running = False
 
-    def begin(self, logs: Iterable["Log"], now_ms: int, trusted: Mapping[TopicPartition, int]) -> bool:
+    def begin(self, logs: Iterable[Log], now_ms: int, trusted: Mapping[TopicPartition, int]) -> bool:
         """Clean the dirtiest log, in the background.
 
         Args:
@@ -309,12 +307,12 @@ class Cleaner:
         )
         return True
 
-    def _first_dirty(self, owner: "Log") -> int:
+    def _first_dirty(self, owner: Log) -> int:
         # Beyond the active segment's base the checkpoint is of a log that has been cut since.
         known = self.offsets.get(owner.topic_partition, 0)
         return known if known <= owner.segments.active.base_offset else 0
 
-    def _cleaned(self, owner: "Log", old: Sequence[Segment], result: Cleaned | Exception) -> None:
+    def _cleaned(self, owner: Log, old: Sequence[Segment], result: Cleaned | Exception) -> None:
         """Back on the event loop: the thread has written everything, or has failed."""
         if isinstance(result, FileNotFoundError):
             self.running = False  # retention or a deletion was faster
@@ -334,7 +332,7 @@ class Cleaner:
                 lambda: _mark_complete(files, owner.path, done), lambda error: self._swap(owner, old, done, error)
             )
 
-    def _swap(self, owner: "Log", old: Sequence[Segment], done: Cleaned, error: Exception | None) -> None:
+    def _swap(self, owner: Log, old: Sequence[Segment], done: Cleaned, error: Exception | None) -> None:
         self.running = False
         if isinstance(error, FileNotFoundError):
             return  # the partition has been deleted
@@ -351,7 +349,7 @@ class Cleaner:
                 bytes_after=done.bytes_after,
             )
 
-    def _drop(self, owner: "Log", done: Cleaned) -> None:
+    def _drop(self, owner: Log, done: Cleaned) -> None:
         """The log has changed meanwhile: what was made of it is of no use."""
         self.running = False
         for _, base in done.groups:

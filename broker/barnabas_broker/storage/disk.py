@@ -8,14 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.files import Files
+from barnabas_broker.storage.segment import Segment
 from barnabas_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.segment import Segment
 
 log = logger("storage")
 
@@ -149,7 +147,7 @@ class Disk:
         if result is not None:
             log.warning("files could not be removed", directory=str(self.path), reason=str(result))
 
-    def opened(self, segment: "Segment") -> None:
+    def opened(self, segment: Segment) -> None:
         """A closed segment is read; if many are open, close the one that was not read for longest."""
         self._open[segment] = None
         self._open.move_to_end(segment)

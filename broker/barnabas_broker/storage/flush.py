@@ -1,10 +1,10 @@
-"""When what a log has appended is on the disk for sure.
+"""When the records of one log are on the disk.
 
-By default nobody asks: the page cache survives the process, and replication or the operating system do the rest. With
-``flush.messages`` or ``flush.ms`` fsync runs on a thread, one at a time for a log, and every append that came while
-one was running shares the next. Two marks move along behind the log's end: what has been synced
-(:attr:`Flusher.synced`, which acknowledgements wait for), and the recovery point, up to where indexes, snapshots,
-names and epochs are synced as well.
+By default nothing waits for the disk: the page cache survives the process, and replication covers the machine. With
+``flush.messages`` or ``flush.ms`` a thread calls fsync, one call at a time per log, and every append that arrives
+during a call shares the next one. Two marks follow the log's end: :attr:`Flusher.synced`, which acknowledgements wait
+for, and :attr:`Flusher.recovery_point`, up to which indexes, snapshots, file names and leader epochs are synced as
+well.
 """
 
 import asyncio
@@ -12,33 +12,35 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
+from barnabas_broker.storage.disk import Disk
+from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, put_file
+from barnabas_broker.storage.segments import Segments
+from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.waiters import OffsetWaiters
 from barnabas_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
 
 
 class _Gate:
-    """Keeps a thread out of a partition's directory once that is about to get another name."""
+    """Keeps the flush thread out of a partition's directory before that directory is renamed."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.closed = False
 
     def close(self) -> None:
-        """Let the thread finish the step it is at, and begin no other."""
+        """Wait until the thread has finished its current step; it begins no other."""
         self.closed = True
         with self.lock:
             pass
 
 
 class _Work(NamedTuple):
-    """What a thread is to sync: open files, files to be opened, files to be replaced, directories, in this order."""
+    """What the thread syncs, in this order: open files, files by path, files to replace, directories."""
 
     gate: _Gate
     files: Files
@@ -67,7 +69,7 @@ class _Work(NamedTuple):
         try:
             handle = self.files.open(path)
         except FileNotFoundError:
-            return  # retention has been faster
+            return  # retention has removed it meanwhile
         try:
             self.files.sync(handle)
         finally:
@@ -75,54 +77,82 @@ class _Work(NamedTuple):
 
 
 class Flusher:
-    """Syncs one log.
+    """Syncs the files of one log, and completes the futures that wait for that.
+
+    The log calls it after each change; the flusher knows of the log only what it is called with.
 
     Args:
-        owner: the log.
-        recovery_point: up to where it is known to be on the disk.
+        disk: the log directory.
+        path: the partition's directory.
+        topic_id: 16 bytes; zeros if unknown.
+        segments: the log's segments, which change as the log does.
+        leader_epochs: the log's leader epochs.
+        settings: the topic's settings; the log replaces them when the configuration changes.
+        end_offset: the log end offset.
+        recovery_point: the offset before which everything is known to be on the disk.
+
+    Attributes:
+        synced: everything before this offset is on the disk.
+        recovery_point: everything before this offset is on the disk, with indexes, snapshots, names and epochs.
+        unsynced_since: when the first record that is not synced was appended, in ms; None if all are synced.
     """
 
-    def __init__(self, owner: "Log", recovery_point: int) -> None:
-        self._log = owner
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        topic_id: bytes,
+        segments: Segments,
+        leader_epochs: LeaderEpochs,
+        settings: LogSettings,
+        end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.settings = settings
         self.recovery_point = recovery_point
-        #: Everything before this offset is on the disk.
         self.synced = recovery_point
-        #: When the first record that is not synced was appended, in ms; None if there is none.
         self.unsynced_since: int | None = None
+        self._disk = disk
+        self._path = path
+        self._topic_id = topic_id
+        self._segments = segments
+        self._leader_epochs = leader_epochs
+        self._end = end_offset
         self._unsynced_records = 0
-        #: What acknowledgements wait for is before this offset.
+        #: All offsets that acknowledgements wait for are before this one.
         self._wanted = recovery_point
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: OffsetWaiters[None] = OffsetWaiters()
         self._running = False
         self._full_wanted = False
-        #: Bumped by truncation: what an fsync that began before it has synced says nothing about the log any more.
+        #: Grows with each truncation: an fsync that began earlier says nothing about the log as it is now.
         self._generation = 0
         self._paths: set[Path] = set()
-        # What a killed process left behind may be in the page cache only, the names of its segments among it.
-        self._new_names = owner.log_end_offset > recovery_point
-        #: The partition's directory is new and its metadata not written yet, or nobody knows whether they are synced.
+        # What a killed process left may be in the page cache only, and so may the names of its segments.
+        self._new_names = end_offset > recovery_point
+        #: Whether the directory's own name and ``partition.metadata`` may not be on the disk yet.
         self._new_directory = recovery_point == 0
         self._gate = _Gate()
 
-    # What the log tells
+    # Called by the log after a change
 
     def created(self) -> None:
-        """The partition has been made: its directory and its metadata must be synced, which begins at once."""
+        """The partition is new: sync its directory and its metadata, beginning now."""
         self._new_directory = self._new_names = True
         self._begin(full=True)
 
-    def appended(self, records: int, now_ms: int) -> None:
-        """Records have been appended."""
+    def appended(self, end_offset: int, records: int, now_ms: int) -> None:
+        """`records` records were appended; the log ends at `end_offset`."""
+        self._end = end_offset
         self._unsynced_records += records
         if self.unsynced_since is None:
             self.unsynced_since = now_ms
-        if self._unsynced_records >= self._log.settings.flush_messages:
-            self._wanted = self._log.log_end_offset
+        if self._unsynced_records >= self.settings.flush_messages:
+            self._wanted = end_offset
             if not self._running:
                 self._begin()
 
     def rolled(self) -> None:
-        """A segment has been closed and another one begun: the recovery point follows."""
+        """A new segment was begun: move the recovery point to the log's end."""
         self._new_names = True
         if self._running:
             self._full_wanted = True
@@ -130,123 +160,121 @@ class Flusher:
             self._begin(full=True)
 
     def renamed(self) -> None:
-        """Names in the partition's directory have changed; they are synced with the next flush."""
+        """Names in the partition's directory have changed; the next flush syncs them."""
         self._new_names = True
 
     def wrote(self, path: Path) -> None:
-        """A file beside the log has been written."""
+        """A file beside the segments was written; the next full flush syncs it."""
         self._paths.add(path)
 
-    def truncated(self, offset: int) -> None:
-        """The log ends at `offset` now."""
+    def truncated(self, end_offset: int) -> None:
+        """The log was cut, or replaced by an empty one, and ends at `end_offset`."""
+        self._end = end_offset
         self._generation += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self.synced = min(self.synced, offset)
-        self._wanted = min(self._wanted, offset)
-        lost = [future for target, future in self._waiting if target > offset]
-        self._waiting = [(target, future) for target, future in self._waiting if target <= offset]
-        for future in lost:
-            if not future.done():
-                future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The log has been truncated."))
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.synced = min(self.synced, end_offset)
+        self._wanted = min(self._wanted, end_offset)
+        self._waiters.fail_after(end_offset, ErrorCode.NOT_LEADER_OR_FOLLOWER, "The log has been truncated.")
 
     def abandoned(self) -> None:
-        """The partition is deleted: from now on nothing is written under its name, which another may get."""
+        """The partition is deleted: write nothing under its name any more, a new partition may get it."""
         self.truncated(-1)
         self._gate.close()
 
-    # What others ask
+    # Durability
 
     def durable(self, offset: int) -> "asyncio.Future[None] | None":
-        """As :meth:`Log.durable`, but `offset` is the one after the last that is to be acknowledged."""
+        """As :meth:`Log.durable`, but `offset` is the one after the last record to acknowledge."""
         if offset <= self.synced or offset > self._wanted:
             return None
-        future = asyncio.get_running_loop().create_future()
-        if self._log.disk.failure is not None:
-            future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._log.disk.failure))
-            return future
-        self._waiting.append((offset, future))
+        if self._disk.failure is not None:
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._disk.failure))
+            return failed
+        future = self._waiters.wait(offset)
         if not self._running:
             self._begin()
         return future
 
     def tick(self, now_ms: int) -> None:
-        """Begin to sync what has waited for ``flush.ms``."""
+        """Sync records that are older than ``flush.ms``, in the background."""
         since = self.unsynced_since
-        if since is not None and now_ms - since >= self._log.settings.flush_ms and not self._running:
-            self._wanted = self._log.log_end_offset
+        if since is not None and now_ms - since >= self.settings.flush_ms and not self._running:
+            self._wanted = self._end
             self._begin()
 
     def advance(self) -> None:
         """Move the recovery point to the log's end, in the background."""
-        if (self.recovery_point < self._log.log_end_offset or self._dirty()) and not self._running:
+        if (self.recovery_point < self._end or self._dirty()) and not self._running:
             self._begin(full=True)
 
     def flush_now(self) -> None:
-        """See :meth:`Log.flush`."""
-        log = self._log
-        log.disk.check()
+        """Sync everything before this returns.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._disk.check()
         try:
             work = self._collect(full=True)
             work.run()
         except OSError as error:
             self._failed(error)
-            raise log.disk.fail(f"fsync of {log.topic_partition}", error) from error
-        self._synced(log.log_end_offset, full=True)
+            raise self._disk.fail(f"fsync of {self._path.name}", error) from error
+        self._synced(self._end, full=True)
 
-    # How it is done
+    # Background work
 
     def _dirty(self) -> bool:
-        return self._new_names or bool(self._paths) or self._log.leader_epochs.dirty
+        return self._new_names or bool(self._paths) or self._leader_epochs.dirty
 
     def _begin(self, full: bool = False) -> None:
-        log = self._log
-        if log.disk.failure is not None:
+        if self._disk.failure is not None:
             return
         if full:
             self._full_wanted = False
-        target, generation = log.log_end_offset, self._generation
+        target, generation = self._end, self._generation
         try:
             work = self._collect(full)
         except OSError as error:
             self._finished(error, target, generation, full)
             return
         self._running = True
-        log.disk.background.run(work.run, lambda result: self._finished(result, target, generation, full))
+        self._disk.background.run(work.run, lambda result: self._finished(result, target, generation, full))
 
     def _collect(self, full: bool) -> _Work:
-        """What has to be synced for the log as it is now."""
-        log, files = self._log, self._log.disk.files
-        dirty = [segment for segment in log.segments.since(self.synced) if segment.size]
+        """What to sync for the log as it is now."""
+        files = self._disk.files
+        dirty = [segment for segment in self._segments.since(self.synced) if segment.size]
         handles = [files.duplicate(segment.handle) for segment in dirty]
         replaced: list[tuple[Path, bytes]] = []
         paths: list[Path] = []
         directories: list[Path] = []
         if full:
-            # The segment that ends at the recovery point too: closing it has added to its time index.
-            for segment in log.segments.since(self.recovery_point, closed_at=True):
+            # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
+            for segment in self._segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
                 paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
             paths += self._paths
             self._paths = set()
-            if log.leader_epochs.dirty:
-                replaced.append((log.path / names.EPOCH_CHECKPOINT, format_epochs(log.leader_epochs.entries())))
-                log.leader_epochs.dirty = False
-        if self._new_directory and any(log.topic_id):
-            replaced.append((log.path / names.PARTITION_METADATA, format_partition_metadata(log.topic_id)))
+            if self._leader_epochs.dirty:
+                replaced.append((self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries())))
+                self._leader_epochs.dirty = False
+        if self._new_directory and any(self._topic_id):
+            replaced.append((self._path / names.PARTITION_METADATA, format_partition_metadata(self._topic_id)))
         if self._new_names or replaced:
-            directories.append(log.path)
+            directories.append(self._path)
         if self._new_directory:
-            directories.append(log.path.parent)
+            directories.append(self._path.parent)
         self._new_names = self._new_directory = False
         return _Work(self._gate, files, handles, paths, replaced, directories)
 
     def _finished(self, result: Exception | None, target: int, generation: int, full: bool) -> None:
         self._running = False
-        log = self._log
         if self._gate.closed:
             return
         if result is not None:
-            log.disk.fail(f"fsync of {log.topic_partition}", result)
+            self._disk.fail(f"fsync of {self._path.name}", result)
             self._failed(result)
             return
         if generation == self._generation:
@@ -257,24 +285,13 @@ class Flusher:
             self._begin()
 
     def _synced(self, target: int, full: bool) -> None:
-        log = self._log
         self.synced = max(self.synced, target)
         if full and target > self.recovery_point:
             self.recovery_point = target
-            log.disk.checkpoint_due = True
-        if self.synced >= log.log_end_offset:
+            self._disk.checkpoint_due = True
+        if self.synced >= self._end:
             self.unsynced_since, self._unsynced_records = None, 0
-        waiting, self._waiting = self._waiting, []
-        for entry in waiting:
-            if entry[0] > self.synced:
-                self._waiting.append(entry)
-            elif not entry[1].done():
-                entry[1].set_result(None)
+        self._waiters.complete(self.synced, None)
 
     def _failed(self, error: Exception) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(
-                    KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"fsync of {self._log.topic_partition}: {error}")
-                )
+        self._waiters.fail_all(ErrorCode.KAFKA_STORAGE_ERROR, f"fsync of {self._path.name}: {error}")

@@ -1,7 +1,8 @@
-"""The log of one partition: segments, offsets, producers, epochs (Kafka's ``UnifiedLog`` and ``LocalLog``).
+"""The log of one partition, whole (Kafka's ``UnifiedLog`` and ``LocalLog``): append, read, truncation, retention, the
+swap that ends a compaction, and durability.
 
-Appends and reads run on the event loop and go to the page cache; fsync runs on threads (:mod:`.flush`). Nothing is
-done per record, except where a timestamp is looked up or a compacted topic needs its keys.
+Appends and reads run on the event loop and go to the page cache; fsync runs on threads (:mod:`.flush`). Work is done
+per batch, not per record, except where a timestamp is looked up or a compacted topic needs the keys.
 """
 
 import asyncio
@@ -11,18 +12,26 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.config.config import TopicConfig
 from barnabas_broker.logs import logger
-from barnabas_broker.storage import names, retention
+from barnabas_broker.storage import names
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import Producers
-from barnabas_broker.storage.recovery import Recovered, load_snapshot, remove_snapshots_after, replay, replay_segments
+from barnabas_broker.storage.recovery import Recovered
+from barnabas_broker.storage.retention import expired
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.segments import Segments, TimestampAt
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import Part
-from barnabas_broker.storage.swap import swap_in
+from barnabas_broker.storage.snapshots import (
+    load_snapshot,
+    remove_snapshots_after,
+    remove_snapshots_before,
+    replay,
+    replay_segments,
+    write_snapshot,
+)
 from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.batches import CONTROL, BatchHeader
@@ -30,19 +39,19 @@ from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
 
-#: Places where reads ended, remembered so that the next read of a consumer that keeps up needs no look-up.
-_REMEMBERED_ENDS: Final = 128
+#: Positions where reads ended, kept so that the next read of a consumer at the log's end needs no look-up.
+_CACHED_ENDS: Final = 128
 
 
 class AppendInfo(NamedTuple):
-    """What came of an append.
+    """The result of an append (Kafka's ``LogAppendInfo``).
 
     Attributes:
-        first_offset: of what was appended, or of what it is a duplicate of.
+        first_offset: of the appended batches, or of the earlier batch that they duplicate.
         last_offset: likewise.
-        log_append_time: in ms; -1 unless the topic says LogAppendTime.
+        log_append_time: in ms; -1 unless the topic uses LogAppendTime.
         log_start_offset: of the log.
-        duplicate: nothing was appended, it was there already.
+        duplicate: the batch was in the log already and nothing was appended.
     """
 
     first_offset: int
@@ -53,22 +62,24 @@ class AppendInfo(NamedTuple):
 
 
 class Log:
-    """A partition's log; :class:`~barnabas_broker.storage.directory.LogDirectory` makes them.
+    """A partition's log; created by :class:`~barnabas_broker.storage.directory.LogDirectory`.
 
     Args:
-        disk: of the directory it is in.
-        path: of the partition's own directory.
-        topic_partition: which.
+        disk: the log directory that it is in.
+        path: the partition's own directory.
+        topic_partition: the partition.
         topic_id: 16 bytes; zeros if unknown.
         config: of the topic.
-        recovered: what was found on the disk.
+        recovered: what recovery found on the disk.
 
     Attributes:
-        log_start_offset: the first offset that may be read.
+        log_start_offset: the first offset that can be read.
         log_end_offset: the offset that the next record gets.
-        high_watermark: up to where consumers may read, exclusive; whoever replicates sets it.
-        leader_epochs: which epoch starts where.
-        producers: the idempotent producers' state.
+        high_watermark: the offset up to which consumers may read, exclusive; set by replication.
+        leader_epochs: the start offset of each leader epoch.
+        producers: the state of idempotent producers.
+        flusher: syncs the log.
+        swapping: compaction is about to replace segments, so retention must not remove any.
     """
 
     def __init__(
@@ -92,7 +103,16 @@ class Log:
         self.high_watermark = recovered.high_watermark
         self.leader_epochs: LeaderEpochs = recovered.leader_epochs
         self.producers: Producers = recovered.producers
-        self.flusher = Flusher(self, recovered.recovery_point)
+        self.flusher = Flusher(
+            disk,
+            path,
+            topic_id,
+            self.segments,
+            self.leader_epochs,
+            self.settings,
+            self.log_end_offset,
+            recovered.recovery_point,
+        )
         self.swapping = False
         self._ends: dict[int, tuple[Segment, int]] = {}
 
@@ -100,9 +120,9 @@ class Log:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
 
     def configure(self, config: TopicConfig) -> None:
-        """Follow a new configuration of the topic."""
+        """Apply a new configuration of the topic."""
         self.config = config
-        self.settings = LogSettings.of(config)
+        self.settings = self.flusher.settings = LogSettings.of(config)
 
     @property
     def size(self) -> int:
@@ -111,17 +131,17 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything before this offset is on the disk for sure, indexes and all."""
+        """Everything before this offset is on the disk, indexes included."""
         return self.flusher.recovery_point
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where committed data may be read: the high watermark, or the first open transaction."""
+        """The end of what `read_committed` consumers may read: the high watermark, or the first open transaction."""
         unstable = self.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     def set_high_watermark(self, offset: int) -> None:
-        """Replication knows that everything before `offset` is safe."""
+        """Move the high watermark to `offset`, within the bounds of the log."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
 
     # Append
@@ -129,13 +149,13 @@ class Log:
     def append_as_leader(
         self, records: Buffer, *, leader_epoch: int, now_ms: int, internal: bool = False
     ) -> AppendInfo:
-        """Append what a client or the coordinator made; offsets are given here.
+        """Append batches of a client or of a coordinator, and assign their offsets.
 
         Args:
-            records: one batch of a client; one or more of the coordinator. The bytes are not changed.
+            records: one batch of a client; one or more of a coordinator. The bytes are not changed.
             leader_epoch: written into each batch.
             now_ms: the time of day.
-            internal: the broker's own: no sequence numbers, control batches allowed.
+            internal: the batches are the broker's own: no sequence numbers, control batches allowed.
 
         Raises:
             KafkaError: nothing was appended. CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -171,15 +191,15 @@ class Log:
         return AppendInfo(first, offset - 1, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> AppendInfo:
-        """Append what the leader has appended, byte for byte. A batch cut off at the end is left out.
+        """Append batches fetched from the leader, byte for byte. An incomplete batch at the end is skipped.
 
         Args:
             records: as fetched.
             now_ms: the time of day, for segments whose batches have no timestamps.
 
         Raises:
-            KafkaError: nothing was appended. CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE if they do not follow,
-                KAFKA_STORAGE_ERROR.
+            KafkaError: nothing was appended. CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE if the offsets do not continue the
+                log; KAFKA_STORAGE_ERROR.
         """
         self.disk.check()
         view = memoryview(records)
@@ -199,7 +219,7 @@ class Log:
         now_ms: int,
         replicated: memoryview | None = None,
     ) -> None:
-        """Write checked batches and note them everywhere."""
+        """Write validated batches, and update indexes, leader epochs, producer state and the flusher."""
         settings = self.settings
         if size > settings.segment_bytes and replicated is None:
             raise KafkaError(
@@ -222,7 +242,7 @@ class Log:
             base_offset = header.base_offset
             segment.note(position, base_offset + header.last_offset_delta, header.max_timestamp, interval)
             if header.leader_epoch != self.leader_epochs.latest:
-                # What was to begin here has left no record; this follower may even hear of an older epoch now.
+                # An epoch that was to begin here has left no record. A follower may even be given an older epoch now.
                 self.leader_epochs.truncate_end(base_offset)
                 self.leader_epochs.assign(header.leader_epoch, base_offset)
             if header.producer_id >= 0:
@@ -234,14 +254,14 @@ class Log:
             position += header.size
             records += header.count
         self.log_end_offset = self.producers.end_offset = last_offset + 1
-        self.flusher.appended(records, now_ms)
+        self.flusher.appended(last_offset + 1, records, now_ms)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Begin a new segment; an empty one is used as it is if it has the right name.
+        """Begin a new segment, or keep the active one if it is empty and has the right base offset.
 
         Args:
             now_ms: the time of day.
-            base_offset: of the first batch that will be in it; the log end offset if not given.
+            base_offset: of the first batch that goes into it; the log end offset if not given.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -262,34 +282,25 @@ class Log:
         return new
 
     def _write_snapshot(self) -> None:
-        """Save the producers' state as of the log's end. It is synced with the next flush, and has a CRC until then."""
-        files = self.disk.files
-        path = names.offset_path(self.path, self.log_end_offset, names.SNAPSHOT)
-        handle = files.open(path, create=True)
-        try:
-            files.truncate(handle, 0)
-            files.write(handle, [self.producers.snapshot()], 0)
-        finally:
-            files.close(handle)
-        self.flusher.wrote(path)
+        """Save the producer state as of the log's end; the next full flush syncs it."""
+        self.flusher.wrote(write_snapshot(self.disk.files, self.path, self.producers, self.log_end_offset))
 
     # Read
 
     def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool) -> list[Part]:
-        """Whole batches from the one that holds `offset`, of one segment.
+        """Read whole batches of one segment, from the batch that holds `offset`.
 
         Args:
             offset: where to begin.
-            max_bytes: how much at most.
-            up_to: where to end, exclusive: the high watermark, or whatever the reader may see.
-            min_one: the first batch as a whole, even if it is more than `max_bytes`.
+            max_bytes: the most to return.
+            up_to: where to end, exclusive: the high watermark, or another limit of the reader.
+            min_one: return the first batch even if it is larger than `max_bytes`.
 
         Returns:
-            Parts that hold the batches one after another; none at the end.
+            Parts that hold the batches one after another; empty at the end.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE, what is there is broken; KAFKA_STORAGE_ERROR, it cannot
-                be read.
+            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
@@ -328,22 +339,23 @@ class Log:
             if 0 <= position < end:
                 part = segment.read(position, first_size, end, max_bytes, min_one=min_one)
                 if is_last and to_end and position + len(part) == end:
-                    if len(self._ends) > _REMEMBERED_ENDS:
+                    if len(self._ends) > _CACHED_ENDS:
                         self._ends.clear()
                     self._ends[up_to] = segment, end
                 return [part] if part else []
-            # Compaction has left nothing from `offset` to the end of this segment.
+            # Compaction has removed everything from `offset` to the end of this segment.
         return []
 
     def warm(self, offset: int, max_bytes: int) -> "asyncio.Future[None] | None":
-        """Have a thread bring what a read would return into the page cache, if it is not there.
+        """Let a thread load the bytes of an upcoming read into the page cache, unless they are there.
 
         Args:
             offset: where the read will begin.
-            max_bytes: how much it will return at most.
+            max_bytes: the most that it will return.
 
         Returns:
-            None: a read now waits for no disk. Else a future; it is done when a read is worth while, and never fails.
+            None if a read does not wait for the disk. Otherwise a future that is done when the bytes are loaded; it
+            never fails.
         """
         if offset in self._ends or not self.log_start_offset <= offset < self.log_end_offset:
             return None
@@ -356,7 +368,7 @@ class Log:
                 return None
             handle = files.duplicate(segment.handle)
         except OSError:
-            return None  # the read itself will tell
+            return None  # the read itself reports the error
         future = asyncio.get_running_loop().create_future()
 
         def load() -> None:
@@ -373,10 +385,10 @@ class Log:
         return future
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAt | None:
-        """The first record at or after `timestamp` (ms), or None.
+        """The first record whose timestamp is at least `timestamp` (ms), or None.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, a batch on the way is broken; KAFKA_STORAGE_ERROR, it cannot be read.
+            KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
         return self.segments.find_timestamp(timestamp, self.log_start_offset)
 
@@ -385,16 +397,16 @@ class Log:
         return self.segments.find_max_timestamp(self.log_start_offset)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `leader_epoch`, and the offset after its last record; (-1, -1) if it is not known."""
+        """The largest epoch up to `leader_epoch`, and the offset after its last record; (-1, -1) if unknown."""
         return self.leader_epochs.end_offset(leader_epoch, self.log_end_offset)
 
-    # Cutting
+    # Truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on; the whole batch it is in.
+        """Remove everything from `offset` on, with the whole batch that holds it.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE, and nothing was removed.
         """
         if offset >= self.log_end_offset:
             return
@@ -403,11 +415,13 @@ class Log:
             return
         self.disk.check()
         try:
-            self._lower_recovery_point(offset)
-            self.remove_segments(self.segments.since(offset, closed_at=True)[1:], [], 0)
-            segment = self.segments.active
-            if (found := segment.locate(offset, segment.size)) is not None:
+            segment, *later = self.segments.since(offset, closed_at=True)
+            found = segment.locate(offset, segment.size)
+            if found is not None:
                 offset = min(offset, found[1].base_offset)
+            self._lower_recovery_point(offset)
+            self._remove_segments(later, 0)
+            if found is not None:
                 segment.truncate(found[0], offset)
             self._set_end(offset)
             remove_snapshots_after(self.disk.files, self.path, offset)
@@ -417,7 +431,7 @@ class Log:
             raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Forget everything, and go on at `offset`.
+        """Remove everything, and continue at `offset`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -426,8 +440,8 @@ class Log:
         try:
             self._lower_recovery_point(offset)
             old = list(self.segments)
-            # Their names first: the new one may have the name of one of them.
-            self.discard_files(old, 0)
+            # Rename their files first: the new segment may have the base offset of one of them.
+            self._discard_files(old, 0)
             self.segments.replace(old, [Segment.create(self.disk.files, self.path, offset, now_ms)])
         except OSError as error:
             raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
@@ -437,10 +451,11 @@ class Log:
         self._set_end(offset)
         self.flusher.rolled()
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        """What will be written where something was cut must not be taken for synced after a crash: say so first."""
-        lower = offset < self.flusher.recovery_point
-        self.flusher.truncated(offset)
+    def _lower_recovery_point(self, end_offset: int) -> None:
+        """Tell the flusher of a truncation; write a lower recovery point to the disk first, because records that are
+        appended after the cut must not count as synced after a crash."""
+        lower = end_offset < self.flusher.recovery_point
+        self.flusher.truncated(end_offset)
         if lower:
             self.disk.checkpoint_now()
 
@@ -451,7 +466,7 @@ class Log:
         self._ends.clear()
 
     def delete_records(self, before_offset: int) -> int:
-        """Forget everything before an offset; segments that lie before it go with the next retention check.
+        """Move the log start offset; the next retention check removes the segments before it.
 
         Args:
             before_offset: -1 for the high watermark.
@@ -460,7 +475,7 @@ class Log:
             The new log start offset.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, it is beyond the high watermark; KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE if it is beyond the high watermark; KAFKA_STORAGE_ERROR.
         """
         self.disk.check()
         offset = self.high_watermark if before_offset == -1 else before_offset
@@ -473,84 +488,137 @@ class Log:
         return self.log_start_offset
 
     def start_at(self, offset: int) -> None:
-        """Nothing before `offset` is read any more; it never goes back."""
+        """Move the log start offset forward to `offset`; a smaller one changes nothing."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_start(offset)
             self._ends.clear()
 
-    def remove_segments(self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int) -> None:
-        """Take segments out of the log, and put others into their place."""
+    def _remove_segments(self, old: Sequence[Segment], now_ms: int) -> None:
         if old:
-            self.discard_files(old, now_ms)
-            self.segments.replace(old, new)
+            self._discard_files(old, now_ms)
+            self.segments.replace(old, [])
 
-    def discard_files(self, old: Sequence[Segment], now_ms: int) -> None:
-        """Give the files of segments another name; they are unlinked later."""
+    def _discard_files(self, old: Sequence[Segment], now_ms: int) -> None:
+        """Rename the files of segments; they are unlinked after ``file.delete.delay.ms``."""
         for segment in old:
             segment.close()
             self.disk.discard(segment.rename(names.DELETED), now_ms + self.settings.file_delete_delay_ms)
         self._ends.clear()
         self.flusher.renamed()
 
-    # Life of data
+    # Retention
 
     def roll_if_old(self, now_ms: int) -> None:
-        """Begin a new segment where nothing is appended that would do it: after ``segment.ms`` by the clock.
+        """Begin a new segment if the active one is older than ``segment.ms``, though nothing is appended.
 
-        A compacted log also rolls when its first record must be looked at (``max.compaction.lag.ms``).
+        A compacted log also rolls when its first record is due for compaction (``max.compaction.lag.ms``).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        retention.roll_if_old(self, now_ms)
+        segment, settings = self.segments.active, self.settings
+        if segment.size and (
+            now_ms - segment.created_ms > settings.segment_ms
+            or (settings.compact and 0 <= segment.first_timestamp < now_ms - settings.max_compaction_lag_ms)
+        ):
+            self.roll(now_ms)
 
     def retain(self, now_ms: int) -> int:
-        """Remove the segments that are too old, too many, or before the log start offset; how many.
+        """Remove the segments that have expired or lie before the log start offset; how many.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        return retention.retain(self, now_ms)
+        segments = self.segments
+        found = expired(
+            segments.items, self.settings, self.log_start_offset, self.log_end_offset, self.high_watermark, now_ms
+        )
+        if not found or self.swapping:
+            return 0
+        self.disk.check()
+        old = segments.items[: found.number]
+        try:
+            if found.number == len(segments):
+                # The active segment has expired too: continue in an empty one, so that offsets do not start again.
+                self.roll(now_ms)
+            self._remove_segments(old, now_ms)
+            self.start_at(segments.first_offset)
+            remove_snapshots_before(self.disk.files, self.path, segments.first_offset)
+        except OSError as error:
+            raise self.disk.fail(f"retention of {self.topic_partition}", error) from error
+        log.info(
+            "segments removed",
+            partition=str(self.topic_partition),
+            segments=len(old),
+            reason=found.reason,
+            log_start_offset=self.log_start_offset,
+        )
+        return len(old)
 
     # Compaction
 
     def begin_swap(self, old: Sequence[Segment]) -> bool:
-        """Cleaned segments are about to take the place of the first ones.
+        """Prepare to replace the first segments by cleaned ones.
 
         Returns:
-            Whether those are still as they were; if so nothing but truncation changes them until :meth:`end_swap`.
+            Whether `old` still are the first segments. If so, only truncation changes them until :meth:`end_swap`.
         """
         self.swapping = self.segments.starts_with(old)
         return self.swapping
 
     def end_swap(self, old: Sequence[Segment], groups: Sequence[tuple[Sequence[int], int]]) -> bool:
-        """Take cleaned segments, whose files have the suffix ``.swap``, into the log.
+        """Replace segments by cleaned ones, whose files have the suffix ``.swap``; readers see it as one step.
 
         Args:
-            old: what they replace.
-            groups: the base offsets of neighbours in `old`, with the base offset of what replaces them.
+            old: the segments to replace.
+            groups: base offsets of neighbours in `old`, with the base offset of the segment that replaces them.
 
         Returns:
-            False if the log has been cut meanwhile; then they are removed.
+            False if the log has been truncated meanwhile; the cleaned files are removed then.
         """
-        return swap_in(self, old, groups)
+        self.swapping = False
+        files = self.disk.files
+        try:
+            fits = self.disk.failure is None and self.segments.starts_with(old)
+            known = {segment.base_offset: segment for segment in old}
+            for bases, base in groups:
+                replaced = [known[each] for each in bases] if fits else []
+                if replaced:
+                    self._discard_files(replaced, replaced[0].created_ms)
+                for suffix in names.SEGMENT_FILES:
+                    path = names.offset_path(self.path, base, suffix)
+                    swap = path.with_name(path.name + names.SWAP)
+                    if fits and files.exists(swap):
+                        files.rename(swap, path)
+                    elif not fits:
+                        files.remove(swap)
+                if replaced:
+                    new = Segment(files, self.path, base, replaced[0].created_ms)
+                    new.load()
+                    new.trust(0, new.size)
+                    new.close()
+                    self.segments.replace(replaced, [new])
+        except OSError as error:
+            self.disk.fail(f"compaction of {self.topic_partition}", error)
+            return False
+        return fits
 
     # Durability
 
     def durable(self, offset: int) -> "asyncio.Future[None] | None":
-        """When the record at `offset`, and all before it, may be acknowledged (``flush.messages``).
+        """When the record at `offset` and all before it may be acknowledged (``flush.messages``).
 
         Args:
-            offset: the last that is to be acknowledged.
+            offset: the last record to acknowledge.
 
         Returns:
-            None: now. Else a future; KafkaError with KAFKA_STORAGE_ERROR if the disk did not do it.
+            None if now. Otherwise a future, which fails with KafkaError KAFKA_STORAGE_ERROR if the fsync fails.
         """
         return self.flusher.durable(offset + 1)
 
     def flush(self) -> None:
-        """Sync everything, and wait for it.
+        """Sync everything before this returns.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -558,13 +626,13 @@ class Log:
         self.flusher.flush_now()
 
     def abandon(self) -> None:
-        """Give files back and write nothing more: the partition is deleted."""
+        """Close the files and write nothing more: the partition is deleted."""
         self.flusher.abandoned()
         for segment in self.segments:
             segment.close()
 
     def close(self) -> None:
-        """Flush, save the producers' state, give files back. Nothing is written if the disk has failed.
+        """Flush, save the producer state and close the files. After a disk failure nothing is written.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -573,7 +641,7 @@ class Log:
             try:
                 self.segments.active.seal()
                 self._write_snapshot()
-                retention.remove_snapshots(self.disk.files, self.path, self.log_end_offset, keep=2)
+                remove_snapshots_before(self.disk.files, self.path, self.log_end_offset, keep=2)
             except OSError as error:
                 raise self.disk.fail(f"close of {self.topic_partition}", error) from error
             self.flusher.flush_now()

@@ -1,8 +1,8 @@
-"""Finding a log on the disk again (``LogLoader``).
+"""Loads a log from the disk at start (``LogLoader``).
 
-After a clean shutdown, and before the recovery point, files are taken as they are. Behind it every batch is looked
-at: its CRC, its structure, its offsets. The log is cut where a tail is torn. A broken batch that is followed by sound
-ones to the end of a closed segment is no torn tail: it is reported, kept, and answered with CORRUPT_MESSAGE.
+After a clean shutdown, and before the recovery point, files are trusted. Beyond it every batch is checked: its CRC, its
+structure, its offsets. A torn tail is truncated. A corrupt batch in a closed segment that is followed by valid batches
+up to the segment's end is not a torn tail: it is logged and kept, and reads of it answer CORRUPT_MESSAGE.
 """
 
 from collections.abc import Sequence
@@ -15,23 +15,22 @@ from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.index import CorruptIndex
-from barnabas_broker.storage.producers import CorruptSnapshot, Producers
+from barnabas_broker.storage.producers import Producers
 from barnabas_broker.storage.scan import BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.records import ControlType, control_record_type, decode_records
-from barnabas_protocol.records.batches import CONTROL, BatchHeader
+from barnabas_broker.storage.snapshots import load_snapshot, remove_snapshots_after, replay, replay_segments
+from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
 
-#: No offset is larger.
+#: The largest offset.
 LONG_MAX: Final = 2**63 - 1
 
 log = logger("storage")
 
 
 class Recovered(NamedTuple):
-    """A log as it was found; the last segment is the one to write to. Offsets as in :class:`~.log.Log`."""
+    """A log as recovery found it; the last segment is the active one. Offsets as in :class:`~.log.Log`."""
 
     segments: list[Segment]
     log_start_offset: int
@@ -43,88 +42,12 @@ class Recovered(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """What the checkpoints say of a log; zeros if nothing."""
+    """A log's entries in the checkpoint files; 0 where there is none."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     clean: bool = False
-
-
-def replay(producers: Producers, header: BatchHeader, batch: Buffer) -> None:
-    """Take a batch of a producer that is in the log into its state.
-
-    Args:
-        producers: the state.
-        header: of the batch.
-        batch: its bytes, looked at if it is a control batch.
-    """
-    if not header.attributes & CONTROL:
-        producers.wrote(header, header.base_offset)
-        return
-    try:
-        for record in decode_records(batch):
-            if control_record_type(record) in (ControlType.ABORT, ControlType.COMMIT):
-                value = record.value or b""
-                epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
-                producers.ended(header.producer_id, header.producer_epoch, epoch, record.timestamp)
-    except DecodeError as error:
-        log.warning("control batch that cannot be read", offset=header.base_offset, reason=str(error))
-
-
-def snapshots(files: Files, path: Path) -> list[int]:
-    """The offsets that producer snapshots of a partition were taken at, in order."""
-    found = (names.parse_offset_name(name) for name in files.names(path))
-    return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == names.SNAPSHOT)
-
-
-def load_snapshot(files: Files, path: Path, producers: Producers, start: int, end: int) -> None:
-    """Begin with the newest producer snapshot that was taken at or before an offset; broken ones are removed.
-
-    Args:
-        files: the file system.
-        path: of the partition.
-        producers: gets what the snapshot holds, or nothing.
-        start: the log start offset: where to begin if there is no snapshot.
-        end: where the log ends, or is trusted up to.
-    """
-    for offset in reversed(snapshots(files, path)):
-        if offset <= end:
-            file = names.offset_path(path, offset, names.SNAPSHOT)
-            try:
-                producers.load(read_all(files, file), offset)
-            except CorruptSnapshot as error:
-                log.warning("producer snapshot that cannot be read", file=str(file), reason=str(error))
-                files.remove(file)
-            else:
-                return
-    producers.clear(start)
-
-
-def remove_snapshots_after(files: Files, path: Path, end: int) -> None:
-    """Remove producer snapshots that were taken beyond the end of the log."""
-    for offset in snapshots(files, path):
-        if offset > end:
-            files.remove(names.offset_path(path, offset, names.SNAPSHOT))
-
-
-def replay_segments(segments: Sequence[Segment], producers: Producers, end: int) -> None:
-    """Take what lies from where `producers` ends up to `end` into it. What cannot be read is left out."""
-    start = producers.end_offset
-    for n, segment in enumerate(segments):
-        if (n + 1 < len(segments) and segments[n + 1].base_offset <= start) or segment.base_offset >= end:
-            continue
-        try:
-            position = segment.index.position_before(start)
-            for at, header, _ in segment.walk(position, verify=False):
-                if header.base_offset >= end:
-                    break
-                if header.base_offset >= start and header.producer_id >= 0:
-                    control = header.attributes & CONTROL
-                    replay(producers, header, segment.files.read(segment.handle, header.size, at) if control else b"")
-        except BadBatch as error:
-            segment.mark_bad(error.position, error.size or segment.size - error.position, error.offset, error.reason)
-    producers.end_offset = end
 
 
 class Recovery:
@@ -133,8 +56,8 @@ class Recovery:
     Args:
         files: the file system.
         path: of the partition.
-        settings: of its topic, as far as they are known now.
-        known: what the checkpoints say.
+        settings: of its topic, as far as known at this time.
+        known: its entries in the checkpoint files.
         now_ms: the time of day.
     """
 
@@ -151,7 +74,7 @@ class Recovery:
         """Read, check and repair.
 
         Raises:
-            OSError: the disk does not do it.
+            OSError: the disk failed.
         """
         files, path, known = self._files, self._path, self._known
         self._epochs = self._read_epochs()
@@ -163,12 +86,12 @@ class Recovery:
         trusted = LONG_MAX if known.clean else known.recovery_point
         rebuilt = self._load_indexes(segments)
         if not known.clean:
-            # From there on the log itself tells; the checkpoint may be older than a truncation.
+            # Beyond it the batches are scanned anyway, and the checkpoint may be older than a truncation.
             self._epochs.truncate_end(trusted)
             load_snapshot(files, path, self._producers, log_start, trusted)
             replay_segments(segments, self._producers, trusted)
         else:
-            # Until the end is known; then the snapshot of the shutdown is loaded.
+            # The scan must not replay anything: the snapshot of the shutdown is loaded once the end is known.
             self._producers.end_offset = LONG_MAX
         end = self._check(segments, rebuilt, trusted)
         remove_snapshots_after(files, path, end)
@@ -177,7 +100,9 @@ class Recovery:
             replay_segments(segments, self._producers, end)
         self._producers.end_offset = end
         if log_start > end:
-            log.error("log ends before it starts, its segments are dropped", path=str(path), start=log_start, end=end)
+            log.error(
+                "log ends before its start offset, deleting its segments", path=str(path), start=log_start, end=end
+            )
             self._drop(segments)
             return self.empty(log_start)
         self._epochs.truncate_end(end)
@@ -188,10 +113,10 @@ class Recovery:
         return Recovered(segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers)
 
     def empty(self, start: int) -> Recovered:
-        """Begin a log of which there is nothing, at an offset.
+        """Create an empty log that begins at an offset.
 
         Raises:
-            OSError: the disk does not do it.
+            OSError: the disk failed.
         """
         segment = Segment.create(self._files, self._path, start, self._now_ms)
         self._producers.clear(start)
@@ -207,11 +132,11 @@ class Recovery:
         except FileNotFoundError:
             return LeaderEpochs()
         except BadCheckpoint as error:
-            log.warning("leader epochs are read from the log", file=str(path), reason=str(error))
+            log.warning("leader epoch checkpoint is corrupt", file=str(path), reason=str(error))
             return LeaderEpochs()
 
     def _tidy(self) -> list[int]:
-        """Finish or undo what was interrupted; the base offsets of the segments there are."""
+        """Finish or undo an interrupted compaction or deletion; the base offsets of the segments."""
         files, path = self._files, self._path
         found = [(name, parsed) for name in files.names(path) if (parsed := names.parse_offset_name(name)) is not None]
         cleaned = [parsed[0] for _, parsed in found if parsed[1].endswith(names.CLEANED)]
@@ -219,7 +144,7 @@ class Recovery:
         for name, (_, suffix) in found:
             if suffix.endswith((names.DELETED, names.CLEANED, ".tmp")):
                 files.remove(path / name)
-        # A swap that was begun while the cleaner was still writing is undone, any other is finished (KAFKA-6264).
+        # A swap is undone if the cleaner had not finished all files, and completed otherwise (KAFKA-6264).
         if cleaned:
             for offset, suffix in swapped:
                 if offset >= min(cleaned):
@@ -239,7 +164,7 @@ class Recovery:
         return bases
 
     def _finish_swap(self, swapped: Sequence[tuple[int, str]]) -> None:
-        """Put what the cleaner has finished into its place: what it replaces is everything in its range of offsets."""
+        """Complete a swap: the cleaned segments replace all segments in their range of offsets."""
         files, path = self._files, self._path
         logs = sorted(offset for offset, suffix in swapped if suffix == names.LOG + names.SWAP)
         if logs:
@@ -250,7 +175,7 @@ class Recovery:
                 for _, header, _ in scan(files, handle, start=0, end=files.size(handle), offset=0, verify=False):
                     end = header.next_offset
             except BadBatch as error:
-                log.error("swap file that cannot be read", file=str(last), reason=str(error))
+                log.error("swap file is corrupt", file=str(last), reason=str(error))
             finally:
                 files.close(handle)
             for name in files.names(path):
@@ -269,13 +194,13 @@ class Recovery:
                 self._files.remove(doomed)
 
     def _load_indexes(self, segments: Sequence[Segment]) -> set[Segment]:
-        """Read what indexes say of their segments; the segments whose indexes must be rebuilt."""
+        """Load the indexes; the segments whose indexes must be rebuilt."""
         rebuilt = set()
         for n, segment in enumerate(segments):
             try:
                 segment.load()
             except CorruptIndex as error:
-                log.warning("index is rebuilt", file=str(segment.path(names.INDEX)), reason=str(error))
+                log.warning("index is corrupt, rebuilding it", file=str(segment.path(names.INDEX)), reason=str(error))
                 segment.reset_indexes()
                 rebuilt.add(segment)
             if n + 1 < len(segments):
@@ -285,11 +210,11 @@ class Recovery:
     # Batches
 
     def _check(self, segments: list[Segment], rebuilt: set[Segment], trusted: int) -> int:
-        """Look at what lies past the recovery point; the end of the log. Segments after a torn tail are dropped."""
+        """Check the batches beyond the recovery point; the log end offset. Segments after a torn tail are deleted."""
         end = segments[0].base_offset
         for n, segment in enumerate(segments):
             following = segments[n + 1].base_offset if n + 1 < len(segments) else None
-            # Where the recovery point is exactly the end of a closed segment, what closing it added to its time index
+            # Where the recovery point is the end of a closed segment, the entry that sealing added to its time index
             # may not have been synced.
             if following is not None and following < trusted and segment not in rebuilt:
                 end = following
@@ -301,7 +226,7 @@ class Recovery:
                 del segments[n + 1 :]
                 if doomed:
                     log.error(
-                        "segments after a torn one are dropped",
+                        "segments after a torn tail are deleted",
                         path=str(self._path),
                         segments=[d.base_offset for d in doomed],
                     )
@@ -311,22 +236,22 @@ class Recovery:
                 segment.seal()
                 end = following
             elif end < trusted < LONG_MAX and segment.bad:
-                # What was synced is broken to the end of the file: it stays as it is, and the log goes on in a new one.
+                # Synced batches are corrupt up to the end of the file: keep them, and continue in a new segment.
                 segments.append(Segment.create(self._files, self._path, trusted, self._now_ms))
                 return trusted
         return end
 
     def _scan(self, segment: Segment, start: int, trusted: int, following: int | None) -> tuple[int, bool]:
-        """Check the batches of a segment from a position on, and note them.
+        """Check and index the batches of a segment from a position on.
 
         Args:
-            segment: its indexes know what is before.
+            segment: indexed up to `start`.
             start: the position.
-            trusted: what is before this offset has been synced, and is not cut.
-            following: the base offset of the next segment; None of the last.
+            trusted: batches before this offset have been synced, and are not truncated.
+            following: the base offset of the next segment; None for the last segment.
 
         Returns:
-            The offset after its last batch, and whether the segment is whole; if it is not, it has been cut.
+            The offset after its last batch, and whether the segment is whole; if not, it has been truncated.
         """
         position, offset, compacted = start, segment.base_offset, False
         interval = self._settings.index_interval_bytes
@@ -334,20 +259,20 @@ class Recovery:
             try:
                 for at, header, batch in segment.walk(position, verify=True, offset=offset):
                     if following is not None and header.last_offset >= following:
-                        raise BadBatch(at, offset, None, f"offset {header.last_offset} in a segment before {following}")
+                        raise BadBatch(at, offset, None, f"offset {header.last_offset}, next segment {following}")
                     segment.note(at, header.last_offset, header.max_timestamp, interval)
                     self._take(header, batch)
                     gap = at != start and header.base_offset > offset
                     compacted = compacted or gap or header.count <= header.last_offset_delta
                     offset = header.next_offset
                 segment.trust(start, segment.size)
-                # Compaction leaves gaps. In a segment without any, one before the next segment is a tail that was lost.
+                # Compaction leaves gaps. If the segment has none, a gap before the next segment is a lost tail.
                 return offset, compacted or following is None or offset == following or following <= trusted
             except BadBatch as bad:
                 if bad.offset < trusted:
                     offset = bad.offset
                     size = bad.size or segment.size - bad.position
-                elif following is not None and self._is_sound_after(segment, bad, following):
+                elif following is not None and self._is_valid_after(segment, bad, following):
                     size = bad.size or 0
                 else:
                     self._cut(segment, bad)
@@ -357,8 +282,8 @@ class Recovery:
                 if position >= segment.size:
                     return offset, True
 
-    def _is_sound_after(self, segment: Segment, bad: BadBatch, following: int) -> bool:
-        """Whether only one batch is broken, and not the end of the file missing or overwritten."""
+    def _is_valid_after(self, segment: Segment, bad: BadBatch, following: int) -> bool:
+        """Whether valid batches follow, so that one batch is corrupt and the tail is not torn."""
         if bad.size is None:
             return False
         offset = bad.offset
@@ -377,7 +302,7 @@ class Recovery:
 
     def _cut(self, segment: Segment, bad: BadBatch) -> None:
         log.warning(
-            "torn end of a log is cut",
+            "torn tail is truncated",
             file=str(segment.path(names.LOG)),
             position=bad.position,
             offset=bad.offset,

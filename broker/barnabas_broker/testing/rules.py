@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.registry import APIS, ApiKey
 
 #: Stands for every API.
 ANY: Final = "*"
@@ -147,7 +147,7 @@ def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
 
 
-_APIS: Final = {_plain(api.name): api for api in ApiKey}
+_APIS: Final = {_plain(api.name): api for api in APIS}
 
 
 def find_api(api: str | int) -> ApiKey:
@@ -157,10 +157,9 @@ def find_api(api: str | int) -> ApiKey:
         ValueError: there is none.
     """
     if isinstance(api, int):
-        try:
-            return ApiKey(api)
-        except ValueError:
-            raise ValueError(f"{api}: no API has this key") from None
+        if api not in APIS:
+            raise ValueError(f"{api}: no API has this key")
+        return ApiKey(api)
     found = _APIS.get(_plain(api))
     if found is None:
         near = [api_name(_APIS[name]) for name in get_close_matches(_plain(api), _APIS, 3)]

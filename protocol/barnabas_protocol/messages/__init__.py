@@ -1,1 +1,19 @@
-"""One module per API: its request and response, declared once for all versions."""
+"""One module per API: its request and its response, each declared once for all versions.
+
+To add an API, write a module here and a handler in the broker:
+
+1. ``messages/<api>.py``: the structures, ``<Api>Request`` and ``<Api>Response`` with their key and versions
+   (:mod:`barnabas_protocol.schema` has the field types), and at the end ``API = Api(<Api>Request, <Api>Response)``.
+   Names are Kafka's. A version belongs into ``versions`` when the broker or the client can serve it.
+2. The handler with its row, in ``barnabas_broker.handlers``.
+
+Nothing else lists the API. :mod:`barnabas_protocol.registry` checks it when the process starts;
+``tests/protocol/test_reference.py`` compares it with Kafka's schema, and the codec's tests cover it as they are.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+#: All modules of this package. An error in one of them is an error of the whole package.
+MODULES: Final = tuple(import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))

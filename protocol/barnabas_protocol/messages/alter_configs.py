@@ -1,9 +1,11 @@
 """AlterConfigs (key 33), versions 0-2, flexible from 2.
 
-Replaces the whole dynamic configuration of a resource: what is not named goes back to its default.
+Replaces the whole dynamic configuration of a resource: a key that the request omits returns to its default.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class AlterableConfig(Struct):
@@ -18,8 +20,6 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+"):
-    """What a client sends."""
-
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOLEAN)
 
@@ -32,7 +32,8 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))
+
+
+API: Final = Api(AlterConfigsRequest, AlterConfigsResponse)

@@ -1,10 +1,12 @@
-"""AlterPartitionReassignments (key 45), versions 0-1, flexible (KIP-455).
+"""AlterPartitionReassignments (key 45), versions 0-1, flexible from 0.
 
-Moves partitions to other brokers, or stops moving them. From version 1 the client may ask that no partition gets more
-or fewer replicas by it (KIP-860).
+Moves partitions to other brokers (KIP-455). A partition with null replicas cancels its reassignment. From version 1 the
+client may ask that the number of replicas stays the same (KIP-860).
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class ReassignablePartition(Struct):
@@ -18,8 +20,6 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", flexible="0+"):
-    """What a client sends; no replicas stop what is going on."""
-
     timeout_ms: int = field(INT32, default=60_000)
     allow_replication_factor_change: bool = field(BOOLEAN, "1+", default=True)
     topics: list[ReassignableTopic] = field(array(ReassignableTopic))
@@ -37,10 +37,11 @@ class ReassignableTopicResponse(Struct):
 
 
 class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     allow_replication_factor_change: bool = field(BOOLEAN, "1+", default=True, ignorable=True)
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+", default="")
     responses: list[ReassignableTopicResponse] = field(array(ReassignableTopicResponse))
+
+
+API: Final = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse)

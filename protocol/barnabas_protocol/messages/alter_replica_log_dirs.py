@@ -1,9 +1,11 @@
 """AlterReplicaLogDirs (key 34), versions 0-2, flexible from 2.
 
-Moves replicas between log directories of a broker (KIP-113).
+Moves replicas between the log directories of a broker (KIP-113).
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class AlterReplicaLogDirTopic(Struct):
@@ -17,8 +19,6 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Request, api_key=34, versions="0-2", flexible="2+"):
-    """What a client sends."""
-
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
 
 
@@ -33,7 +33,8 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 class AlterReplicaLogDirsResponse(Response, api_key=34, versions="0-2", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult))
+
+
+API: Final = Api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)

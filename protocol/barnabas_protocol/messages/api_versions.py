@@ -1,15 +1,15 @@
 """ApiVersions (key 18), versions 0-4, flexible from 3.
 
-Tells which APIs and versions the broker has. The response header is always version 0, and a request of an unknown
-version is answered in version 0 with UNSUPPORTED_VERSION, so that any client can understand it (KIP-511).
+Returns the APIs and versions of the broker. The response header is always version 0. A request of an unknown version
+gets UNSUPPORTED_VERSION in a response of version 0, which every client can read (KIP-511).
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
-    """What a client sends."""
-
     client_software_name: str = field(STRING, "3+", default="", ignorable=True)
     client_software_version: str = field(STRING, "3+", default="", ignorable=True)
 
@@ -33,8 +33,6 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, api_key=18, versions="0-4", flexible="3+"):
-    """What the broker answers."""
-
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(array(ApiVersion))
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
@@ -46,3 +44,6 @@ class ApiVersionsResponse(Response, api_key=18, versions="0-4", flexible="3+"):
         array(FinalizedFeatureKey), "3+", default=[], tag=2, tagged="3+", ignorable=True
     )
     zk_migration_ready: bool = field(BOOLEAN, "3+", default=False, tag=3, tagged="3+", ignorable=True)
+
+
+API: Final = Api(ApiVersionsRequest, ApiVersionsResponse)

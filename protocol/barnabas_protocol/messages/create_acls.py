@@ -3,7 +3,9 @@
 Adds access control entries (KIP-140).
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class AclCreation(Struct):
@@ -17,8 +19,6 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Request, api_key=30, versions="0-3", flexible="2+"):
-    """What a client sends."""
-
     creations: list[AclCreation] = field(array(AclCreation))
 
 
@@ -28,7 +28,8 @@ class AclCreationResult(Struct):
 
 
 class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     results: list[AclCreationResult] = field(array(AclCreationResult))
+
+
+API: Final = Api(CreateAclsRequest, CreateAclsResponse)

@@ -1,9 +1,11 @@
 """CreatePartitions (key 37), versions 0-3, flexible from 2.
 
-Raises the number of partitions of topics.
+Increases the number of partitions of topics.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class CreatePartitionsAssignment(Struct):
@@ -17,8 +19,6 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsRequest(Request, api_key=37, versions="0-3", flexible="2+"):
-    """What a client sends."""
-
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic))
     timeout_ms: int = field(INT32)
     validate_only: bool = field(BOOLEAN)
@@ -31,7 +31,8 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult))
+
+
+API: Final = Api(CreatePartitionsRequest, CreatePartitionsResponse)

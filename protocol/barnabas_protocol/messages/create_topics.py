@@ -1,10 +1,25 @@
 """CreateTopics (key 19), versions 0-7, flexible from 5.
 
-Creates topics, or only checks that they could be. -1 partitions or replicas ask for the broker's default (KIP-464).
-Version 5 tells the configuration, 7 the topic id.
+Creates topics, or validates the request without creating them. -1 partitions or replicas stand for the broker's default
+(KIP-464). Version 5 returns the configuration, 7 the topic id.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, UUID, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    Api,
+    Request,
+    Response,
+    Struct,
+    array,
+    field,
+)
 
 
 class CreatableReplicaAssignment(Struct):
@@ -26,8 +41,6 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Request, api_key=19, versions="0-7", flexible="5+"):
-    """What a client sends."""
-
     topics: list[CreatableTopic] = field(array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)
     validate_only: bool = field(BOOLEAN, "1+", default=False)
@@ -55,7 +68,8 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response, api_key=19, versions="0-7", flexible="5+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult] = field(array(CreatableTopicResult))
+
+
+API: Final = Api(CreateTopicsRequest, CreateTopicsResponse)

@@ -3,7 +3,9 @@
 Removes the access control entries that match filters (KIP-140).
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class DeleteAclsFilter(Struct):
@@ -17,8 +19,6 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+"):
-    """What a client sends."""
-
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 
 
@@ -41,7 +41,8 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     filter_results: list[DeleteAclsFilterResult] = field(array(DeleteAclsFilterResult))
+
+
+API: Final = Api(DeleteAclsRequest, DeleteAclsResponse)

@@ -1,14 +1,14 @@
 """DeleteGroups (key 42), versions 0-2, flexible from 2.
 
-Deletes groups that are empty.
+Deletes empty groups.
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class DeleteGroupsRequest(Request, api_key=42, versions="0-2", flexible="2+"):
-    """What a client sends."""
-
     groups_names: list[str] = field(array(STRING))
 
 
@@ -18,7 +18,8 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     results: list[DeletableGroupResult] = field(array(DeletableGroupResult))
+
+
+API: Final = Api(DeleteGroupsRequest, DeleteGroupsResponse)

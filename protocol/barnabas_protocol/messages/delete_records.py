@@ -1,9 +1,11 @@
 """DeleteRecords (key 21), versions 0-2, flexible from 2.
 
-Moves the log start of partitions forward; -1 means the high watermark.
+Moves the log start offset of partitions forward; -1 stands for the high watermark.
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class DeleteRecordsPartition(Struct):
@@ -17,8 +19,6 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Request, api_key=21, versions="0-2", flexible="2+"):
-    """What a client sends."""
-
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
 
@@ -35,7 +35,8 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     topics: list[DeleteRecordsTopicResult] = field(array(DeleteRecordsTopicResult))
+
+
+API: Final = Api(DeleteRecordsRequest, DeleteRecordsResponse)

@@ -1,9 +1,11 @@
 """DeleteTopics (key 20), versions 0-6, flexible from 4.
 
-Deletes topics, by name or from version 6 by id.
+Deletes topics, by name or, from version 6, by id.
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, UUID, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, UUID, Api, Request, Response, Struct, array, field
 
 
 class DeleteTopicState(Struct):
@@ -12,8 +14,6 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+"):
-    """What a client sends."""
-
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+", default=[])
     topic_names: list[str] = field(array(STRING), "0-5", default=[], ignorable=True)
     timeout_ms: int = field(INT32)
@@ -27,7 +27,8 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult] = field(array(DeletableTopicResult))
+
+
+API: Final = Api(DeleteTopicsRequest, DeleteTopicsResponse)

@@ -1,14 +1,14 @@
 """DescribeAcls (key 29), versions 0-3, flexible from 2.
 
-Lists access control entries that match a filter (KIP-140). Version 1 adds the kind of pattern (KIP-290).
+Lists the access control entries that match a filter (KIP-140). Version 1 adds the pattern type (KIP-290).
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+"):
-    """What a client sends."""
-
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable="0+")
     pattern_type_filter: int = field(INT8, "1+", default=3)
@@ -33,9 +33,10 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Response, api_key=29, versions="0-3", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
     resources: list[DescribeAclsResource] = field(array(DescribeAclsResource))
+
+
+API: Final = Api(DescribeAclsRequest, DescribeAclsResponse)

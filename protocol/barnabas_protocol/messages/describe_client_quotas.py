@@ -1,7 +1,9 @@
 """DescribeClientQuotas (key 48), versions 0-1, flexible from 1.
 
-Lists quotas of users and clients that match a filter (KIP-546).
+Lists the quotas of users and clients that match a filter (KIP-546).
 """
+
+from typing import Final
 
 from barnabas_protocol.schema import (
     BOOLEAN,
@@ -10,6 +12,7 @@ from barnabas_protocol.schema import (
     INT16,
     INT32,
     STRING,
+    Api,
     Request,
     Response,
     Struct,
@@ -25,8 +28,6 @@ class ComponentData(Struct):
 
 
 class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+"):
-    """What a client sends."""
-
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOLEAN)
 
@@ -47,9 +48,10 @@ class EntryData(Struct):
 
 
 class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
     entries: list[EntryData] | None = field(array(EntryData), nullable="0+")
+
+
+API: Final = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse)

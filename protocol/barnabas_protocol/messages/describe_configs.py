@@ -1,10 +1,11 @@
 """DescribeConfigs (key 32), versions 0-4, flexible from 4.
 
-Tells the configuration of topics and brokers with where each value comes from; from version 1 with synonyms, from 3
-with documentation.
+Returns the configuration of topics and brokers, and the source of each value. Version 1 adds synonyms, 3 documentation.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class DescribeConfigsResource(Struct):
@@ -14,8 +15,6 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+"):
-    """What a client sends."""
-
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
     include_synonyms: bool = field(BOOLEAN, "1+", default=False)
     include_documentation: bool = field(BOOLEAN, "3+", default=False)
@@ -48,7 +47,8 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     results: list[DescribeConfigsResult] = field(array(DescribeConfigsResult))
+
+
+API: Final = Api(DescribeConfigsRequest, DescribeConfigsResponse)

@@ -1,16 +1,16 @@
 """DescribeGroups (key 15), versions 0-6, flexible from 5.
 
-Describes groups of the classic protocol: state, protocol, members and what they said. Version 6 tells an unknown
-group by GROUP_ID_NOT_FOUND and adds a message (KIP-1043).
+Describes groups of the classic protocol: state, protocol, members with their metadata and assignment. Version 6 answers
+GROUP_ID_NOT_FOUND for an unknown group, and adds an error message (KIP-1043).
 """
 
-from barnabas_protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 from barnabas_protocol.wire import Buffer
 
 
 class DescribeGroupsRequest(Request, api_key=15, versions="0-6", flexible="5+"):
-    """What a client sends."""
-
     groups: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOLEAN, "3+", default=False)
 
@@ -36,7 +36,8 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Response, api_key=15, versions="0-6", flexible="5+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     groups: list[DescribedGroup] = field(array(DescribedGroup))
+
+
+API: Final = Api(DescribeGroupsRequest, DescribeGroupsResponse)

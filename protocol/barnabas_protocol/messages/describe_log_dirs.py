@@ -1,9 +1,11 @@
 """DescribeLogDirs (key 35), versions 0-4, flexible from 2.
 
-Tells the size of each replica in each log directory.
+Returns the size of each replica in each log directory.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class DescribableLogDirTopic(Struct):
@@ -12,8 +14,6 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Request, api_key=35, versions="0-4", flexible="2+"):
-    """What a client sends."""
-
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable="0+")
 
 
@@ -38,8 +38,9 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Response, api_key=35, versions="0-4", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, "3+", default=0, ignorable=True)
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))
+
+
+API: Final = Api(DescribeLogDirsRequest, DescribeLogDirsResponse)

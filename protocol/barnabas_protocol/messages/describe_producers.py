@@ -1,9 +1,11 @@
-"""DescribeProducers (key 61), versions 0, flexible from 0.
+"""DescribeProducers (key 61), version 0, flexible from 0.
 
-Tells the producers that a partition knows (KIP-664).
+Lists the active producers of partitions (KIP-664).
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class TopicRequest(Struct):
@@ -12,8 +14,6 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+"):
-    """What a client sends."""
-
     topics: list[TopicRequest] = field(array(TopicRequest))
 
 
@@ -39,7 +39,8 @@ class TopicResponse(Struct):
 
 
 class DescribeProducersResponse(Response, api_key=61, versions="0", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     topics: list[TopicResponse] = field(array(TopicResponse))
+
+
+API: Final = Api(DescribeProducersRequest, DescribeProducersResponse)

@@ -1,7 +1,9 @@
-"""DescribeTopicPartitions (key 75), versions 0, flexible from 0.
+"""DescribeTopicPartitions (key 75), version 0, flexible from 0.
 
-Describes partitions of topics page by page (KIP-966).
+Describes the partitions of topics page by page (KIP-966).
 """
+
+from typing import Final
 
 from barnabas_protocol.schema import (
     BOOLEAN,
@@ -9,6 +11,7 @@ from barnabas_protocol.schema import (
     INT32,
     STRING,
     UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -28,8 +31,6 @@ class Cursor(Struct):
 
 
 class DescribeTopicPartitionsRequest(Request, api_key=75, versions="0", flexible="0+"):
-    """What a client sends."""
-
     topics: list[TopicRequest] = field(array(TopicRequest))
     response_partition_limit: int = field(INT32, default=2000)
     cursor: Cursor | None = field(struct(Cursor), nullable="0+", default=None)
@@ -62,8 +63,9 @@ class ResponseCursor(Struct):
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(array(DescribeTopicPartitionsResponseTopic))
     next_cursor: ResponseCursor | None = field(struct(ResponseCursor), nullable="0+", default=None)
+
+
+API: Final = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)

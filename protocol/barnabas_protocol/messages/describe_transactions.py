@@ -1,14 +1,14 @@
-"""DescribeTransactions (key 65), versions 0, flexible from 0.
+"""DescribeTransactions (key 65), version 0, flexible from 0.
 
 Describes transactions by their transactional id (KIP-664).
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class DescribeTransactionsRequest(Request, api_key=65, versions="0", flexible="0+"):
-    """What a client sends."""
-
     transactional_ids: list[str] = field(array(STRING))
 
 
@@ -29,7 +29,8 @@ class TransactionState(Struct):
 
 
 class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     transaction_states: list[TransactionState] = field(array(TransactionState))
+
+
+API: Final = Api(DescribeTransactionsRequest, DescribeTransactionsResponse)

@@ -1,9 +1,11 @@
-"""DescribeUserScramCredentials (key 50), versions 0, flexible from 0.
+"""DescribeUserScramCredentials (key 50), version 0, flexible from 0.
 
-Lists which users have SCRAM credentials, and of which mechanisms (KIP-554).
+Lists the users that have SCRAM credentials, and the mechanisms of each (KIP-554).
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class UserName(Struct):
@@ -11,8 +13,6 @@ class UserName(Struct):
 
 
 class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+"):
-    """What a client sends."""
-
     users: list[UserName] | None = field(array(UserName), nullable="0+")
 
 
@@ -29,9 +29,10 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
     results: list[DescribeUserScramCredentialsResult] = field(array(DescribeUserScramCredentialsResult))
+
+
+API: Final = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse)

@@ -1,10 +1,12 @@
 """ElectLeaders (key 43), versions 0-2, flexible from 2.
 
-Gives partitions back to their preferred leaders (KIP-183), or, from version 1, makes any replica the leader where all
-of the ISR are gone (KIP-460).
+Makes the preferred replicas leaders (KIP-183) or, from version 1, any live replica where no in-sync replica is left
+(KIP-460). Null topics stand for all partitions.
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class TopicPartitions(Struct):
@@ -13,8 +15,6 @@ class TopicPartitions(Struct):
 
 
 class ElectLeadersRequest(Request, api_key=43, versions="0-2", flexible="2+"):
-    """What a client sends; no topics at all stand for every partition."""
-
     election_type: int = field(INT8, "1+", default=0)
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable="0+")
     timeout_ms: int = field(INT32, default=60_000)
@@ -32,8 +32,9 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, "1+", default=0)
     replica_election_results: list[ReplicaElectionResult] = field(array(ReplicaElectionResult))
+
+
+API: Final = Api(ElectLeadersRequest, ElectLeadersResponse)

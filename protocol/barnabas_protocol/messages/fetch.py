@@ -1,9 +1,11 @@
 """Fetch (key 1), versions 0-18, flexible from 12.
 
-Reads record batches from partitions, waiting for data if asked to. Version 7 adds fetch sessions (KIP-227), 12 the
-diverging epoch (KIP-595), 13 topic ids (KIP-516), 15 moves the replica id into a tagged structure (KIP-903), 18
-lets followers tell their high watermark (KIP-1166).
+Reads record batches from partitions, and waits for data if the client asks for it. Version 7 adds fetch sessions
+(KIP-227), 12 the diverging epoch (KIP-595), 13 topic ids (KIP-516), 15 moves the replica id into a tagged structure
+(KIP-903), 18 adds the follower's high watermark (KIP-1166).
 """
+
+from typing import Final
 
 from barnabas_protocol.schema import (
     INT8,
@@ -13,6 +15,7 @@ from barnabas_protocol.schema import (
     RECORDS,
     STRING,
     UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -52,8 +55,6 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
-    """What a client sends."""
-
     cluster_id: str | None = field(STRING, "12+", nullable="12+", default=None, tag=0, tagged="12+", ignorable=True)
     replica_id: int = field(INT32, "0-14", default=-1)
     replica_state: ReplicaState | None = field(struct(ReplicaState), "15+", default=None, tag=1, tagged="15+")
@@ -118,10 +119,11 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16, "7+", default=0, ignorable=True)
     session_id: int = field(INT32, "7+", default=0)
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "16+", default=[], tag=0, tagged="16+")
+
+
+API: Final = Api(FetchRequest, FetchResponse)

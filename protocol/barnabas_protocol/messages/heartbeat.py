@@ -1,14 +1,14 @@
 """Heartbeat (key 12), versions 0-4, flexible from 4.
 
-Keeps a member alive and tells it that a rebalance is on.
+Keeps a member in its group. REBALANCE_IN_PROGRESS asks the member to rejoin.
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, field
 
 
 class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
@@ -16,7 +16,8 @@ class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
 
 
 class HeartbeatResponse(Response, api_key=12, versions="0-4", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16)
+
+
+API: Final = Api(HeartbeatRequest, HeartbeatResponse)

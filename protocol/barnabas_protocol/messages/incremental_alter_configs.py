@@ -3,7 +3,9 @@
 Sets, deletes, appends to or subtracts from single configuration keys (KIP-339).
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class AlterableConfig(Struct):
@@ -19,8 +21,6 @@ class AlterConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+"):
-    """What a client sends."""
-
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOLEAN)
 
@@ -33,7 +33,8 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))
+
+
+API: Final = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)

@@ -1,10 +1,12 @@
 """JoinGroup (key 11), versions 0-9, flexible from 6.
 
-Enters a group or a new generation of it. Version 4 introduced MEMBER_ID_REQUIRED (KIP-394), 5 static members
-(KIP-345), 7 the protocol type in the answer, 8 a reason (KIP-800), 9 skipAssignment (KIP-814).
+Joins a group, or its next generation. Version 4 adds MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 7 the
+protocol type in the response, 8 a reason (KIP-800), 9 skipAssignment (KIP-814).
 """
 
-from barnabas_protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 from barnabas_protocol.wire import Buffer
 
 
@@ -14,8 +16,6 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
     rebalance_timeout_ms: int = field(INT32, "1+", default=-1, ignorable=True)
@@ -33,8 +33,6 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     error_code: int = field(INT16)
     generation_id: int = field(INT32, default=-1)
@@ -44,3 +42,6 @@ class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
     skip_assignment: bool = field(BOOLEAN, "9+", default=False)
     member_id: str = field(STRING)
     members: list[JoinGroupResponseMember] = field(array(JoinGroupResponseMember))
+
+
+API: Final = Api(JoinGroupRequest, JoinGroupResponse)

@@ -1,10 +1,12 @@
 """LeaveGroup (key 13), versions 0-5, flexible from 4.
 
-Leaves a group; from version 3 for several members, named by member id or instance id, from 5 with a reason
-(KIP-800).
+Removes members from a group. From version 3 a request may have several members, each with a member id or an instance
+id; version 5 adds a reason (KIP-800).
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class MemberIdentity(Struct):
@@ -14,8 +16,6 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Request, api_key=13, versions="0-5", flexible="4+"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     member_id: str = field(STRING, "0-2", default="")
     members: list[MemberIdentity] = field(array(MemberIdentity), "3+", default=[])
@@ -28,8 +28,9 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Response, api_key=13, versions="0-5", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16)
     members: list[MemberResponse] = field(array(MemberResponse), "3+", default=[])
+
+
+API: Final = Api(LeaveGroupRequest, LeaveGroupResponse)

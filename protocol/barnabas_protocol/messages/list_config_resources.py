@@ -1,15 +1,15 @@
-"""ListConfigResources (key 74), versions 0-1, flexible.
+"""ListConfigResources (key 74), versions 0-1, flexible from 0.
 
-Lists what configuration may be asked of (KIP-1142). Version 0 lists client metrics only, and was called
+Lists the resources that have a configuration (KIP-1142). Version 0 lists client metrics only, and was called
 ListClientMetricsResources (KIP-714).
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class ListConfigResourcesRequest(Request, api_key=74, versions="0-1", flexible="0+"):
-    """What a client sends."""
-
     resource_types: list[int] = field(array(INT8), "1+")
 
 
@@ -19,8 +19,9 @@ class ConfigResource(Struct):
 
 
 class ListConfigResourcesResponse(Response, api_key=74, versions="0-1", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     config_resources: list[ConfigResource] = field(array(ConfigResource))
+
+
+API: Final = Api(ListConfigResourcesRequest, ListConfigResourcesResponse)

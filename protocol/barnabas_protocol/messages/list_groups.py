@@ -1,15 +1,14 @@
 """ListGroups (key 16), versions 0-5, flexible from 3.
 
-Lists the groups that the asked broker coordinates, filtered by state from version 4 (KIP-518), by type from 5
-(KIP-848).
+Lists the groups that the broker coordinates. Version 4 filters by state (KIP-518), 5 by type (KIP-848).
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class ListGroupsRequest(Request, api_key=16, versions="0-5", flexible="3+"):
-    """What a client sends."""
-
     states_filter: list[str] = field(array(STRING), "4+", default=[])
     types_filter: list[str] = field(array(STRING), "5+", default=[])
 
@@ -22,8 +21,9 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16)
     groups: list[ListedGroup] = field(array(ListedGroup))
+
+
+API: Final = Api(ListGroupsRequest, ListGroupsResponse)

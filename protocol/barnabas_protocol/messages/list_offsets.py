@@ -1,11 +1,13 @@
 """ListOffsets (key 2), versions 0-11, flexible from 6.
 
-Finds the offset of a timestamp; -1 asks for the latest, -2 the earliest, -3 the offset of the largest timestamp
-(KIP-734), -4 the earliest local, -5 the latest tiered, -6 the earliest pending upload. Version 0 answered several
-offsets; 10 adds a timeout.
+Finds the offset of a timestamp. Special timestamps: -1 latest, -2 earliest, -3 the offset of the largest timestamp
+(KIP-734), -4 earliest local, -5 latest tiered, -6 earliest pending upload. Version 0 returned several offsets; 10 adds
+a timeout.
 """
 
-from barnabas_protocol.schema import INT8, INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT8, INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class ListOffsetsPartition(Struct):
@@ -21,8 +23,6 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+"):
-    """What a client sends."""
-
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+", default=0)
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))
@@ -44,7 +44,8 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Response, api_key=2, versions="0-11", flexible="6+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))
+
+
+API: Final = Api(ListOffsetsRequest, ListOffsetsResponse)

@@ -1,9 +1,11 @@
-"""ListPartitionReassignments (key 46), version 0, flexible (KIP-455).
+"""ListPartitionReassignments (key 46), version 0, flexible from 0.
 
-Tells which partitions are being moved.
+Lists the partitions that are being reassigned (KIP-455). Null topics stand for all.
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class ListPartitionReassignmentsTopics(Struct):
@@ -12,8 +14,6 @@ class ListPartitionReassignmentsTopics(Struct):
 
 
 class ListPartitionReassignmentsRequest(Request, api_key=46, versions="0", flexible="0+"):
-    """What a client sends; no topics stand for all."""
-
     timeout_ms: int = field(INT32, default=60_000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(
         array(ListPartitionReassignmentsTopics), nullable="0+", default=None
@@ -33,9 +33,10 @@ class OngoingTopicReassignment(Struct):
 
 
 class ListPartitionReassignmentsResponse(Response, api_key=46, versions="0", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+", default="")
     topics: list[OngoingTopicReassignment] = field(array(OngoingTopicReassignment))
+
+
+API: Final = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse)

@@ -1,14 +1,14 @@
 """ListTransactions (key 66), versions 0-1, flexible from 0.
 
-Lists the transactions that a broker coordinates (KIP-664). Version 1 filters by duration (KIP-994).
+Lists the transactions that the broker coordinates (KIP-664). Version 1 filters by duration (KIP-994).
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class ListTransactionsRequest(Request, api_key=66, versions="0-1", flexible="0+"):
-    """What a client sends."""
-
     state_filters: list[str] = field(array(STRING))
     producer_id_filters: list[int] = field(array(INT64))
     duration_filter: int = field(INT64, "1+", default=-1)
@@ -21,9 +21,10 @@ class TransactionState(Struct):
 
 
 class ListTransactionsResponse(Response, api_key=66, versions="0-1", flexible="0+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     unknown_state_filters: list[str] = field(array(STRING))
     transaction_states: list[TransactionState] = field(array(TransactionState))
+
+
+API: Final = Api(ListTransactionsRequest, ListTransactionsResponse)

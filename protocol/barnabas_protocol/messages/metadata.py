@@ -1,13 +1,15 @@
 """Metadata (key 3), versions 0-13, flexible from 9.
 
-Tells the brokers, the controller, and topics with their partitions and leaders. A null topic list asks for all
-topics; in version 0 an empty one does. Version 10 adds topic ids, 12 asks by id, 13 a top-level error (KIP-1102).
+Returns the brokers, the controller, and topics with their partitions and leaders. Null topics stand for all; in version
+0 an empty list does. Version 10 adds topic ids, 12 finds topics by id, 13 adds a top-level error (KIP-1102).
 
-Known deviation: librdkafka 2.16 writes the null topic list of version 13 as four bytes instead of one. Kafka reads a
-null list, two false flags and an empty tag section out of that and ignores the three bytes that follow; so must we.
+Known deviation: librdkafka 2.16 writes the null topics of version 13 as four bytes instead of one. Kafka reads null,
+two false flags and an empty tag section from them, and ignores the three bytes that follow. A broker must do the same.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, UUID, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, STRING, UUID, Api, Request, Response, Struct, array, field
 
 
 class MetadataRequestTopic(Struct):
@@ -16,8 +18,6 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+"):
-    """What a client sends."""
-
     topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), nullable="1+")
     allow_auto_topic_creation: bool = field(BOOLEAN, "4+", default=True)
     include_cluster_authorized_operations: bool = field(BOOLEAN, "8-10", default=False)
@@ -51,8 +51,6 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker))
     cluster_id: str | None = field(STRING, "2+", nullable="2+", default=None, ignorable=True)
@@ -60,3 +58,6 @@ class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
     topics: list[MetadataResponseTopic] = field(array(MetadataResponseTopic))
     cluster_authorized_operations: int = field(INT32, "8-10", default=-2147483648)
     error_code: int = field(INT16, "13+", default=0, ignorable=True)
+
+
+API: Final = Api(MetadataRequest, MetadataResponse)

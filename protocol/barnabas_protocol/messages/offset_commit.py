@@ -1,10 +1,12 @@
 """OffsetCommit (key 8), versions 0-9, flexible from 8.
 
-Commits offsets of a group. Generation -1 and no member id is a commit outside of the group protocol. Version 9 adds
+Commits the offsets of a group. Generation -1 without a member id commits outside of the group protocol. Version 9 adds
 GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848).
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -21,8 +23,6 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Request, api_key=8, versions="0-9", flexible="8+"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
     member_id: str = field(STRING, "1+", default="", ignorable=True)
@@ -42,7 +42,8 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Response, api_key=8, versions="0-9", flexible="8+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))
+
+
+API: Final = Api(OffsetCommitRequest, OffsetCommitResponse)

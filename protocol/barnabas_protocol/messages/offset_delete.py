@@ -1,9 +1,11 @@
-"""OffsetDelete (key 47), versions 0, never flexible.
+"""OffsetDelete (key 47), version 0, never flexible.
 
-Deletes committed offsets of topics that no member of the group subscribes to (KIP-496).
+Deletes the committed offsets of topics that no member of the group subscribes to (KIP-496).
 """
 
-from barnabas_protocol.schema import INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
 
 class OffsetDeleteRequestPartition(Struct):
@@ -16,8 +18,6 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Request, api_key=47, versions="0"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 
@@ -33,8 +33,9 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 class OffsetDeleteResponse(Response, api_key=47, versions="0"):
-    """What the broker answers."""
-
     error_code: int = field(INT16)
     throttle_time_ms: int = field(INT32, default=0, ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = field(array(OffsetDeleteResponseTopic))
+
+
+API: Final = Api(OffsetDeleteRequest, OffsetDeleteResponse)

@@ -1,10 +1,12 @@
 """OffsetFetch (key 9), versions 0-9, flexible from 6.
 
-Reads the committed offsets of a group; from version 8 of several. -1 where nothing was committed. A null topic list
-asks for all.
+Returns the committed offsets of a group, from version 8 on of several groups; -1 for a partition without one. Null
+topics stand for all.
 """
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -27,8 +29,6 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Request, api_key=9, versions="0-9", flexible="6+"):
-    """What a client sends."""
-
     group_id: str = field(STRING, "0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field(
         array(OffsetFetchRequestTopic), "0-7", nullable="2-7", default=[]
@@ -70,9 +70,10 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Response, api_key=9, versions="0-9", flexible="6+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7", default=[])
     error_code: int = field(INT16, "2-7", default=0, ignorable=True)
     groups: list[OffsetFetchResponseGroup] = field(array(OffsetFetchResponseGroup), "8+", default=[])
+
+
+API: Final = Api(OffsetFetchRequest, OffsetFetchResponse)

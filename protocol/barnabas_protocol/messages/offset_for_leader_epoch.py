@@ -1,10 +1,12 @@
 """OffsetForLeaderEpoch (key 23), versions 0-4, flexible from 4.
 
-Tells where the records of a leader epoch end, so that a reader or follower can find where histories part (KIP-101,
-KIP-320). librdkafka speaks version 2 only.
+Returns the end offset of a leader epoch. Consumers and followers find with it where their log and the leader's diverge
+(KIP-101, KIP-320). librdkafka speaks version 2 only.
 """
 
-from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
 class OffsetForLeaderPartition(Struct):
@@ -19,8 +21,6 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
-    """What a client sends."""
-
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
@@ -38,7 +38,8 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field(array(OffsetForLeaderTopicResult))
+
+
+API: Final = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)

@@ -1,9 +1,11 @@
 """Produce (key 0), versions 0-13, flexible from 9.
 
-Appends record batches to partitions. Versions 0 to 2 are advertised because old clients look for them (KAFKA-18659)
-but are answered with UNSUPPORTED_VERSION: they carry message formats that Kafka 4 no longer takes. Version 10 adds
-the current leader (KIP-951), 12 is 11 under KIP-890, 13 names topics by id (KIP-516).
+Appends record batches to partitions. Versions 0 to 2 are declared because old clients look for them (KAFKA-18659); the
+broker answers them with UNSUPPORTED_VERSION, for they carry message formats that Kafka 4 does not accept. Version 10
+adds the current leader (KIP-951), 12 is 11 under KIP-890, 13 names topics by id (KIP-516).
 """
+
+from typing import Final
 
 from barnabas_protocol.schema import (
     INT16,
@@ -12,6 +14,7 @@ from barnabas_protocol.schema import (
     RECORDS,
     STRING,
     UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -34,8 +37,6 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"):
-    """What a client sends."""
-
     transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)
     acks: int = field(INT16)
     timeout_ms: int = field(INT32)
@@ -79,8 +80,9 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Response, api_key=0, versions="0-13", flexible="9+"):
-    """What the broker answers."""
-
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "10+", default=[], tag=0, tagged="10+")
+
+
+API: Final = Api(ProduceRequest, ProduceResponse)

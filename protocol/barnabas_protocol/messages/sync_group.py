@@ -1,10 +1,12 @@
 """SyncGroup (key 14), versions 0-5, flexible from 4.
 
-Hands the leader's assignment in and each member its own share out. Version 5 adds the protocol type and name, which
-are checked.
+Sends the leader's assignments, and returns to each member its own. Version 5 adds the protocol type and name, which the
+coordinator checks.
 """
 
-from barnabas_protocol.schema import BYTES, INT16, INT32, STRING, Request, Response, Struct, array, field
+from typing import Final
+
+from barnabas_protocol.schema import BYTES, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 from barnabas_protocol.wire import Buffer
 
 
@@ -14,8 +16,6 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
-    """What a client sends."""
-
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
@@ -26,10 +26,11 @@ class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
 
 
 class SyncGroupResponse(Response, api_key=14, versions="0-5", flexible="4+"):
-    """What the broker answers."""
-
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16)
     protocol_type: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
     protocol_name: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
     assignment: Buffer = field(BYTES)
+
+
+API: Final = Api(SyncGroupRequest, SyncGroupResponse)

@@ -1,4 +1,4 @@
-"""DeleteRecords waits for followers (KIP-107), over the wire; and whose word as a follower counts."""
+"""DeleteRecords over the wire: it waits for followers (KIP-107). Which fetches of followers count."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ EPOCH = 20
 
 
 async def change(broker: Broker, *events: Event) -> None:
-    """Let a broker know that something has changed in its cluster."""
+    """Change the metadata of a broker's cluster."""
     assert broker._server is not None
 
     def decide(image: Image) -> tuple[list[Event], None]:
@@ -48,7 +48,7 @@ async def change(broker: Broker, *events: Event) -> None:
 
 @pytest.fixture
 async def led(broker: Broker, wire: Wire) -> Broker:
-    """A broker that leads a partition with five records; its follower lives, and is not in sync."""
+    """A broker that leads a partition with five records; its follower is registered and not in sync."""
     await change(
         broker,
         BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH),
@@ -88,7 +88,7 @@ async def delete(wire: Wire, offset: int, timeout_ms: int) -> DeleteRecordsParti
     return (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
 
 
-async def test_who_waits_no_longer_is_told_so(led: Broker, wire: Wire) -> None:
+async def test_it_times_out(led: Broker, wire: Wire) -> None:
     answer = await delete(wire, 3, 0)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     await follow(wire, 1)
@@ -108,12 +108,12 @@ async def test_it_is_answered_when_followers_have_deleted(led: Broker, wire: Wir
 
 
 async def begun(broker: Broker) -> bool:
-    """Whether the leader has deleted."""
+    """Whether the leader has deleted the records."""
     assert broker._replicas is not None
     return broker._replicas.find("t", 0).log.log_start_offset == 3
 
 
-async def test_a_follower_that_is_gone_has_nothing(led: Broker, wire: Wire) -> None:
+async def test_a_fenced_follower_does_not_count(led: Broker, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     assert not deleting.done()
@@ -122,7 +122,7 @@ async def test_a_follower_that_is_gone_has_nothing(led: Broker, wire: Wire) -> N
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
 
 
-async def test_a_leadership_that_is_lost_is_told(led: Broker, wire: Wire) -> None:
+async def test_it_fails_when_leadership_is_lost(led: Broker, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     await change(led, PartitionChanged("t", 0, PartitionInfo(FOLLOWER, 1, (1, FOLLOWER), (1, FOLLOWER), 1)))
@@ -133,22 +133,22 @@ async def test_a_leadership_that_is_lost_is_told(led: Broker, wire: Wire) -> Non
 @pytest.mark.parametrize(
     ("node_id", "epoch"),
     [(FOLLOWER, EPOCH - 1), (1, EPOCH), (7, EPOCH), (2**31 - 1, 2**63 - 1)],
-    ids=["an earlier life", "the leader itself", "no replica", "nobody"],
+    ids=["an earlier broker epoch", "the leader itself", "not a replica", "unknown broker"],
 )
-async def test_whose_word_as_a_follower_does_not_count(led: Broker, wire: Wire, node_id: int, epoch: int) -> None:
+async def test_fetches_that_do_not_count_as_a_followers(led: Broker, wire: Wire, node_id: int, epoch: int) -> None:
     assert await follow(wire, 3, node_id=node_id, epoch=epoch) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("offset", [7, 2**63 - 1, -1, -(2**63)])
-async def test_a_follower_that_is_where_nothing_is_does_not_count(led: Broker, wire: Wire, offset: int) -> None:
+async def test_a_fetch_from_an_offset_outside_the_log_does_not_count(led: Broker, wire: Wire, offset: int) -> None:
     await change(led, PartitionChanged("t", 0, PartitionInfo(1, 0, (1, FOLLOWER), (1, FOLLOWER), 1)))
     assert led._replicas is not None
-    hosted = led._replicas.find("t", 0)
-    before = hosted.high_watermark
+    replica = led._replicas.find("t", 0)
+    before = replica.high_watermark
     batches = [PartitionProduceData(index=0, records=build_batch([(None, b"more", (), 0)]))]
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=batches)])
     await wire.ask(request, 9, ProduceResponse)
     await follow(wire, 0, offset=offset)
-    assert hosted.high_watermark == before
-    assert hosted.leading is not None
-    assert hosted.leading.followers[FOLLOWER].log_end_offset == -1
+    assert replica.high_watermark == before
+    assert replica.leading is not None
+    assert replica.leading.followers[FOLLOWER].log_end_offset == -1

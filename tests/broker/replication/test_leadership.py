@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: high watermark and ISR."""
+"""The leader's view of its followers: high watermark and ISR."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,35 +35,35 @@ def test_the_high_watermark_does_not_go_back_when_a_follower_does() -> None:
     assert leading.high_watermark(7) == 7
 
 
-def test_a_fetch_of_no_replica_is_told() -> None:
+def test_a_fetch_of_a_broker_that_is_not_a_replica_is_rejected() -> None:
     assert not Leadership(1, partition((1, 2)), 7, 0.0).fetched(8, 80, 7, 1.0)
 
 
-def test_a_follower_may_join_with_all_that_is_committed_and_the_beginning_of_the_epoch() -> None:
+def test_a_follower_may_join_with_all_committed_records_and_those_before_the_epoch() -> None:
     leading = Leadership(1, partition((1, 2)), 7, 0.0)
     leading.fetched(3, 30, 6, 1.0)
-    assert not leading.may_join(3, 5), "what earlier leaders left is missing"
+    assert not leading.may_join(3, 5), "records of earlier leaders are missing"
     leading.fetched(3, 30, 7, 2.0)
     assert leading.may_join(3, 7)
     assert not leading.may_join(3, 8), "a committed record is missing"
-    assert not leading.may_join(2, 7), "it is in already"
+    assert not leading.may_join(2, 7), "it is a member already"
 
 
-def test_who_is_about_to_join_counts_at_once() -> None:
+def test_a_proposed_follower_counts_at_once() -> None:
     leading = Leadership(1, partition((1,)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)
     assert leading.propose((1, 2)) == ((1, -1), (2, 20))
     leading.log_end = 9
     assert leading.high_watermark(7) == 7
-    leading.refused()
+    leading.rejected()
     assert leading.high_watermark(7) == 9
 
 
-def test_who_may_have_joined_counts_until_the_cluster_has_spoken() -> None:
+def test_a_follower_in_an_unknown_proposal_counts_until_the_partition_changes() -> None:
     leading = Leadership(1, partition((1,)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)
     leading.propose((1, 2))
-    leading.unsettled()
+    leading.outcome_unknown()
     leading.log_end = 9
     assert leading.high_watermark(7) == 7
     leading.changed(partition((1,)), 3.0)
@@ -102,7 +102,7 @@ def test_an_idle_follower_with_everything_stays() -> None:
     assert leading.wanted_isr(10, 1000.0, LAG, {1, 2}) == (1, 2)
 
 
-def test_nobody_joins_who_is_not_there() -> None:
+def test_only_registered_brokers_join() -> None:
     leading = Leadership(1, partition((1,)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)
     assert leading.wanted_isr(7, 1.0, LAG, {1}) == (1,)

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227), with a moving clock."""
+"""FetchContext sessions (KIP-227), with a moving clock."""
 
 from itertools import count
 
-from barnabas_broker.replication.sessions import EVICTION_SECONDS, Fetch, SessionCache, Target
+from barnabas_broker.replication.sessions import EVICTION_SECONDS, FetchContext, FetchSessionCache, TopicKey
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -17,9 +17,9 @@ from barnabas_protocol.messages.fetch import (
 ZERO = bytes(16)
 
 
-def cache(slots: int = 10) -> SessionCache:
+def cache(slots: int = 10) -> FetchSessionCache:
     ids = count(100)
-    return SessionCache(slots, lambda: next(ids))
+    return FetchSessionCache(slots, lambda: next(ids))
 
 
 def ask(
@@ -38,8 +38,8 @@ def ask(
     )
 
 
-def answer(fetch: Fetch, data: dict[int, bytes], high_watermark: int = 5, code: int = 0) -> list[int]:
-    """Answer `fetch`, partitions in `data` with records; which partitions are told?"""
+def answer(fetch: FetchContext, data: dict[int, bytes], high_watermark: int = 5, code: int = 0) -> list[int]:
+    """Answer `fetch`, partitions in `data` with records; the partitions in the response."""
     partitions = [
         PartitionData(
             partition_index=p,
@@ -56,20 +56,20 @@ def answer(fetch: Fetch, data: dict[int, bytes], high_watermark: int = 5, code: 
     return [p.partition_index for t in response.responses for p in t.partitions]
 
 
-def test_without_a_session_everything_is_told() -> None:
+def test_without_a_session_the_response_has_all_partitions() -> None:
     fetch = cache().resolve(ask({0: 0, 1: 0}, epoch=-1), 12, 0)
     assert fetch.session is None
     assert answer(fetch, {}) == [0, 1]
 
 
-def test_a_session_tells_only_what_is_new() -> None:
+def test_a_session_response_has_only_partitions_with_news() -> None:
     sessions = cache()
     first = sessions.resolve(ask({0: 0, 1: 0}), 12, 0)
     assert first.session is not None
     assert answer(first, {}) == [0, 1]
     number = first.session.session_id
     second = sessions.resolve(ask(session=number, epoch=1), 12, 0)
-    assert set(second.wanted) == {(Target("t", ZERO), 0), (Target("t", ZERO), 1)}
+    assert set(second.wanted) == {(TopicKey("t", ZERO), 0), (TopicKey("t", ZERO), 1)}
     assert answer(second, {1: b"data"}) == [1]
     third = sessions.resolve(ask(session=number, epoch=2), 12, 0)
     assert answer(third, {}) == []
@@ -77,7 +77,7 @@ def test_a_session_tells_only_what_is_new() -> None:
     assert answer(fourth, {}, high_watermark=6) == [0, 1]
 
 
-def test_what_was_served_goes_to_the_end_of_the_line() -> None:
+def test_a_served_partition_moves_to_the_end() -> None:
     sessions = cache()
     first = sessions.resolve(ask({0: 0, 1: 0, 2: 0}), 12, 0)
     assert first.session is not None
@@ -86,7 +86,7 @@ def test_what_was_served_goes_to_the_end_of_the_line() -> None:
     assert [p for _, p in second.wanted] == [1, 2, 0]
 
 
-def test_an_error_is_told_and_so_is_its_end() -> None:
+def test_an_error_and_its_end_are_news() -> None:
     sessions = cache()
     first = sessions.resolve(ask({0: 0}), 12, 0)
     assert first.session is not None
@@ -106,7 +106,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert {p: w.fetch_offset for (_, p), w in second.wanted.items()} == {1: 7, 2: 0}
 
 
-def test_a_session_that_is_not_there_or_out_of_step_is_refused() -> None:
+def test_an_unknown_session_or_a_wrong_epoch_is_rejected() -> None:
     sessions = cache()
     first = sessions.resolve(ask({0: 0}), 12, 0)
     assert first.session is not None
@@ -125,7 +125,7 @@ def test_a_session_can_be_closed() -> None:
     assert len(sessions) == 0
 
 
-def test_a_full_cache_evicts_only_who_was_idle() -> None:
+def test_a_full_cache_evicts_only_idle_sessions() -> None:
     sessions = cache(slots=1)
     first = sessions.resolve(ask({0: 0}), 12, 0)
     assert first.session is not None
@@ -146,10 +146,10 @@ def test_epochs_wrap_around_zero() -> None:
     assert first.session.epoch == 1
 
 
-def test_who_follows_in_another_epoch_is_told_the_high_watermark_again() -> None:
+def test_the_high_watermark_is_sent_again_in_another_leader_epoch() -> None:
     sessions = cache()
 
-    def named(leader_epoch: int, session: int, epoch: int) -> Fetch:
+    def named(leader_epoch: int, session: int, epoch: int) -> FetchContext:
         request = ask({0: 5}, session, epoch)
         request.topics[0].partitions[0].current_leader_epoch = leader_epoch
         return sessions.resolve(request, 12, 0)

@@ -8,7 +8,7 @@ from barnabas_broker.storage.producers import CorruptSnapshot, Producers, read_s
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import BatchHeader, read_header
 from tests.broker.storage.support import batch
-from tests.protocol.reference import load
+from tests.protocol.reference import SNAPSHOT, load
 
 
 def header(
@@ -137,7 +137,7 @@ def test_a_damaged_snapshot_is_refused_at_every_byte() -> None:
 
 
 def test_the_snapshot_has_the_fields_of_kafkas_schema() -> None:
-    schema = next(each for each in load("messages.json")["schemas"] if each["name"] == "ProducerSnapshot")
+    schema = next(each for each in load(SNAPSHOT)["schemas"] if each["name"] == "ProducerSnapshot")
     kinds = {"uint32": "I", "int64": "q", "int32": "i", "int16": "h"}
     assert schema["validVersions"] == "1"
     crc, entries = schema["fields"]

@@ -74,7 +74,7 @@ def test_a_tail_torn_at_any_byte_is_cut(log_lines: Lines) -> None:
         whole = sum(start <= size for start in starts) - 1
         assert values(again) == expected(whole)
         assert again.log_end_offset == whole
-        torn = [line for line in log_lines if line["event"] == "torn end of a log is cut"]
+        torn = [line for line in log_lines if line["event"] == "torn tail is truncated"]
         assert [(line["position"], line["offset"]) for line in torn] == (
             [] if size in starts else [(starts[whole], whole)]
         )
@@ -235,4 +235,4 @@ def test_a_log_that_ends_before_it_starts_goes_on_at_its_start(log_lines: Lines)
     files.remove(ROOT / names.RECOVERY_POINTS)
     again = reopened(files)
     assert (again.log_start_offset, again.log_end_offset) == (29, 29)
-    assert any("ends before it starts" in line["event"] for line in log_lines)
+    assert any("log ends before its start offset" in line["event"] for line in log_lines)

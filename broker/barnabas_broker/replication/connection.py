@@ -1,4 +1,4 @@
-"""A connection to another broker, for the Fetch of a follower: one request at a time, and a bound on each."""
+"""A connection to another broker, for the Fetch requests of followers. Every request has a timeout."""
 
 import asyncio
 from typing import Final, cast
@@ -9,15 +9,15 @@ from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.schema import Request
 
-#: Of an answer: what was asked for, one batch that is larger, and the words around it.
+#: The size of a response: ``replica.fetch.response.max.bytes``, or one batch that is larger.
 _MOST_BYTES: Final = 256 * 1024 * 1024
 
 
-class Link(asyncio.BufferedProtocol):
-    """One connection. Made by :meth:`open`.
+class BrokerConnection(asyncio.BufferedProtocol):
+    """One connection; see :meth:`open`.
 
     Args:
-        client_id: what this broker calls itself.
+        client_id: the client id of this broker.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -27,20 +27,20 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, client_id: str, timeout: float) -> "Link":
+    async def open(cls, host: str, port: int, client_id: str, timeout: float) -> "BrokerConnection":
         """Connect.
 
         Raises:
-            OSError: there is nobody, or nobody in time (TimeoutError).
+            OSError: no connection, or not in time (TimeoutError).
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
-            _, link = await loop.create_connection(lambda: cls(client_id), host, port)
-        return link
+            _, connection = await loop.create_connection(lambda: cls(client_id), host, port)
+        return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the loop."""
@@ -66,11 +66,11 @@ class Link(asyncio.BufferedProtocol):
             if not waiter.done():
                 waiter.set_exception(error)
 
-    async def ask(self, request: Request, version: int, timeout: float) -> bytes | bytearray:
-        """Send a request and wait for the frame that answers it.
+    async def send(self, request: Request, version: int, timeout: float) -> bytes | bytearray:
+        """Send a request and wait for the response, a frame.
 
         Raises:
-            OSError: the connection is gone, or the answer did not come in time (TimeoutError).
+            OSError: the connection was closed, or the response did not arrive in time (TimeoutError).
         """
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection was closed")
@@ -81,6 +81,6 @@ class Link(asyncio.BufferedProtocol):
             return await waiter
 
     def close(self) -> None:
-        """Hang up, without waiting."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()

@@ -5,9 +5,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_protocol import records
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.records import HEADER_SIZE, Headers, Record, build_batch, decode_records
+from barnabas_protocol.records import HEADER_SIZE, Headers, Record, build_batch, decode_records, iteration
 
 Given = tuple[bytes | None, bytes | None, Headers, int]
 
@@ -36,7 +35,7 @@ def read(batch: bytes | bytearray) -> list[Record] | str:
 
 
 def one_by_one(batch: bytes | bytearray) -> list[Record] | str:
-    with patch.object(records, "_WORTH", 1 << 40):
+    with patch.object(iteration, "_WORTH", 1 << 40):
         return read(batch)
 
 

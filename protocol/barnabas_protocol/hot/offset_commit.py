@@ -1,8 +1,8 @@
-"""OffsetCommit by hand, in the flexible versions that clients speak: there are as many of them as polls.
+"""OffsetCommit by hand, in the flexible versions that clients speak: consumers may send one for every poll.
 
-Only what is ordinary is read and written here: no tagged fields, lengths of one or two bytes, a frame of moderate size.
-All else, and everything that is broken, is left to the twin in :mod:`barnabas_protocol.codec`, which decides; tests
-compare the two over all versions.
+The ordinary form is read and written here: no tagged fields, lengths of one or two bytes, a frame of moderate size. The
+twin, the schema of :class:`~barnabas_protocol.messages.offset_commit.OffsetCommitRequest`, decides all other cases,
+broken frames included.
 """
 
 import struct
@@ -10,6 +10,7 @@ from typing import Final
 
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
+from barnabas_protocol.hot.primitives import INT32, Rare, read_short_length, read_short_string
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,9 +21,8 @@ from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer, uvarint
 
 _FLEXIBLE: Final = 8
-#: Larger requests are the twin's, which counts array elements.
+#: The schema reads larger requests, because it limits the number of array elements.
 _MODERATE: Final = 64 * 1024
-_INT32: Final = struct.Struct(">i")
 _SIZE: Final = struct.Struct(">I")
 #: Index, committed offset, committed leader epoch.
 _PARTITION: Final = struct.Struct(">iqi")
@@ -32,46 +32,41 @@ _HEAD: Final = struct.Struct(">ixi")
 _OUTCOME: Final = struct.Struct(">ihx")
 
 
-class _Rare(Exception):
-    """Nothing for this module."""
-
-
 def decode_offset_commit(cls: type[Request], header: RequestHeader, frame: Buffer) -> OffsetCommitRequest:
     """Decode an OffsetCommit request.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the frame is not an OffsetCommit request of the header's version.
     """
     if header.api_version >= _FLEXIBLE and len(frame) <= _MODERATE:
         try:
             return _request(bytes(frame), header.end)
-        except (_Rare, IndexError, struct.error, UnicodeError):
+        except (Rare, IndexError, struct.error, UnicodeError):
             pass
     return codec.decode_request(OffsetCommitRequest, header, frame)
 
 
 def _request(data: bytes, at: int) -> OffsetCommitRequest:
-    """The request whose header, but for its tags, ends at `at`.
+    """Read the request from `at` on, where the header's tag section starts.
 
-    A length that goes too far leads beyond the end, where the next byte is missed; so it is enough to look at the end
-    when all is read.
+    A length that is too large leads beyond the data, where the next byte is missing: one check at the end is enough.
     """
     if data[at]:
-        raise _Rare
-    group_id, at = _string(data, at + 1)
-    (generation,) = _INT32.unpack_from(data, at)
-    member_id, at = _string(data, at + 4)
+        raise Rare
+    group_id, at = read_short_string(data, at + 1)
+    (generation,) = INT32.unpack_from(data, at)
+    member_id, at = read_short_string(data, at + 4)
     instance_id: str | None = None
     if data[at]:
-        instance_id, at = _string(data, at)
+        instance_id, at = read_short_string(data, at)
     else:
         at += 1
     topics: list[OffsetCommitRequestTopic] = []
-    count, at = _length(data, at)
+    count, at = read_short_length(data, at)
     for _ in range(count):
-        name, at = _string(data, at)
+        name, at = read_short_string(data, at)
         partitions: list[OffsetCommitRequestPartition] = []
-        inner, at = _length(data, at)
+        inner, at = read_short_length(data, at)
         for _ in range(inner):
             index, offset, epoch = _PARTITION.unpack_from(data, at)
             at += 16
@@ -80,11 +75,11 @@ def _request(data: bytes, at: int) -> OffsetCommitRequest:
             if size == 1:
                 metadata, at = "", at + 1
             elif size:
-                metadata, at = _string(data, at)
+                metadata, at = read_short_string(data, at)
             else:
                 at += 1
             if data[at]:
-                raise _Rare
+                raise Rare
             at += 1
             partitions.append(
                 OffsetCommitRequestPartition(
@@ -95,11 +90,11 @@ def _request(data: bytes, at: int) -> OffsetCommitRequest:
                 )
             )
         if data[at]:
-            raise _Rare
+            raise Rare
         at += 1
         topics.append(OffsetCommitRequestTopic(name=name, partitions=partitions))
     if data[at] or at + 1 != len(data):
-        raise _Rare
+        raise Rare
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
@@ -107,27 +102,6 @@ def _request(data: bytes, at: int) -> OffsetCommitRequest:
         group_instance_id=instance_id,
         topics=topics,
     )
-
-
-def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A length that is not null, and where it ends."""
-    value = data[at]
-    at += 1
-    if value >= 0x80:
-        high = data[at]
-        if high >= 0x80:
-            raise _Rare
-        value = value & 0x7F | high << 7
-        at += 1
-    if not value:
-        raise _Rare
-    return value - 1, at
-
-
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    size, at = _length(data, at)
-    end = at + size
-    return data[at:end].decode(), end
 
 
 def encode_offset_commit(response: OffsetCommitResponse, version: int, correlation_id: int) -> list[Buffer]:

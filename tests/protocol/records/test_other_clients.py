@@ -18,7 +18,7 @@ from barnabas_protocol.records import (
     iter_batches,
     read_header,
 )
-from tests.protocol.elsewhere import kafka_python
+from tests.protocol.other_clients import kafka_python
 
 kafka_pythons = kafka_python("record.default_records")
 Given = tuple[bytes | None, bytes | None, Headers, int]

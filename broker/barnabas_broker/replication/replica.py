@@ -1,24 +1,21 @@
-"""A partition that this broker keeps, as leader or as follower: its log, who waits for it, what was promised.
+"""A partition's log on this broker, as leader or follower, with everything that waits for it (Kafka's ``Partition``).
 
-A fetch that finds too little waits as a :class:`DelayedFetch`; what becomes readable counts its bytes into those that
-wait and wakes the ones that have enough, so that nobody polls. Consumers wait for the high watermark, followers for the
-log's end. A produce with acks=all waits in the order of offsets, so moving the high watermark looks at no more than
-what it sets free.
+A fetch that finds too little data waits as a :class:`DelayedFetch`. Bytes that become readable are counted into the
+fetches that wait, which wake up when they have enough, so nothing polls. Consumers wait for the high watermark,
+followers for the log end offset.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config.keys import TOPIC_MIN_INSYNC_REPLICAS
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
+from barnabas_broker.storage.waiters import OffsetWaiters
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
-
-_MOVED: Final = "This broker does not lead the partition any more."
 
 
 class DelayedFetch:
@@ -26,6 +23,9 @@ class DelayedFetch:
 
     Args:
         min_bytes: how much it waits for.
+
+    Attributes:
+        woken: done when there is enough, or when waiting is over.
     """
 
     __slots__ = ("_missing", "woken")
@@ -35,7 +35,7 @@ class DelayedFetch:
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def appended(self, size: int) -> None:
-        """Count `size` bytes in; wake up when that is enough."""
+        """Count `size` bytes; wake up when that is enough."""
         self._missing -= size
         if self._missing <= 0:
             self.wake()
@@ -46,18 +46,18 @@ class DelayedFetch:
             self.woken.set_result(None)
 
 
-class Hosted:
-    """A partition of this broker.
+class Replica:
+    """A partition's log on this broker.
 
     Attributes:
-        log: its log.
-        info: the partition as the cluster has agreed on.
-        leading: while this broker leads it.
+        log: the log.
+        info: the partition in the cluster image.
+        leading: the leadership while this broker leads the partition; otherwise None.
         waiting: consumers' fetches, which wait for the high watermark.
-        following: followers' fetches, which wait for the log's end.
+        following: followers' fetches, which wait for the log end offset.
     """
 
-    __slots__ = ("_acks", "_deletions", "_unread", "following", "info", "leading", "log", "waiting")
+    __slots__ = ("_acks", "_deletions", "_uncommitted", "following", "info", "leading", "log", "waiting")
 
     def __init__(self, partition_log: Log, info: PartitionInfo) -> None:
         self.log = partition_log
@@ -65,11 +65,12 @@ class Hosted:
         self.leading: Leadership | None = None
         self.waiting: set[DelayedFetch] = set()
         self.following: set[DelayedFetch] = set()
-        #: What was appended and is not committed: offset after it, bytes.
-        self._unread: deque[tuple[int, int]] = deque()
-        self._acks: deque[tuple[int, asyncio.Future[None]]] = deque()
-        #: Who waits until no replica has anything before an offset.
-        self._deletions: list[tuple[int, asyncio.Future[int]]] = []
+        #: Appends beyond the high watermark: the offset after each, and its bytes.
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        #: Acknowledgements that wait for the high watermark.
+        self._acks: OffsetWaiters[None] = OffsetWaiters()
+        #: DeleteRecords requests that wait for the low watermark.
+        self._deletions: OffsetWaiters[int] = OffsetWaiters()
 
     @property
     def leader_epoch(self) -> int:
@@ -77,7 +78,7 @@ class Hosted:
         return self.info.leader_epoch
 
     def check_epoch(self, epoch: int) -> None:
-        """Compare the leader epoch that a client knows with ours; -1 is not compared (KIP-320).
+        """Compare the leader epoch that a client knows with the present one; -1 is not compared (KIP-320).
 
         Raises:
             KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
@@ -94,13 +95,13 @@ class Hosted:
 
     @property
     def settled(self) -> bool:
-        """Whether the high watermark has reached what earlier leaders left, so that it may be told as the end."""
+        """Whether the high watermark covers the records of earlier leaders, so that it may be reported as the end."""
         return self.leading is None or self.log.high_watermark >= self.leading.epoch_start
 
     # Roles
 
     def lead(self, node_id: int, info: PartitionInfo, now: float) -> None:
-        """Become the leader, or take up what the cluster has agreed on about the ISR."""
+        """Become the leader; in the same leader epoch, take over a new ISR or new replicas."""
         leading = self.leading
         again = leading is not None and info.leader_epoch == leading.info.leader_epoch
         self.info = info
@@ -113,35 +114,31 @@ class Hosted:
         self.advance()
 
     def follow(self, info: PartitionInfo) -> None:
-        """Become a follower, or hear of another leader."""
+        """Become a follower, or follow another leader."""
         self.info = info
         self.step_down()
 
     def step_down(self) -> None:
-        """Lead no longer: whoever waits is told at once."""
+        """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
         self.leading = None
-        self._unread.clear()
-        acks, self._acks = self._acks, deque()
-        deletions, self._deletions = self._deletions, []
-        waiters: list[asyncio.Future[Any]] = [waiter for _, waiter in acks]
-        waiters += [waiter for _, waiter in deletions]
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, _MOVED))
+        self._uncommitted.clear()
+        reason = "This broker does not lead the partition any more."
+        self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         self.wake()
 
     def wake(self) -> None:
-        """Answer every fetch that waits."""
+        """Wake every fetch that waits."""
         for delayed in [*self.waiting, *self.following]:
             delayed.wake()
 
     # Append
 
     def append(self, records: Buffer, now_ms: int, *, internal: bool = False) -> AppendInfo:
-        """Append batches that a client or the coordinator made.
+        """Append batches of a client or of a coordinator.
 
         Raises:
-            KafkaError: why nothing was appended.
+            KafkaError: nothing was appended.
         """
         leading, partition_log = self.leading, self.log
         if leading is None:
@@ -157,24 +154,23 @@ class Hosted:
                 for delayed in self.waiting:
                     delayed.appended(size)
         else:
-            self._unread.append((end, size))
+            self._uncommitted.append((end, size))
         for delayed in self.following:
             delayed.appended(size)
         return info
 
     @property
-    def least_isr(self) -> int:
-        """How many must be in sync for acks=all: ``min.insync.replicas``; a partition with fewer replicas needs all of
-        them, as in Kafka."""
+    def min_isr(self) -> int:
+        """The smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas."""
         return min(self.log.config[TOPIC_MIN_INSYNC_REPLICAS], len(self.info.replicas))
 
     def check_isr(self) -> None:
-        """See that enough replicas are in sync for acks=all (``min.insync.replicas``).
+        """Check before an append with acks=all that enough replicas are in sync (``min.insync.replicas``).
 
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
         """
-        needed = self.least_isr
+        needed = self.min_isr
         if len(self.info.isr) < needed:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -182,21 +178,37 @@ class Hosted:
                 f"of {needed} for partition {self.log.topic_partition}",
             )
 
-    def replicated(self, offset: int) -> "asyncio.Future[None] | None":
-        """When the record at `offset` is in the log of the whole ISR.
+    def unacknowledged(self, offset: int, *, acks_all: bool) -> "list[asyncio.Future[None]]":
+        """What an acknowledgement of the record at `offset` still waits for: an fsync, the in-sync replicas.
+
+        Args:
+            offset: the last record to acknowledge.
+            acks_all: whether the in-sync replicas must have it, too.
 
         Returns:
-            None: now. Else a future; KafkaError with NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR has become too
-            small meanwhile, NOT_LEADER_OR_FOLLOWER when the leadership was lost.
+            Futures; none if it may be acknowledged now. See :meth:`.Log.durable` and :meth:`replicated` for their
+            errors.
+        """
+        conditions = []
+        if (durable := self.log.durable(offset)) is not None:
+            conditions.append(durable)
+        if acks_all and (replicated := self.replicated(offset)) is not None:
+            conditions.append(replicated)
+        return conditions
+
+    def replicated(self, offset: int) -> "asyncio.Future[None] | None":
+        """When the record at `offset` is in the logs of the whole ISR.
+
+        Returns:
+            None if it is. Otherwise a future, which fails with KafkaError NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR
+            has become too small, NOT_LEADER_OR_FOLLOWER if the leadership is lost.
         """
         if offset < self.log.high_watermark:
             return None
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acks.append((offset, waiter))
-        return waiter
+        return self._acks.wait(offset + 1)
 
     def when_settled(self) -> "asyncio.Future[None] | None":
-        """When the high watermark reaches what earlier leaders left; None: it has. To be asked before any append."""
+        """When the high watermark covers the records of earlier leaders; None if it does."""
         if self.leading is None or self.settled:
             return None
         return self.replicated(self.leading.epoch_start - 1)
@@ -204,7 +216,7 @@ class Hosted:
     # Delete records
 
     def low_watermark(self, live: Iterable[int]) -> int:
-        """Before which offset neither this broker nor a follower that lives has anything; -1: that is not known yet.
+        """The smallest log start offset among live replicas (KIP-107); -1 while one of them has not fetched.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER.
@@ -214,34 +226,29 @@ class Hosted:
         return self.leading.low_watermark(self.log.log_start_offset, live)
 
     def deleted_everywhere(self, offset: int) -> "asyncio.Future[int]":
-        """When the low watermark has reached `offset`: what it is then. KafkaError with NOT_LEADER_OR_FOLLOWER when the
-        leadership is lost before."""
-        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._deletions.append((offset, waiter))
-        # Followers hear of the new start at once, not only when their fetch has waited for long enough.
+        """The low watermark once it has reached `offset`; fails with NOT_LEADER_OR_FOLLOWER if leadership is lost."""
+        waiter = self._deletions.wait(offset)
+        # Send the new log start offset to followers now, instead of when their fetch times out.
         for delayed in list(self.following):
             delayed.wake()
         return waiter
 
-    def settle_deletions(self, live: Iterable[int]) -> None:
-        """Answer those who wait for what followers have deleted by now."""
+    def complete_deletions(self, live: Iterable[int]) -> None:
+        """Answer the DeleteRecords requests whose records all live replicas have deleted."""
         if self._deletions:
             mark = self.low_watermark(live)
-            for offset, waiter in self._deletions:
-                if offset <= mark and not waiter.done():
-                    waiter.set_result(mark)
-            self._deletions = [each for each in self._deletions if not each[1].done()]
+            self._deletions.complete(mark, mark)
 
-    # What followers tell
+    # Followers
 
     def fetched_by(self, node_id: int, broker_epoch: int, offset: int, now: float, log_start: int = UNKNOWN) -> bool:
         """A follower fetches from `offset` on; its log begins at `log_start`.
 
         Returns:
-            Whether it may now join the ISR.
+            Whether it may join the ISR.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, it is no replica.
+            KafkaError: NOT_LEADER_OR_FOLLOWER, it is not a replica.
         """
         leading = self.leading
         if leading is None or not leading.fetched(node_id, broker_epoch, offset, now, log_start):
@@ -250,7 +257,7 @@ class Hosted:
         return leading.may_join(node_id, self.log.high_watermark)
 
     def advance(self) -> None:
-        """Move the high watermark up to where it may be, and set free what waits for that."""
+        """Move the high watermark as far as it may go, and complete what waits for it."""
         leading, partition_log = self.leading, self.log
         if leading is None:
             return
@@ -258,25 +265,16 @@ class Hosted:
         if mark > partition_log.high_watermark:
             partition_log.set_high_watermark(mark)
             size = 0
-            while self._unread and self._unread[0][0] <= mark:
-                size += self._unread.popleft()[1]
+            while self._uncommitted and self._uncommitted[0][0] <= mark:
+                size += self._uncommitted.popleft()[1]
             for delayed in list(self.waiting):
                 delayed.appended(size)
-        if self._acks and self._acks[0][0] < mark:
-            self._acknowledge(mark)
-
-    def _acknowledge(self, mark: int) -> None:
-        enough = len(self.info.isr) >= self.least_isr
-        while self._acks and self._acks[0][0] < mark:
-            waiter = self._acks.popleft()[1]
-            if waiter.done():
-                continue
-            if enough:
-                waiter.set_result(None)
+        if self._acks.reached(mark):
+            if len(self.info.isr) >= self.min_isr:
+                self._acks.complete(mark, None)
             else:
-                waiter.set_exception(
-                    KafkaError(
-                        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                        "Messages are written to the log, but to fewer in-sync replicas than required.",
-                    )
+                self._acks.fail(
+                    mark,
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                    "Messages are written to the log, but to fewer in-sync replicas than required.",
                 )

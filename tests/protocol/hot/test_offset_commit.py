@@ -1,4 +1,4 @@
-"""OffsetCommit by hand is what the codec makes of it, over all versions, broken frames included."""
+"""OffsetCommit by hand is what the schema makes of it: all versions, broken frames included."""
 
 import random
 from typing import Any
@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from barnabas_protocol import codec
 from barnabas_protocol.codec import decode_request_header
-from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot_commit import _request, decode_offset_commit, encode_offset_commit
+from barnabas_protocol.errors import EncodeError
+from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot.offset_commit import _request
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -19,7 +20,7 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from tests.protocol.support import damaged, some, structs
+from tests.protocol.support import damaged, outcome, some, structs
 
 VERSIONS = range(10)
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -31,14 +32,6 @@ def by_hand(frame: bytes) -> Any:
 
 def by_schema(frame: bytes) -> Any:
     return codec.decode_request(OffsetCommitRequest, decode_request_header(frame), frame)
-
-
-def outcome(decode: Any, frame: bytes) -> Any:
-    """What comes out, or that it is refused."""
-    try:
-        return decode(frame)
-    except DecodeError:
-        return "refused"
 
 
 def request(partitions: int, name: str = "topic") -> OffsetCommitRequest:
@@ -92,13 +85,13 @@ def test_many_partitions(partitions: int) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 500])
-def test_what_is_ordinary_is_read_by_hand(partitions: int) -> None:
+def test_the_ordinary_form_is_read_by_hand(partitions: int) -> None:
     asked = request(partitions, "t" * 200)
     frame = codec.encode_request(asked, 8, 7, "client")[4:]
     assert _request(frame, decode_request_header(frame).end) == asked
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_values_that_do_not_fit_are_refused() -> None:
     for partition in (
         OffsetCommitResponsePartition(partition_index=2**31, error_code=0),
         OffsetCommitResponsePartition(partition_index=0, error_code=2**15),

@@ -1,0 +1,116 @@
+"""A partition's producer state on the disk: ``.snapshot`` files, and replay of the log after the newest one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas_broker.logs import logger
+from barnabas_broker.storage import names
+from barnabas_broker.storage.files import Files, read_all
+from barnabas_broker.storage.producers import CorruptSnapshot, Producers
+from barnabas_broker.storage.scan import BadBatch
+from barnabas_broker.storage.segment import Segment
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records import ControlType, control_record_type, decode_records
+from barnabas_protocol.records.batches import CONTROL, BatchHeader
+from barnabas_protocol.wire import Buffer
+
+log = logger("storage")
+
+
+def snapshot_offsets(files: Files, path: Path) -> list[int]:
+    """The offsets at which the producer snapshots of a partition were taken, in order."""
+    found = (names.parse_offset_name(name) for name in files.names(path))
+    return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == names.SNAPSHOT)
+
+
+def write_snapshot(files: Files, path: Path, producers: Producers, offset: int) -> Path:
+    """Write the producer state as of `offset` without syncing it (it carries a CRC); the file's path.
+
+    Raises:
+        OSError: the disk does not do it.
+    """
+    target = names.offset_path(path, offset, names.SNAPSHOT)
+    handle = files.open(target, create=True)
+    try:
+        files.truncate(handle, 0)
+        files.write(handle, [producers.snapshot()], 0)
+    finally:
+        files.close(handle)
+    return target
+
+
+def load_snapshot(files: Files, path: Path, producers: Producers, start: int, end: int) -> None:
+    """Load the newest producer snapshot that was taken at or before an offset; remove corrupt ones.
+
+    Args:
+        files: the file system.
+        path: the partition's directory.
+        producers: gets the content of the snapshot; empty if there is none.
+        start: the log start offset, where replay begins if there is no snapshot.
+        end: the log end offset, or the offset up to which the log is trusted.
+    """
+    for offset in reversed(snapshot_offsets(files, path)):
+        if offset <= end:
+            file = names.offset_path(path, offset, names.SNAPSHOT)
+            try:
+                producers.load(read_all(files, file), offset)
+            except CorruptSnapshot as error:
+                log.warning("producer snapshot is corrupt", file=str(file), reason=str(error))
+                files.remove(file)
+            else:
+                return
+    producers.clear(start)
+
+
+def remove_snapshots_after(files: Files, path: Path, end: int) -> None:
+    """Remove the producer snapshots that were taken beyond the end of the log."""
+    for offset in snapshot_offsets(files, path):
+        if offset > end:
+            files.remove(names.offset_path(path, offset, names.SNAPSHOT))
+
+
+def remove_snapshots_before(files: Files, path: Path, start: int, *, keep: int = 0) -> None:
+    """Remove the producer snapshots that were taken before an offset, except the last `keep` of them."""
+    old = [offset for offset in snapshot_offsets(files, path) if offset < start]
+    for offset in old[: len(old) - keep] if keep else old:
+        files.remove(names.offset_path(path, offset, names.SNAPSHOT))
+
+
+def replay(producers: Producers, header: BatchHeader, batch: Buffer) -> None:
+    """Apply a batch of a producer that is in the log to the producer state.
+
+    Args:
+        producers: the state.
+        header: of the batch.
+        batch: its bytes; read only if it is a control batch.
+    """
+    if not header.attributes & CONTROL:
+        producers.wrote(header, header.base_offset)
+        return
+    try:
+        for record in decode_records(batch):
+            if control_record_type(record) in (ControlType.ABORT, ControlType.COMMIT):
+                value = record.value or b""
+                epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
+                producers.ended(header.producer_id, header.producer_epoch, epoch, record.timestamp)
+    except DecodeError as error:
+        log.warning("control batch cannot be decoded", offset=header.base_offset, reason=str(error))
+
+
+def replay_segments(segments: Sequence[Segment], producers: Producers, end: int) -> None:
+    """Apply the batches from where `producers` ends up to `end`. A segment is skipped from its first bad batch on."""
+    start = producers.end_offset
+    for n, segment in enumerate(segments):
+        if (n + 1 < len(segments) and segments[n + 1].base_offset <= start) or segment.base_offset >= end:
+            continue
+        try:
+            position = segment.index.position_before(start)
+            for at, header, _ in segment.walk(position, verify=False):
+                if header.base_offset >= end:
+                    break
+                if header.base_offset >= start and header.producer_id >= 0:
+                    control = header.attributes & CONTROL
+                    replay(producers, header, segment.files.read(segment.handle, header.size, at) if control else b"")
+        except BadBatch as error:
+            segment.mark_bad(error.position, error.size or segment.size - error.position, error.offset, error.reason)
+    producers.end_offset = end

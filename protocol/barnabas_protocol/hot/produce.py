@@ -1,0 +1,129 @@
+"""Produce requests by hand: the records stay views of the frame.
+
+The twin is the schema of :class:`~barnabas_protocol.messages.produce.ProduceRequest`: what it refuses is refused here.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.hot.primitives import (
+    BROKEN,
+    INT32,
+    INT32X2,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    spend,
+)
+from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, WireError
+
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
+
+#: A topic, by name or from version 13 on by id, and its partitions: the index and the batches to append.
+ProduceTopic = tuple[str | bytes, list[tuple[int, memoryview | None]]]
+
+
+class ProduceHead(NamedTuple):
+    """A Produce request without its records; the timeout is in milliseconds."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+
+
+def decode_produce_request(version: int, body: Buffer) -> tuple[ProduceHead, list[ProduceTopic]]:
+    """Decode the body of a Produce request of version 3 to 13; :func:`barnabas_protocol.codec.body` cuts it out.
+
+    Returns:
+        The request without its records, and its topics. Batches are views of `body`, None where the client sent null.
+
+    Raises:
+        DecodeError: the body is no Produce request of that version, or something follows it.
+    """
+    if not 3 <= version <= 13:
+        raise DecodeError(f"ProduceRequest v{version}: only 3 to 13 are read here")
+    view = memoryview(body)
+    try:
+        if version < 9:
+            head, topics, at = _produce_plain(view)
+        else:
+            head, topics, at = _produce_flexible(view, version >= 13)
+        if at != len(view):
+            raise WireError(f"{len(view) - at} bytes follow")
+    except BROKEN as error:
+        raise DecodeError(f"ProduceRequest v{version}: {error}") from error
+    return head, topics
+
+
+def _produce_plain(view: memoryview) -> tuple[ProduceHead, list[ProduceTopic], int]:
+    size = len(view)
+    transactional_id, at = read_nullable_string(view, 0)
+    acks, timeout, count = _ACKS_TIMEOUT_COUNT.unpack_from(view, at)
+    at += 10
+    budget = spend(MAX_ELEMENTS, count, 6, size - at)
+    int32, int32x2 = INT32.unpack_from, INT32X2.unpack_from
+    topics: list[ProduceTopic] = []
+    for _ in range(count):
+        name, at = read_string(view, at)
+        (count,) = int32(view, at)
+        at += 4
+        budget = spend(budget, count, 8, size - at)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            index, length = int32x2(view, at)
+            at += 8
+            if length < 0:
+                if length != -1:
+                    raise WireError(f"bytes length {length}")
+                partitions.append((index, None))
+                continue
+            end = at + length
+            if end > size:
+                raise WireError(f"{length} bytes announced, {size - at} left")
+            partitions.append((index, view[at:end]))
+            at = end
+        topics.append((name, partitions))
+    return ProduceHead(transactional_id, acks, timeout), topics, at
+
+
+def _produce_flexible(view: memoryview, by_id: bool) -> tuple[ProduceHead, list[ProduceTopic], int]:
+    size = len(view)
+    transactional_id, at = read_compact_nullable_string(view, 0)
+    acks, timeout = _ACKS_TIMEOUT.unpack_from(view, at)
+    count, at = read_uvarint(view, at + 6)
+    count -= 1
+    budget = spend(MAX_ELEMENTS, count, 18 if by_id else 3, size - at)
+    int32 = INT32.unpack_from
+    topics: list[ProduceTopic] = []
+    topic: str | bytes
+    for _ in range(count):
+        if by_id:
+            topic = bytes(view[at : at + 16])  # a short one fails at the count that follows
+            at += 16
+        else:
+            topic, at = read_compact_string(view, at)
+        count, at = read_uvarint(view, at)
+        count -= 1
+        budget = spend(budget, count, 6, size - at)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            (index,) = int32(view, at)
+            length, at = read_uvarint(view, at + 4)
+            if length == 0:
+                partitions.append((index, None))
+            else:
+                end = at + length - 1
+                if end > size:
+                    raise WireError(f"{length - 1} bytes announced, {size - at} left")
+                partitions.append((index, view[at:end]))
+                at = end
+            at = at + 1 if view[at] == 0 else skip_tags(view, at)
+        at = at + 1 if view[at] == 0 else skip_tags(view, at)
+        topics.append((topic, partitions))
+    at = at + 1 if view[at] == 0 else skip_tags(view, at)
+    return ProduceHead(transactional_id, acks, timeout), topics, at

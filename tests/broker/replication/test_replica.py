@@ -1,0 +1,187 @@
+"""A replica that leads: acknowledgements, fetches and deletions that wait."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.config.config import Config, TopicConfig
+from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.replication.replica import DelayedFetch, Replica
+from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records.builder import build_batch
+
+Make = Callable[..., Replica]
+
+
+def info(isr: tuple[int, ...] = (1, 2), *, leader: int = 1, epoch: int = 0) -> PartitionInfo:
+    return PartitionInfo(leader, epoch, (1, 2), isr)
+
+
+def batch(count: int = 1) -> bytearray:
+    return build_batch([(None, b"value", (), 1000)] * count)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(isr: tuple[int, ...] = (1, 2), **overrides: str) -> Replica:
+        config = Config(BROKER_KEYS, {})
+        directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+        topic = TopicConfig(config, overrides, TOPIC_KEYS)
+        replica = Replica(directory.create(TopicPartition("t", 0), b"t" * 16, topic, 0), info(isr))
+        replica.lead(1, info(isr), 0.0)
+        return replica
+
+    return made
+
+
+def code(future: "asyncio.Future[None] | asyncio.Future[int] | None") -> ErrorCode:
+    assert future is not None
+    error = future.exception()
+    assert isinstance(error, KafkaError)
+    return error.code
+
+
+async def test_without_followers_an_append_is_replicated_at_once(make: Make) -> None:
+    replica = make((1,))
+    appended = replica.append(batch(3), 0)
+    assert replica.replicated(appended.last_offset) is None
+    assert replica.high_watermark == 3
+
+
+async def test_an_acknowledgement_waits_for_the_isr(make: Make) -> None:
+    replica = make()
+    first = replica.replicated(replica.append(batch(3), 0).last_offset)
+    second = replica.replicated(replica.append(batch(2), 0).last_offset)
+    assert first is not None and second is not None
+    replica.fetched_by(2, 20, 2, 1.0)
+    assert not first.done()
+    replica.fetched_by(2, 20, 3, 1.0)
+    assert first.done() and not second.done()
+    replica.fetched_by(2, 20, 5, 1.0)
+    assert second.done() and replica.high_watermark == 5
+
+
+async def test_consumers_wait_for_the_high_watermark_and_followers_for_the_end(make: Make) -> None:
+    replica = make()
+    consumer, follower = DelayedFetch(1), DelayedFetch(1)
+    replica.waiting.add(consumer)
+    replica.following.add(follower)
+    replica.append(batch(), 0)
+    assert follower.woken.done() and not consumer.woken.done()
+    replica.fetched_by(2, 20, 1, 1.0)
+    assert consumer.woken.done()
+
+
+async def test_a_consumer_waits_for_as_many_bytes_as_it_asked_for(make: Make) -> None:
+    replica = make()
+    consumer = DelayedFetch(2 * len(batch()))
+    replica.waiting.add(consumer)
+    replica.append(batch(), 0)
+    replica.append(batch(), 0)
+    replica.fetched_by(2, 20, 1, 1.0)
+    assert not consumer.woken.done()
+    replica.fetched_by(2, 20, 2, 1.0)
+    assert consumer.woken.done()
+
+
+async def test_an_append_with_too_small_an_isr_is_rejected(make: Make) -> None:
+    replica = make((1,), **{"min.insync.replicas": "2"})
+    with pytest.raises(KafkaError) as refused:
+        replica.check_isr()
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+async def test_an_acknowledgement_fails_when_the_isr_becomes_too_small(make: Make) -> None:
+    replica = make(**{"min.insync.replicas": "2"})
+    acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
+    replica.lead(1, info((1,)), 1.0)
+    assert replica.high_watermark == 1
+    assert code(acknowledged) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+async def test_a_smaller_isr_completes_acknowledgements(make: Make) -> None:
+    replica = make()
+    acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
+    replica.lead(1, info((1,)), 1.0)
+    assert acknowledged is not None and acknowledged.done() and acknowledged.exception() is None
+
+
+async def test_losing_leadership_fails_acknowledgements_and_wakes_fetches(make: Make) -> None:
+    replica = make()
+    acknowledged, fetch = replica.replicated(replica.append(batch(), 0).last_offset), DelayedFetch(100)
+    replica.waiting.add(fetch)
+    replica.follow(info((2,), leader=2, epoch=1))
+    assert code(acknowledged) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch.woken.done()
+    with pytest.raises(KafkaError):
+        replica.append(batch(), 0)
+    with pytest.raises(KafkaError):
+        replica.fetched_by(2, 20, 1, 1.0)
+
+
+async def test_a_new_leader_is_settled_once_its_high_watermark_covers_earlier_records(make: Make) -> None:
+    replica = make()
+    replica.append(batch(4), 0)
+    replica.fetched_by(2, 20, 2, 1.0)
+    replica.lead(1, info(epoch=1), 2.0)
+    assert replica.high_watermark == 2 and not replica.settled
+    replica.fetched_by(2, 20, 4, 3.0)
+    assert replica.settled
+
+
+async def test_a_new_leader_epoch_begins_at_the_log_end(make: Make) -> None:
+    replica = make((1,))
+    replica.append(batch(4), 0)
+    replica.lead(1, info((1,), epoch=6), 2.0)
+    replica.append(batch(), 0)
+    assert replica.log.epoch_end_offset(5) == (0, 4)
+    assert replica.log.epoch_end_offset(6) == (6, 5)
+
+
+async def test_a_deletion_completes_when_followers_have_deleted(make: Make) -> None:
+    replica = make()
+    replica.append(batch(5), 0)
+    replica.fetched_by(2, 20, 5, 1.0, 0)
+    replica.log.delete_records(3)
+    assert replica.low_watermark((1, 2)) == 0
+    follower = DelayedFetch(1)
+    replica.following.add(follower)
+    waiter = replica.deleted_everywhere(3)
+    assert follower.woken.done(), "the follower learns of it at once"
+    replica.fetched_by(2, 20, 5, 2.0, 2)
+    replica.complete_deletions((1, 2))
+    assert not waiter.done()
+    replica.fetched_by(2, 20, 5, 3.0, 3)
+    replica.complete_deletions((1, 2))
+    assert waiter.result() == 3
+
+
+async def test_the_low_watermark_is_unknown_until_all_followers_have_fetched(make: Make) -> None:
+    replica = make((1,))
+    replica.append(batch(5), 0)
+    replica.log.delete_records(3)
+    assert replica.low_watermark((1, 2)) == -1
+    replica.fetched_by(2, 20, 0, 1.0, -7)
+    assert replica.low_watermark((1, 2)) == -1
+
+
+async def test_a_deletion_does_not_wait_for_a_fenced_follower(make: Make) -> None:
+    replica = make((1,))
+    replica.append(batch(5), 0)
+    replica.log.delete_records(3)
+    waiter = replica.deleted_everywhere(3)
+    replica.complete_deletions((1,))
+    assert waiter.result() == 3
+
+
+async def test_a_deletion_fails_when_leadership_is_lost(make: Make) -> None:
+    replica = make()
+    waiter = replica.deleted_everywhere(3)
+    replica.follow(info(leader=2, epoch=1))
+    assert code(waiter) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        replica.low_watermark((1, 2))
