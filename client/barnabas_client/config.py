@@ -1,8 +1,8 @@
-"""Settings of the client, checked once when an object is made. Names and units are aiokafka's, hence milliseconds.
+"""The settings of the client. Names and units are aiokafka's, so times are in milliseconds.
 
-`Consumer`, `Producer` and `Admin` take them as keyword arguments and keep them as one of these frozen classes; the rest
-of the client reads the classes. A value of the wrong type is a `TypeError`, one out of range a `ValueError`, and both
-name the setting, the value and what would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``,
+`Consumer`, `Producer` and `Admin` take them as keyword arguments and keep them in these frozen classes, which check
+them. A value of the wrong type raises `TypeError`, a value out of range `ValueError`; the message names the setting,
+the value and a valid one. Sources: aiokafka's constructors; ``ConsumerConfig.java``,
 ``ProducerConfig.java``.
 """
 
@@ -22,29 +22,29 @@ from barnabas_protocol.records import Codec
 
 DEFAULT_PORT: Final = 9092
 
-#: Bytes of a group's name: it is part of the keys of ``__consumer_offsets``, in which a string has a 16-bit length.
+#: The longest group id in bytes: in the keys of ``__consumer_offsets``, a string has a 16-bit length.
 MAX_NAME_SIZE: Final = 32_767
 
-#: Makes an object of the bytes of a record's key or value.
+#: Converts the bytes of a record's key or value to an object.
 Deserializer = Callable[[bytes], Any]
-#: Makes the bytes of a record's key or value.
+#: Converts an object to the bytes of a record's key or value.
 Serializer = Callable[[Any], bytes]
-#: Chooses a partition: the key's bytes or None, all partitions, those that have a leader now.
+#: Chooses a partition. Arguments: the key's bytes or None, all partitions, the partitions that have a leader.
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 
 Address = tuple[str, int]
 
 
 def parse_servers(servers: str | Iterable[str]) -> tuple[Address, ...]:
-    """The addresses in ``"host:port,host"`` or in a list of such. The default port is 9092; IPv6 in brackets.
+    """Parse ``"host:port,host"``, or a list of such strings. The default port is 9092; IPv6 addresses are in brackets.
 
     Raises:
-        TypeError: something else than strings.
-        ValueError: no address, or one that cannot be read.
+        TypeError: `servers` is neither a string nor a list of strings.
+        ValueError: there is no address, or one is not valid.
     """
     texts = [servers] if isinstance(servers, str) else list(servers) if isinstance(servers, Iterable) else [servers]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f'bootstrap_servers is {servers!r}: give "host:port" or a list of such')
+        raise TypeError(f'bootstrap_servers is {servers!r}: give "host:port" or a list of such strings')
     return tuple(_address(part.strip()) for text in texts for part in text.split(",") if part.strip()) or _no_server()
 
 
@@ -90,16 +90,17 @@ def _callable_or_none(name: str, value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientConfig:
-    """What consumer, producer and admin have in common.
+    """The settings of consumer, producer and admin client.
 
     Attributes:
-        servers: addresses to start with; the cluster tells the others.
-        client_id: the name that brokers know this client by, in logs and in group member ids.
-        request_timeout_ms: how long an answer may take before the connection is given up.
-        metadata_max_age_ms: how often the cluster's layout is asked for when nothing else asks for it.
+        servers: the addresses of the bootstrap servers.
+        client_id: the name of this client in logs of brokers and in member ids.
+        request_timeout_ms: how long a response may take; after that the connection is closed.
+        metadata_max_age_ms: how often metadata is requested if nothing else requests it.
         retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580).
-        connections_max_idle_ms: connections unused for so long are closed.
-        ssl_context: for ``security_protocol="SSL"``; the default one if it is None.
+        connections_max_idle_ms: connections that were not used for this time are closed.
+        security_protocol: "PLAINTEXT" or "SSL".
+        ssl_context: for ``security_protocol="SSL"``; the default context if None.
     """
 
     servers: tuple[Address, ...]
@@ -127,7 +128,7 @@ class ClientConfig:
         return self.request_timeout_ms / 1000
 
     def tls(self) -> ssl.SSLContext | None:
-        """The context that connections use, None for plain text."""
+        """The TLS context of connections, None for plain text."""
         if self.security_protocol == "PLAINTEXT":
             return None
         return self.ssl_context or ssl.create_default_context()
@@ -144,32 +145,34 @@ _CLIENT_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerConfig:
-    """A consumer's settings.
+    """The settings of a consumer.
 
     Attributes:
-        group_id: the group to be a member of and to commit for; None reads without a group.
-        group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
-        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise.
-        enable_auto_commit: commit what was polled before, every `auto_commit_interval_ms`, when partitions are taken
-            away and when the consumer stops.
-        session_timeout_ms: without heartbeats for so long the coordinator takes a member for dead.
-        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. They are sent by a
-            thread of their own, whatever the event loop does.
-        max_poll_interval_ms: a consumer that does not poll for so long leaves its group.
-        rebalance_timeout_ms: how long the group waits for this member to rejoin; None takes `max_poll_interval_ms`, as
-            Kafka does.
-        max_poll_records: the most records that one poll returns.
-        fetch_min_bytes: the broker answers a fetch when it has so much, or after `fetch_max_wait_ms`.
-        fetch_max_bytes: the most one answer holds, and the most that is fetched ahead for all partitions.
-        max_partition_fetch_bytes: the most one answer holds for a partition, and the most that is fetched ahead for it.
-        isolation_level: "read_uncommitted", or "read_committed" to see of transactions only the committed ones.
+        group_id: the group to join and to commit for; None reads without a group.
+        group_instance_id: the id of a static member (KIP-345), which may restart within its session without a
+            rebalance.
+        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise an error.
+        enable_auto_commit: commit the offsets of polled records every `auto_commit_interval_ms`, before partitions are
+            revoked, and when the consumer stops.
+        session_timeout_ms: the coordinator removes a member without heartbeats for this time.
+        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A separate thread
+            sends them, so a blocked event loop does not delay them.
+        max_poll_interval_ms: a consumer that does not poll for this time leaves its group.
+        rebalance_timeout_ms: the time this member has to rejoin in a rebalance; `max_poll_interval_ms` if None, as in
+            Kafka.
+        max_poll_records: the largest number of records that one poll returns.
+        fetch_min_bytes: the broker answers a fetch when it has this many bytes, or after `fetch_max_wait_ms`.
+        fetch_max_bytes: the largest size of a fetch response, and of all records that are fetched ahead.
+        max_partition_fetch_bytes: the largest size of a partition in a fetch response, and of its records that are
+            fetched ahead.
+        isolation_level: "read_uncommitted", or "read_committed" to skip records of open and aborted transactions.
         check_crcs: verify the checksum of each batch.
-        client_rack: where this client is, so that a near replica may be read (KIP-392).
-        partition_assignment_strategy: assignors, the preferred one first. They run on the thread of the heartbeats.
-        key_deserializer: what to make of a key; null stays None.
-        value_deserializer: what to make of a value; null stays None.
-        exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``.
-        close_timeout_ms: how long `stop` may take to commit and leave.
+        client_rack: the rack of this client, to read from a replica in the same rack (KIP-392).
+        partition_assignment_strategy: assignors, the preferred one first. They run in the thread of the heartbeats.
+        key_deserializer: converts a key; null stays None.
+        value_deserializer: converts a value; null stays None.
+        exclude_internal_topics: whether a pattern does not match topics such as ``__consumer_offsets``.
+        close_timeout_ms: how long `stop` may take to commit and to leave the group.
     """
 
     group_id: str | None = None
@@ -217,7 +220,8 @@ class ConsumerConfig:
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms {self.heartbeat_interval_ms} is not below session_timeout_ms "
-                f"{self.session_timeout_ms}: give at most a third of it, so that one lost heartbeat does no harm"
+                f"{self.session_timeout_ms}: give at most a third of it, so that one lost heartbeat does not "
+                "end the session"
             )
         self._check_assignors()
 
@@ -234,24 +238,27 @@ class ConsumerConfig:
             raise ValueError(f"partition_assignment_strategy has a name twice, {names}: give each assignor once")
         if not common_protocols(self.partition_assignment_strategy):
             raise ValueError(
-                f"partition_assignment_strategy {names} mixes eager and cooperative assignors: give such that have a "
-                f"rebalance protocol in common"
+                f"partition_assignment_strategy {names} mixes eager and cooperative assignors: give assignors that "
+                "have a rebalance protocol in common"
             )
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions stay hidden."""
+        """Whether records of open and aborted transactions are skipped."""
         return self.isolation_level == "read_committed"
 
 
 def default_assignors() -> tuple[Assignor, ...]:
-    """As in Kafka: range, rebalancing eagerly, and cooperative-sticky for a group that moves to it member by member
-    (KIP-429). Between them round-robin, the default of aiokafka, so that both can share a group."""
+    """Return the default assignors.
+
+    As in Kafka, these are range, which rebalances eagerly, and cooperative-sticky, to which a group can move member by
+    member (KIP-429). Round-robin is the default of aiokafka, so that its consumers can join the same group.
+    """
     return RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()
 
 
 def common_protocols(assignors: Sequence[Assignor]) -> frozenset[RebalanceProtocol]:
-    """The rebalance protocols that all of `assignors` support."""
+    """Return the rebalance protocols that all `assignors` support."""
     return frozenset.intersection(*(assignor.protocols for assignor in assignors))
 
 
@@ -271,23 +278,23 @@ _CONSUMER_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerConfig:
-    """A producer's settings.
+    """The settings of a producer.
 
     Attributes:
-        acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
-            sent.
-        enable_idempotence: the broker drops duplicates and keeps the order, through any retry. None: unless `acks` is
-            not "all".
+        acks: when a record is acknowledged: "all" (or -1) when all in-sync replicas have it, 1 when the leader has it,
+            0 when it is sent.
+        enable_idempotence: the broker drops duplicates and keeps the order through retries. None enables it if `acks`
+            is "all".
         compression_type: None, "gzip", "snappy", "lz4" or "zstd".
-        batch_size: bytes of records that one batch takes before it is compressed.
-        linger_ms: how long a batch that is not full waits for more.
-        max_request_size: the most bytes of one request, and so of one record.
-        buffer_memory: bytes of records that may wait for their acknowledgement; `send` waits when there are more.
-        max_block_ms: how long `send` may wait for room and for the topic's partitions.
-        delivery_timeout_ms: the time from `send` to the acknowledgement, retries included.
-        partitioner: chooses partitions instead of Kafka's way.
-        key_serializer: makes a key's bytes.
-        value_serializer: makes a value's bytes.
+        batch_size: the largest size of a batch in bytes, before compression.
+        linger_ms: how long a batch that is not full waits for more records.
+        max_request_size: the largest size of a request in bytes, and so of a record.
+        buffer_memory: the size of unacknowledged records in bytes above which `send` waits.
+        max_block_ms: how long `send` may wait for `buffer_memory` and for the topic's partitions.
+        delivery_timeout_ms: the longest time from `send` to the acknowledgement, including retries.
+        partitioner: chooses partitions instead of Kafka's algorithm.
+        key_serializer: converts a key to bytes.
+        value_serializer: converts a value to bytes.
     """
 
     acks: int | str | None = None
@@ -316,7 +323,7 @@ class ProducerConfig:
 
     @property
     def required_acks(self) -> int:
-        """`acks` as on the wire: -1, 0 or 1."""
+        """`acks` as in a Produce request: -1, 0 or 1."""
         return self.acks if isinstance(self.acks, int) else -1
 
     @property

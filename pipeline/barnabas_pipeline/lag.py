@@ -14,7 +14,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from barnabas_client.cli.events import teller
+from barnabas_client.cli.plugins import find_explainer
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline import lag_rebalances, lag_records, lag_rows
 from barnabas_pipeline.lag_rows import Floats, Points
@@ -106,7 +106,7 @@ def look(
         rows = lag_rows.progress(times, reduced, _ends(remote, reduced, times, shown))
         say("reading rebalances")
         found: list[dict[str, Any]] = []
-        tell = teller() if EVENTS_TOPIC in topics else None
+        tell = find_explainer() if EVENTS_TOPIC in topics else None
         if tell is not None:
             events = _events(spark, options, window, int(times[0]) - _MARGIN_MS)
             found = lag_rebalances.rebalances(events, tell, int(times[0]), int(times[-1]))

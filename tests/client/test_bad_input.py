@@ -46,12 +46,12 @@ async def test_arguments_of_a_consumer_of_a_wrong_type(broker: FakeBroker) -> No
         calls: dict[str, Callable[[], Any]] = {
             "give a list of topics": lambda: reader.subscribe(wrong),
             "is no regular expression": lambda: reader.subscribe(pattern=wrong),
-            "assign: 5 is no list of partitions": lambda: reader.assign(wrong),
+            "assign: 5 is not a list of partitions": lambda: reader.assign(wrong),
             "timeout_ms is '5'": lambda: reader.getmany(timeout_ms=text),
             "max_records is '5'": lambda: reader.getmany(max_records=text),
-            "end_offsets: 5 is no list of partitions": lambda: reader.end_offsets(wrong),
-            "commit: 5 is no mapping": lambda: reader.commit(wrong),
-            "offsets_for_times: 5 is no mapping": lambda: reader.offsets_for_times(wrong),
+            "end_offsets: 5 is not a list of partitions": lambda: reader.end_offsets(wrong),
+            "commit: 5 is not a mapping": lambda: reader.commit(wrong),
+            "offsets_for_times: 5 is not a mapping": lambda: reader.offsets_for_times(wrong),
             "give milliseconds since 1970": lambda: reader.offsets_for_times({T0: text}),
         }
         for message, call in calls.items():
@@ -97,7 +97,9 @@ async def test_one_name_is_no_list_of_names(broker: FakeBroker) -> None:
 @pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
 async def test_a_broker_that_answers_nonsense_to_a_start(broker: FakeBroker, key: ApiKey) -> None:
     broker.always(key, lambda request: Raw(NONSENSE))
-    with pytest.raises(KafkaConnectionError, match=r"no Kafka answer.*To do: check that a Kafka broker listens there"):
+    with pytest.raises(
+        KafkaConnectionError, match=r"not a Kafka response.*To do: check that a Kafka broker listens there"
+    ):
         await consumer(broker, "t", request_timeout_ms=1_000).start()
 
 
@@ -128,7 +130,7 @@ async def test_names_and_numbers_of_partitions_that_cannot_be(broker: FakeBroker
         calls: list[tuple[str, Callable[[], Any]]] = [
             ("subscribe.*give a name of the characters", lambda: reader.subscribe(["caf\u00e9"])),
             ("has 250 characters: give a name of 1 to 249", lambda: reader.subscribe(["x" * 250])),
-            ("assign: partition is -1: give a number from 0 on", lambda: reader.assign([TopicPartition("t", -1)])),
+            ("assign: partition is -1: give a number of at least 0", lambda: reader.assign([TopicPartition("t", -1)])),
             ("assign: partition is 2147483648", lambda: reader.assign([TopicPartition("t", 1 << 31)])),
             ("assign: '\\\\ud800': give a name", lambda: reader.assign([TopicPartition("\ud800", 0)])),
         ]

@@ -360,7 +360,8 @@ class Driver:
         known = connection.versions.get(key)
         if known is None or known.high < version:
             raise UnsupportedVersionError(
-                f"{key.name}: broker {node} cannot tell {what}, it lacks version {version}. To do: use a newer broker"
+                f"{key.name}: broker {node} does not support {what}, which needs version {version}. To do: "
+                "use a newer broker"
             )
 
     async def _coordinators(self, groups: list[str], outcome: Round[str, V]) -> dict[int, list[str]]:

@@ -230,7 +230,10 @@ class Connection(asyncio.BufferedProtocol):
             for frame in self._framer.received(nbytes):
                 self._answered(self._exchange.answered(frame), frame)
         except DecodeError as error:
-            self.abort(f"it sent what is no Kafka answer ({error}). To do: check that a Kafka broker listens there")
+            self.abort(
+                f"it sent something that is not a Kafka response ({error}). To do: check that a Kafka broker listens "
+                "there"
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests in flight."""

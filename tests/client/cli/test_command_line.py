@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_client.cli import events, main
+from barnabas_client.cli import main, plugins
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.commands import COMMAND_LINE
 from barnabas_client.cli.completion import walk
@@ -27,7 +27,7 @@ def test_every_command_has_help_and_something_to_run(command: Command, capsys: p
 
 def test_the_brokers_commands_are_found() -> None:
     assert {("dump", "log"), ("log", "check")} <= {command.path for command in EVERY}
-    assert events.teller() is not None
+    assert plugins.find_explainer() is not None
 
 
 def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,11 +37,11 @@ def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) 
         (["topics", "create"], "barnabas: the following arguments are required: TOPIC (see barnabas topics create --h"),
         (["topics", "list", "-b", ":1"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has ':1'"),
         (["ping", "-b", "host:x"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has 'host:x'"),
-        (["bench", "consume"], "barnabas: bench consume reads a topic that is there: name it by --topic"),
-        (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: '0' is no number from 1 on"),
-        (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is no name=value"),
+        (["bench", "consume"], "barnabas: bench consume reads an existing topic: name it with --topic"),
+        (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: must be a number of at least 1"),
+        (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is not name=value"),
         (["consume", "t", "--since", "soon"], "barnabas: argument --since: 'soon' is neither a duration, such as 10m"),
-        (["ping", "--timeout", "0"], "barnabas: argument --timeout: '0' is no time"),
+        (["ping", "--timeout", "0"], "barnabas: argument --timeout: '0' is not a time"),
     ):  # fmt: skip
         assert main(arguments) == 2
         printed = capsys.readouterr()
@@ -102,7 +102,7 @@ async def test_termination_ends_a_command_as_control_c_does(cli: Cli, numbers: N
 def test_every_place_of_the_tree_is_completed() -> None:
     places = {place.path: place for place in walk(COMMAND_LINE.parser(EVERY))}
     assert set(places[""].commands) >= {"topics", "produce", "consume", "groups", "dump", "log", "bench", "ping"}
-    assert places["groups"].commands["explain"] == "why it rebalanced, and what to do about it"
+    assert places["groups"].commands["explain"] == "explain why a group rebalanced, and what to do about it"
     assert "--to-earliest" in places["groups reset-offsets"].options
     assert places["produce"].choices["--compression"] == ["none", "gzip", "snappy", "lz4", "zstd"]
     assert {"--topic", "--timeout"} <= places["bench"].values

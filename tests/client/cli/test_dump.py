@@ -147,4 +147,4 @@ async def test_a_damaged_log_is_found(cli: Cli, tmp_path: Path) -> None:
     report = (await cli("log", "check", str(folder / "data"), "--json", status=1)).json
     assert [problem["offset"] for problem in report["problems"]][:1] == [0]
     assert "wrong CRC" in (await cli("dump", "log", str(file), "--verify", status=1)).err
-    assert "holds no logs" in (await cli("log", "check", str(tmp_path), status=1)).err
+    assert "has no logs" in (await cli("log", "check", str(tmp_path), status=1)).err

@@ -157,10 +157,10 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
     printed = await cli("groups", "explain", "live")
     assert "Generation 1: worker (127.0.0.1) joined" in printed.lines[0]
     assert "    worker (127.0.0.1) gained t-0 to t-1." in printed.lines
-    (story,) = (await cli("groups", "explain", "live", "--json", "--since", "1h", "--generation", "1")).json
-    assert story["generation"] == 0
+    (explanation,) = (await cli("groups", "explain", "live", "--json", "--since", "1h", "--generation", "1")).json
+    assert explanation["generation"] == 0
     later = await cli("groups", "explain", "live", "--generation", "7")
-    assert (later.out, later.err.startswith("Nothing that fits is recorded of group 'live'")) == ("", True)
+    assert (later.out, later.err.startswith("No event of group 'live' matches")) == ("", True)
     nobody = await cli("groups", "explain", "none", status=1)
     assert "nothing is recorded of group 'none'" in nobody.err
 

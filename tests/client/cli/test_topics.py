@@ -57,7 +57,7 @@ async def test_what_went_well_is_told_beside_what_did_not(cli: Cli) -> None:
         "barnabas: create topic 'a': TOPIC_ALREADY_EXISTS, Topic 'a' already exists. "
         "To do: use it as it is, or delete it first\n"
     )
-    assert (await cli("topics", "create", "a", "--if-not-exists")).out == "a: exists already, left as it is\n"
+    assert (await cli("topics", "create", "a", "--if-not-exists")).out == "a: already exists, unchanged\n"
     as_data = await cli("topics", "create", "a", "c", "--json", status=1)
     assert [(row["topic"], row["done"]) for row in as_data.json] == [("a", False), ("c", True)]
     gone = await cli("topics", "describe", "a", "x", status=1)

@@ -27,7 +27,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10x", "1h 30m", "-5m", "P", "PT", "P1DT", "PT1D", "10m!"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         values.duration(text)
 
 
@@ -42,7 +42,7 @@ def test_times() -> None:
     assert values.seconds("10") == 10
     assert values.seconds("250ms") == 0.25
     for wrong in ("yesterday", "2023-13-01", "-5"):
-        with pytest.raises(ValueError, match="is no time"):
+        with pytest.raises(ValueError, match="is not a time"):
             values.instant(wrong)
     with pytest.raises(ValueError, match="neither a duration"):
         values.since("soon")
@@ -52,7 +52,7 @@ def test_partitions() -> None:
     assert values.topic_spec("t") == ("t", None)
     assert values.topic_spec("t:0, 2") == ("t", (0, 2))
     for wrong in ("", ":0", "t:", "t:a", "t:0,"):
-        with pytest.raises(ValueError, match="names no partitions"):
+        with pytest.raises(ValueError, match="is not a topic with partitions"):
             values.topic_spec(wrong)
     assert values.shown_partitions([("b", 0), ("a", 1), ("a", 0)]) == "a:0,1, b:0"
 

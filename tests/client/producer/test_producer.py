@@ -304,7 +304,7 @@ async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
         with pytest.raises(TypeError, match="the key is int"):
             await sender.send("t", b"v", key=1)
         wrong: Any = None
-        with pytest.raises(TypeError, match="None is no topic: give its name"):
+        with pytest.raises(TypeError, match="None is not a topic: give its name"):
             await sender.send(wrong, b"v")
     for call in (sender.send("t", b"v"), sender.flush()):
         with pytest.raises(ProducerClosedError, match="make a new one"):
