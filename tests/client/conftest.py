@@ -54,7 +54,7 @@ def quick_collections() -> None:
 
 @pytest.fixture
 async def no_complaints(quick_collections: None) -> AsyncIterator[None]:
-    """Fail if asyncio has to report an exception that nobody looked at, or that left a callback."""
+    """Fail if asyncio reports an exception that was never retrieved, or that a callback raised."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     yield

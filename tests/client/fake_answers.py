@@ -1,4 +1,4 @@
-"""What a script may have the fake broker answer instead of what it would."""
+"""Scripted responses and faults of the fake broker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A broker in the test's own event loop: partitions in memory, a coordinator that agrees, and scripted faults.
+"""A broker in the test's event loop: partitions in memory, a coordinator, and scripted faults.
 
 It speaks through the protocol package's codecs, so a test sees real bytes on a real socket. What a request gets is
 decided by the first of: a scripted :data:`Action` for its API (each serves once), the default handler. Every request is
@@ -71,7 +71,7 @@ _IDS: Final = count(1)
 
 
 class FakeBroker(FakeCoordinator):
-    """One broker, which leads every partition unless told otherwise."""
+    """One broker, which leads every partition unless a test changes the leader."""
 
     def __init__(self, node_id: int = 0) -> None:
         super().__init__(HOST, node_id)

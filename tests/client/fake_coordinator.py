@@ -1,4 +1,4 @@
-"""The fake broker's group coordinator: there is only ever one member, and it agrees with all it says."""
+"""The fake broker's group coordinator: groups have one member, and every request succeeds."""
 
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -1,4 +1,4 @@
-"""The command line itself: what it takes, how it fails, and what a shell completes."""
+"""The command line: arguments, errors, signals, and completion in shells."""
 
 import asyncio
 import shutil
@@ -30,7 +30,7 @@ def test_the_brokers_commands_are_found() -> None:
     assert plugins.find_explainer() is not None
 
 
-def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_command_lines_are_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, why in (
         ([], "barnabas: the following arguments are required: COMMAND (see barnabas --help)"),
         (["topics"], "barnabas: the following arguments are required: COMMAND (see barnabas topics --help)"),
@@ -50,7 +50,7 @@ def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) 
         assert printed.err.count("\n") == 1
 
 
-def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["topics", "list"], ["groups", "describe", "g"], ["consume", "t"], ["consume", "t", "-g", "g"]):
         assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
         assert capsys.readouterr().err == (
@@ -59,7 +59,7 @@ def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
         )
 
 
-async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bootstrap_servers_of_option_and_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await cli("ping")).out.startswith(f"{cli.address}: broker 1 of 1, cluster ")
     await cli("ping", "-b", "127.0.0.1:1", status=1)
     assert (await cli("-b", cli.address, "ping", "--json")).json[0]["error"] is None
@@ -72,7 +72,7 @@ async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 
 
 @ONLY_BARNABAS
-async def test_the_rates_are_measured_and_the_topic_is_gone(cli: Cli) -> None:
+async def test_bench_measures_rates_and_deletes_its_topic(cli: Cli) -> None:
     results = (await cli("bench", "-n", "2000", "-s", "50", "--json")).json
     assert [(one["what"], one["records"], one["bytes"]) for one in results] == [
         ("produce", 2000, 100_000),
@@ -99,7 +99,7 @@ async def test_termination_ends_a_command_as_control_c_does(cli: Cli, numbers: N
     assert (await cli("groups", "list", "--state", "Empty")).lines == ["g"]
 
 
-def test_every_place_of_the_tree_is_completed() -> None:
+def test_every_command_is_completed() -> None:
     places = {place.path: place for place in walk(COMMAND_LINE.parser(EVERY))}
     assert set(places[""].commands) >= {"topics", "produce", "consume", "groups", "dump", "log", "bench", "ping"}
     assert places["groups"].commands["explain"] == "explain why a group rebalanced, and what to do about it"

@@ -85,7 +85,7 @@ def test_groups_look_as_kafkas_formatter_prints_them() -> None:
     )
 
 
-def test_what_is_not_wanted_or_not_known_is_left_out() -> None:
+def test_unselected_and_unknown_records_are_skipped() -> None:
     assert message(record(OFFSET_KEY, None), group="others") is None
     assert message(record(OFFSET_KEY, None), only="groups") is None
     assert message(record(GROUP_KEY, None), only="offsets") is None

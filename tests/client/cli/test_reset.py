@@ -37,7 +37,7 @@ def at(milliseconds: int) -> str:
         (["--by-duration", "100000d"], [0, 0]),
     ],
 )
-async def test_every_target(cli: Cli, target: list[str], offsets: list[int]) -> None:
+async def test_every_target_of_reset_offsets(cli: Cli, target: list[str], offsets: list[int]) -> None:
     planned = (await cli("groups", "reset-offsets", "g", *target, "--json")).json
     assert [row["new_offset"] for row in planned["offsets"]] == offsets
     assert [row["old_offset"] for row in planned["offsets"]] == [1, 1]
@@ -94,7 +94,7 @@ async def test_offsets_from_a_file(cli: Cli, tmp_path: Path) -> None:
     assert "No such file" in (await cli("groups", "reset-offsets", "g", "--from-file", "/none", status=1)).err
 
 
-async def test_a_group_with_members_is_left_alone(cli: Cli) -> None:
+async def test_a_group_with_members_is_not_reset(cli: Cli) -> None:
     async with Consumer("t", bootstrap_servers=cli.address, group_id="g"):
         refused = await cli("groups", "reset-offsets", "g", "--to-earliest", "--execute", status=1)
     assert refused.err == (
@@ -103,7 +103,7 @@ async def test_a_group_with_members_is_left_alone(cli: Cli) -> None:
     )
 
 
-async def test_what_is_not_there_cannot_be_shifted(cli: Cli) -> None:
+async def test_a_missing_offset_cannot_be_shifted(cli: Cli) -> None:
     nothing = await cli("groups", "reset-offsets", "new", "--to-latest", status=1)
     assert "group 'new' has no committed offsets to reset" in nothing.err
     nothing = await cli("groups", "reset-offsets", "new", "--shift-by", "1", "-t", "t:0", status=1)

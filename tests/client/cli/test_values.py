@@ -1,4 +1,4 @@
-"""What people write on a command line."""
+"""Values on a command line, record formats, and tables."""
 
 from datetime import datetime
 
@@ -26,7 +26,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10x", "1h 30m", "-5m", "P", "PT", "P1DT", "PT1D", "10m!"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         values.duration(text)
 
@@ -75,7 +75,7 @@ def test_formats(text: str, printed: bytes) -> None:
     assert compile_format(text)(RECORD) == printed
 
 
-def test_null_and_what_is_no_text() -> None:
+def test_null_and_bytes_that_are_not_text() -> None:
     null = RECORD._replace(key=None, value=None, headers=())
     assert compile_format("%k|%v|%K|%V|%h")(null) == b"||-1|-1|"
     assert json_line(RECORD) == (

@@ -1,6 +1,6 @@
-"""One broker of several is gone: nobody waits for it who can go on with another.
+"""One broker of several is down: operations that another broker can do do not wait for it.
 
-Back-offs are of an hour here, so whatever waits for one runs into the bound of the test.
+Back-offs are an hour long here, so a test that waits for one reaches its timeout.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ async def look_again(client: Consumer | Producer) -> None:
     await network.refresh()
 
 
-async def test_a_broker_that_cannot_be_reached_is_not_ready_and_says_why(pair: Pair) -> None:
+async def test_a_broker_that_cannot_be_reached_is_not_ready_and_reports_why(pair: Pair) -> None:
     one, other = pair
     network = await connected(one)
     await other.stop()
@@ -78,7 +78,7 @@ async def test_a_broker_that_was_reached_for_one_purpose_is_ready_for_all(pair: 
     await network.close()
 
 
-async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_broker_does_not_delay_metadata(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
@@ -91,7 +91,7 @@ async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypat
     await network.close()
 
 
-async def test_any_broker_is_asked_that_answers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_broker_is_asked_after_a_silent_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
@@ -104,7 +104,7 @@ async def test_any_broker_is_asked_that_answers(pair: Pair, monkeypatch: pytest.
     await network.close()
 
 
-async def test_the_last_failure_is_told_if_no_broker_answers(pair: Pair) -> None:
+async def test_the_last_error_is_raised_if_no_broker_answers(pair: Pair) -> None:
     one, other = pair
     network = await connected(one)
     for broker in pair:
@@ -115,7 +115,7 @@ async def test_the_last_failure_is_told_if_no_broker_answers(pair: Pair) -> None
     await network.close()
 
 
-async def test_a_consumer_goes_on_with_the_others_and_with_the_new_leader(pair: Pair) -> None:
+async def test_a_consumer_reads_from_the_other_leaders_and_from_the_new_one(pair: Pair) -> None:
     one, other = pair
     one.create("t", 2)
     lead(other, 1)
@@ -133,7 +133,7 @@ async def test_a_consumer_goes_on_with_the_others_and_with_the_new_leader(pair: 
         assert await values(reader, 1) == [b"d"]
 
 
-async def test_a_fetch_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair) -> None:
+async def test_a_fetch_does_not_wait_for_the_old_leader(pair: Pair) -> None:
     one, other = pair
     one.create("t", 1)
     lead(other, 0)
@@ -147,7 +147,7 @@ async def test_a_fetch_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_a_check_of_a_position_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair) -> None:
+async def test_a_check_of_a_position_does_not_wait_for_the_old_leader(pair: Pair) -> None:
     one, other = pair
     one.create("t", 1)
     one.write("t", [b"a"])

@@ -1,4 +1,4 @@
-"""What waits to be sent: batching, sequence numbers, retries in order, expiry, new producer ids."""
+"""The accumulator: batches, sequence numbers, retries in order, expiry, new producer ids."""
 
 from collections.abc import Sequence
 
@@ -66,7 +66,7 @@ def test_records_share_a_batch_until_it_is_full() -> None:
     assert accumulator.waiting == {}
 
 
-def test_a_record_larger_than_a_batch_travels_alone() -> None:
+def test_a_record_larger_than_a_batch_has_its_own_batch() -> None:
     _, queue = made(batch_size=100)
     add(queue, b"a", b"b" * 500, b"c")
     assert [content(queue.take()) for _ in range(3)] == [[b"a"], [b"b" * 500], [b"c"]]
@@ -89,7 +89,7 @@ def test_without_linger_a_batch_is_due_at_once() -> None:
     assert accumulator.due(0) == ([queue], None)
 
 
-def test_a_batch_lingers_until_it_is_full_or_someone_flushes() -> None:
+def test_a_batch_lingers_until_it_is_full_or_flushed() -> None:
     accumulator, queue = made(linger_ms=100)
     add(queue, b"a")
     assert accumulator.due(0) == ([], 0.1)
@@ -129,7 +129,7 @@ def test_without_idempotence_one_batch_is_in_flight() -> None:
     assert not accumulator.needs_producer_id()
 
 
-def test_success_frees_memory_and_is_told_once() -> None:
+def test_success_frees_memory_and_is_reported_once() -> None:
     accumulator, queue = made()
     add(queue, b"a" * 100)
     assert accumulator.memory > 100
@@ -140,7 +140,7 @@ def test_success_frees_memory_and_is_told_once() -> None:
     assert not accumulator.unresolved
 
 
-def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
+def test_the_first_batch_of_a_producer_id_is_sent_alone() -> None:
     accumulator, queue = made()
     full(queue, 3)
     first = queue.take()
@@ -152,7 +152,7 @@ def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
     assert queue.due_at() is None
 
 
-def test_what_is_sent_again_keeps_its_number_and_goes_alone() -> None:
+def test_a_batch_that_is_sent_again_keeps_its_sequence_number_and_is_sent_alone() -> None:
     _, queue = made()
     full(queue, 4)
     one, two, three = queue.take(), queue.take(), queue.take()
@@ -189,7 +189,7 @@ def test_the_first_unresolved_batch() -> None:
     assert queue.is_first_unresolved(two)
 
 
-def test_a_batch_that_fails_makes_all_numbers_new() -> None:
+def test_after_a_failed_batch_all_sequence_numbers_are_new() -> None:
     accumulator, queue = made()
     full(queue, 3)
     one, two = queue.take(), queue.take()
@@ -211,7 +211,7 @@ def test_a_batch_that_fails_makes_all_numbers_new() -> None:
     assert sequences([queue.take()]) == [1]
 
 
-def test_batches_of_unknown_fate_are_tried_under_the_old_id_first() -> None:
+def test_batches_that_may_have_been_written_are_sent_again_with_the_old_producer_id() -> None:
     accumulator, queue = made()
     other = accumulator.queue(TopicPartition("t", 1))
     full(queue, 1)
@@ -226,7 +226,7 @@ def test_batches_of_unknown_fate_are_tried_under_the_old_id_first() -> None:
     assert accumulator.needs_producer_id()
 
 
-def test_what_failed_before_it_was_numbered_leaves_no_gap() -> None:
+def test_a_batch_that_failed_without_a_sequence_number_leaves_no_gap() -> None:
     accumulator, queue = made()
     add(queue, b"a")
     expired, following = accumulator.expire(10.0)
@@ -236,7 +236,7 @@ def test_what_failed_before_it_was_numbered_leaves_no_gap() -> None:
     assert (accumulator.memory, accumulator.waiting) == (0, {})
 
 
-def test_expiry_is_told_in_advance() -> None:
+def test_the_time_of_the_next_expiry() -> None:
     accumulator, queue = made()
     add(queue, b"a", now=1)
     assert accumulator.expire(2) == ([], 11)
@@ -254,7 +254,7 @@ def test_a_batch_expires_while_it_is_in_flight() -> None:
     assert accumulator.waiting == {}
 
 
-def test_everything_can_be_given_up() -> None:
+def test_abandon_drops_every_batch() -> None:
     accumulator, queue = made()
     full(queue, 3)
     queue.take()
@@ -349,7 +349,7 @@ class Broker(RuleBasedStateMachine):
 
     def append(self, batch: ProducerBatch) -> str:
         if batch.data is None:
-            return "written"  # given up meanwhile; nobody looks at the answer
+            return "written"  # dropped meanwhile; the response is ignored
         header = read_header(batch.data)
         if (header.producer_id, header.base_sequence) in self.recent:
             return "written"
