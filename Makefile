@@ -1,16 +1,23 @@
-# Everything one does twice. `make run` and `make test` need nothing but Python 3.11+ and make.
+# The commands of this project. `make run` and `make test` need only Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_FLAGS ?= --port 9092 --data-dir .data
+# Processes that run tests. Many tests wait for timeouts of programs, so three use two cores best.
+WORKERS ?= 3
+# One worker runs all tests that use Spark, so that they share one session.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo test test-cluster interop lint types arch format bench bench-kafka bench-cluster sim clean
+# Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-cluster interop lint types arch format bench bench-kafka bench-cluster sim clean
 .DEFAULT_GOAL := help
 
-help: ## what there is to make
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
-# One stamp a set of extras: nothing is installed again until pyproject.toml changes.
+# One stamp file per set of extras: nothing is installed again until pyproject.toml changes.
 $(VENV)/.run: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
@@ -36,61 +43,71 @@ $(VENV)/.pipeline: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,spark]'
 	@touch $@ $(VENV)/.run
 
-install: $(VENV)/.dev ## everything that tests and checks need, into .venv
+install: $(VENV)/.dev ## install what tests and checks need, into .venv
 
-run: $(VENV)/.run ## a broker on port 9092
+run: $(VENV)/.run ## run a broker on port 9092
 	$(BIN)/broker $(RUN_FLAGS)
 
-demo: $(VENV)/.demo ## 336,776 flights through a broker and a consumer group
+demo: $(VENV)/.demo ## send 336,776 flights through a broker and a consumer group
 	$(BIN)/python -m examples.flights
 
-demo-pipeline: $(VENV)/.pipeline ## the flights through Spark: produced, archived to Parquet, queried; needs Java 17
+demo-pipeline: $(VENV)/.pipeline ## archive the flights to Parquet and query them with Spark; needs Java 17
 	$(BIN)/python -m examples.flights.pipeline
 
-cluster: $(VENV)/.cluster ## three brokers on ports 9092 to 9094, and an etcd
+cluster: $(VENV)/.cluster ## run three brokers on ports 9092 to 9094, and an etcd
 	$(BIN)/broker --cores 3 --port 9092 --data-dir .data-cluster \
 		--set default.replication.factor=3 --set min.insync.replicas=2 --set offsets.topic.replication.factor=3
 
-cluster-demo: $(VENV)/.cluster ## kills the leader of a cluster under load, and counts
+cluster-demo: $(VENV)/.cluster ## kill the leader of a cluster under load, and count the records
 	$(BIN)/python -m examples.cluster
 
-test: install ## all tests but those of `interop` and `test-cluster`
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not kafka and not cluster"
+check: install ## lint, types, imports and unit tests, within a minute: for every edit
+	$(MAKE) --no-print-directory -j 2 unit types lint arch
 
-test-cluster: install ## several brokers and a real etcd, three minutes of faults among them
+unit: install ## the unit tests: those that start no program and finish quickly
+	$(PYTEST) -q -n 2 -m "not (programs or broad or spark or interop or kafka or cluster or slow)" \
+		tests/protocol tests/broker tests/client tests/pipeline
+
+test: install ## all tests except those of test-all, test-cluster and interop: under four minutes on two cores
+	$(PYTEST) -m "not kafka and not cluster and not slow"
+
+test-all: install ## the tests of `make test`, and the slow ones: more kills, more simulated seeds
+	$(PYTEST) -m "not kafka and not cluster"
+
+test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
 	$(BIN)/python -m pytest -m cluster
 
-interop: install ## the same clients and tools beside Apache Kafka, which needs Java and Maven
+interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
 
-lint: install ## format and lint, as checked in CI
+lint: install ## check format and lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-format: install ## make `lint` happy where a tool can
+format: install ## fix format and lint where the tools can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: install ## mypy --strict
+types: install ## check types with mypy --strict
 	$(BIN)/mypy
 	$(BIN)/mypy tests examples
 
-arch: install ## imports run one way
+arch: install ## check that imports run one way
 	$(BIN)/lint-imports
 
-bench: install ## measure; prints tables and writes docs/benchmarks.md
+bench: install ## run the benchmarks: print tables and write docs/benchmarks.md
 	$(BIN)/python tests/bench/run.py
 
-bench-kafka: install ## measure beside Apache Kafka, which needs Java and Maven
+bench-kafka: install ## run the benchmarks against Apache Kafka too; needs Java and Maven
 	$(BIN)/python tests/bench/run.py --beside kafka
 
-bench-cluster: install ## measure replication and failover
+bench-cluster: install ## run the benchmarks of replication and failover
 	$(BIN)/python tests/bench/run.py --only cluster
 
-sim: install ## 20,000 simulated lives of a coordinator, and 5,000 of a cluster
+sim: install ## simulate 20,000 seeds of a coordinator and 5,000 of a cluster
 	$(BIN)/python -m tests.sim --seeds 20000
 	$(BIN)/python -m tests.sim_cluster --seeds 5000
 
-clean: ## what was made here
+clean: ## remove what these commands made
 	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

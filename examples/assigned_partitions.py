@@ -1,10 +1,9 @@
-"""Partitions are chosen by hand: no group shares them out, none takes them away.
+"""Assign partitions by hand, without a group that distributes or revokes them.
 
 python -m examples.assigned_partitions --topic foo --partitions 0 1
 
-For programs that keep state for a partition beside them, or that something else restarts when they fail. The group's
-name still says whose offsets these are. The program starts at what was committed, reads up to what there is now,
-commits and ends.
+For programs that keep state for a partition, or that a supervisor restarts when they fail. The group id is used only to
+commit offsets. The program starts at the committed offsets, reads up to the current end, commits and exits.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, partitions: list[int]) -> None:
-    """Read what there is now."""
+    """Read up to the current end."""
     chosen = [TopicPartition(topic, number) for number in partitions]
     consumer = Consumer(bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
     consumer.assign(chosen)
@@ -37,5 +36,5 @@ if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--partitions", type=int, nargs="+", default=[0, 1])
     given = vars(arguments.parse_args())
-    del given["count"]  # it ends by itself
+    del given["count"]  # the program exits by itself
     asyncio.run(main(**given))

@@ -1,10 +1,10 @@
-"""Offsets are committed by themselves: every second, for what earlier polls returned.
+"""Commit offsets automatically: every second, for the records of earlier polls.
 
 python -m examples.auto_commit --topic foo --topic2 bar
 
-Two topics are read, their partitions shared with all consumers of the group. A consumer whose heartbeats stay away for
-session_timeout_ms is taken for dead, and its partitions go to the others, which start at the last commit: a few records
-may be seen twice, none is left out.
+The group reads two topics, and assigns each partition to one of its consumers. If a consumer sends no heartbeat for
+session_timeout_ms, the group removes it and assigns its partitions to the others. These start at the last commit: a few
+records may be processed twice, but none is skipped.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
-"""Offsets are committed by hand, once the records are in a database: at least once.
+"""Commit offsets by hand, after the records are in a database: at least once.
 
 python -m examples.commit_batches --topic foo --database /tmp/records.sqlite
 
-Records are gathered until there are 200, then inserted, then committed. A crash before the insertion loses nothing,
-since nothing was committed; one between insertion and commit inserts the last batch again. (`examples.exactly_once` has
-no such gap.)
+The program collects 200 records, inserts them, and commits. A crash before the insert loses nothing, because nothing
+was committed. A crash between insert and commit inserts the last batch again. (`examples.exactly_once` avoids that.)
 """
 
 import asyncio
@@ -43,7 +42,7 @@ async def main(
             seen += len(records)
             if len(buffer) == batch:
                 insert(store, buffer)
-                await consumer.commit()  # everything that was polled is inserted
+                await consumer.commit()  # all polled records are inserted
                 print(f"{len(buffer)} records are inserted and committed", flush=True)
                 buffer.clear()
     store.close()

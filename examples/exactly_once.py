@@ -1,14 +1,14 @@
-"""Exactly once: results and offsets move in one SQLite transaction, or not at all.
+"""Exactly once: commit results and offsets in one SQLite transaction.
 
 python -m examples.exactly_once --topic foo --database /tmp/totals.sqlite
 
-Values are numbers, which are added up for each key. Every poll is one transaction: the sums, and how far each partition
-is. A program that is killed, at whatever moment, leaves both as they were before its last transaction or after it; the
-next one starts, in its rebalance listener, where the database is, not where the group is. A consumer that was thought
-dead and still runs finds that its partition has moved on: what it adds is rolled back.
+Values are numbers, which the program sums by key. Each poll is one transaction with the sums and the next offset of
+each partition. If the program is killed, at any moment, the database has both from before or both from after the last
+transaction. The next run starts, in its rebalance listener, at the offsets of the database instead of the group's. A
+consumer that was removed from the group but still runs finds other offsets in the database, and rolls back.
 
-With --member the consumer is a static member of its group: restarted within its session, it has its partitions back at
-once.
+With --member the consumer is a static member: if it restarts within its session timeout, it gets its partitions back
+without a rebalance.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from examples.arguments import parser
 
 
 class Totals:
-    """Sums by key, and the next offset of each partition; consumers in several processes share the file."""
+    """Sums by key, and the next offset of each partition; consumers in several processes use the same file."""
 
     def __init__(self, path: str) -> None:
         self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
@@ -35,13 +35,13 @@ class Totals:
         )
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """Where the partition is read on."""
+        """Return the offset at which to continue."""
         question = "SELECT next FROM offsets WHERE topic = ? AND partition = ?"
         found = self._database.execute(question, partition).fetchone()
         return 0 if found is None else int(found[0])
 
     def add(self, partition: TopicPartition, expected: int, records: Sequence[ConsumerRecord]) -> bool:
-        """Add what `records` hold, if the partition still is where they were read, at `expected`."""
+        """Add the records' values if the partition is still at the offset `expected`; return whether it was."""
         totals: Counter[bytes] = Counter()
         numbers: Counter[bytes] = Counter()
         for record in records:
@@ -67,7 +67,7 @@ class Totals:
         return current
 
     def totals(self) -> dict[bytes, tuple[int, int]]:
-        """For each key the sum and the number of records."""
+        """Return the sum and the number of records of each key."""
         return {key: (total, records) for key, total, records in self._database.execute("SELECT * FROM totals")}
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Totals:
 
 
 class Restore(ConsumerRebalanceListener):
-    """Starts each partition where the database is."""
+    """Starts each partition at the offset in the database."""
 
     def __init__(self, consumer: Consumer, totals: Totals) -> None:
         self.consumer = consumer
@@ -88,13 +88,13 @@ class Restore(ConsumerRebalanceListener):
             offset = self.totals.next_offset(partition)
             self.consumer.seek(partition, offset)
             self.expected[partition] = offset
-            print(f"{partition} goes on at {offset}", flush=True)
+            print(f"{partition} continues at {offset}", flush=True)
 
 
 async def main(
     bootstrap_servers: str, topic: str, group: str, count: int | None, database: str, member: str | None = None
 ) -> None:
-    """Add up `count` records."""
+    """Sum the values of `count` records."""
     totals = Totals(database)
     seen = 0
     consumer = Consumer(
@@ -115,7 +115,7 @@ async def main(
                     restore.expected[partition] = records[-1].offset + 1
                     seen += len(records)
                 else:
-                    print(f"{partition} was read by another consumer meanwhile", flush=True)
+                    print(f"another consumer has read {partition} meanwhile", flush=True)
                     restore.on_partitions_assigned([partition])
     for key, (total, number) in sorted(totals.totals().items()):
         print(f"{key!r}: {total} in {number} records")
@@ -125,5 +125,5 @@ async def main(
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--database", default="totals.sqlite")
-    arguments.add_argument("--member", help="a name of its own, such as the host's")
+    arguments.add_argument("--member", help="the id of a static member, unique in the group")
     asyncio.run(main(**vars(arguments.parse_args())))

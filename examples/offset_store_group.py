@@ -1,10 +1,10 @@
-"""A group whose offsets are kept in a store of its own: the rebalance listener restores and saves them.
+"""Keep the offsets of a group in the program's own store: the rebalance listener restores and saves them.
 
 python -m examples.offset_store_group --topic foo --store /tmp/offsets.sqlite
 
-The group shares out the partitions; where they are read on is the store's business. Whoever is given a partition
-starts at what the store says, before anything is fetched; whoever gives one up saves how far it came, before the next
-one reads that. In between, positions are saved after every hundred records. To rewind the group, change the store.
+The group assigns the partitions, and the store has their positions. When a partition is assigned, the consumer seeks to
+the position in the store before it fetches. When a partition is revoked, it saves its position before another consumer
+reads it. In between it saves positions after every hundred records. To rewind the group, change the store.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SAVE_INTERVAL = 100
 
 
 class OffsetStore:
-    """The next offset to read of each partition; consumers in several processes share the file."""
+    """The next offset of each partition; consumers in several processes use the same file."""
 
     def __init__(self, path: str) -> None:
         self._database = sqlite3.connect(path, timeout=30)
@@ -28,13 +28,13 @@ class OffsetStore:
         )
 
     def get(self, partition: TopicPartition) -> int:
-        """Where to read on: 0 at first."""
+        """Return the offset at which to continue: 0 at first."""
         question = "SELECT next FROM offsets WHERE topic = ? AND partition = ?"
         found = self._database.execute(question, partition).fetchone()
         return 0 if found is None else int(found[0])
 
     def put(self, offsets: dict[TopicPartition, int]) -> None:
-        """Keep these."""
+        """Save offsets."""
         with self._database:
             rows = [(*partition, offset) for partition, offset in offsets.items()]
             self._database.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", rows)
@@ -44,8 +44,8 @@ class OffsetStore:
         self._database.close()
 
 
-class Keeper(ConsumerRebalanceListener):
-    """Restores what the store knows, and saves what was consumed."""
+class StoreListener(ConsumerRebalanceListener):
+    """Restores positions from the store, and saves them."""
 
     def __init__(self, consumer: Consumer, store: OffsetStore) -> None:
         self.consumer = consumer
@@ -55,18 +55,18 @@ class Keeper(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         for partition in assigned:
             self.consumer.seek(partition, self.store.get(partition))
-            print(f"{partition} goes on at {self.store.get(partition)}", flush=True)
+            print(f"{partition} continues at {self.store.get(partition)}", flush=True)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self.save()
         print("saved", ", ".join(f"{one}: {self.store.get(one)}" for one in revoked), flush=True)
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        for partition in lost:  # others may have gone on already
+        for partition in lost:  # other consumers may have read them already
             self.consumed.pop(partition, None)
 
     def save(self) -> None:
-        """Save what was consumed."""
+        """Save the positions of the consumed records."""
         self.store.put(self.consumed)
         self.consumed.clear()
 
@@ -76,17 +76,17 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     offsets = OffsetStore(store)
     seen = unsaved = 0
     consumer = Consumer(bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
-    keeper = Keeper(consumer, offsets)
-    consumer.subscribe([topic], listener=keeper)
+    listener = StoreListener(consumer, offsets)
+    consumer.subscribe([topic], listener=listener)
     async with consumer:
         while count is None or seen < count:
             for record in await consumer.poll(timeout_ms=100):
                 print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
-                keeper.consumed[record.topic_partition] = record.offset + 1
+                listener.consumed[record.topic_partition] = record.offset + 1
                 seen += 1
                 unsaved += 1
             if unsaved >= SAVE_INTERVAL:
-                keeper.save()
+                listener.save()
                 unsaved = 0
     offsets.close()
 

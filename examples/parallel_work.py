@@ -1,10 +1,10 @@
-"""Many records at a time: slow work, in the order of keys, with retries and a topic for what cannot be done.
+"""Process many records concurrently, in the order of each key, with retries and a dead letter topic.
 
 python -m examples.parallel_work --topic foo --concurrency 20
 
-Each record takes a tenth of a second, as a call to another service does. Twenty are under way at a time, those of one
-key one after the other. What raises is tried again twice and then put aside in the topic foo.dead. Only offsets before
-which everything is finished are committed; Ctrl-C finishes what is under way.
+Each record takes a tenth of a second, like a call to another service. Twenty are processed concurrently, those of one
+key one after the other. A record that fails is retried twice, then sent to the topic foo.dead. An offset is committed
+once all records before it are finished. Ctrl-C waits for the records in progress.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, concurrency: int) -> None:
-    """Work on `count` records."""
+    """Process `count` records."""
     done = 0
     consumer = Consumer(
         topic,
@@ -29,7 +29,7 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
         nonlocal done
         await asyncio.sleep(0.1)
         if not record.value:
-            raise ValueError("there is nothing to do")
+            raise ValueError("the record has no value")
         done += 1
         print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
         if done == count:
@@ -46,7 +46,7 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
             retries=2,
             dead_letter_topic=f"{topic}.dead",
         )
-    print(f"{done} records are done")
+    print(f"{done} records are processed")
 
 
 if __name__ == "__main__":

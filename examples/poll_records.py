@@ -1,9 +1,9 @@
-"""The simplest consumer: poll, and print the key, the value and the offset of what comes.
+"""The simplest consumer: poll, and print the key, the value and the offset of each record.
 
 python -m examples.poll_records --topic foo
 
-A poll waits up to a second and returns a list, which may be empty. The group remembers where it was: started again, the
-program goes on there.
+A poll waits up to a second and returns a list, which may be empty. The group commits its offsets: after a restart the
+program continues there.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
-"""A whole group is rewound: what was processed wrongly is processed again, by the repaired program.
+"""Rewind a whole group, to process records again with a repaired program.
 
 python -m examples.rewind_group --topic foo --rewind 100
 
-Each consumer of the group that is restarted with --rewind seeks back, in its rebalance listener, from what was
-committed of each partition that it is given: before anything is fetched, and wherever partitions end up. (A group that
-is not running is rewound by `barnabas groups reset-offsets`.)
+Restart the consumers of the group with --rewind. When a partition is assigned, the rebalance listener seeks back from
+its committed offset before anything is fetched. (For a group that is not running, use `barnabas groups reset-offsets`.)
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from examples.arguments import parser
 
 
 class Rewind(ConsumerRebalanceListener):
-    """Goes back by so many records from what was committed, the first time that a partition comes."""
+    """Seeks back by `by` records from the committed offset, when a partition is first assigned."""
 
     def __init__(self, consumer: Consumer, by: int) -> None:
         self.consumer = consumer
@@ -29,14 +28,14 @@ class Rewind(ConsumerRebalanceListener):
             if committed is not None and self.by:
                 offset = max(beginnings[partition], committed - self.by)
                 self.consumer.seek(partition, offset)
-                print(f"{partition} goes back from {committed} to {offset}", flush=True)
+                print(f"{partition} is rewound from {committed} to {offset}", flush=True)
             self.done.add(partition)
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         await self.consumer.commit()
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Others have them already: there is nothing to commit."""
+        """Commit nothing: other consumers have these partitions already."""
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, rewind: int) -> None:

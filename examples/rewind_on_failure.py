@@ -1,11 +1,10 @@
-"""A record that cannot be processed is read again: the consumer seeks back to it, and goes on.
+"""Retry a record that cannot be processed: the consumer seeks back to it.
 
 python -m examples.rewind_on_failure --topic foo --failures 3
 
-`process` fails now and then, as a database does that is away for a moment. Of the partition that failed, what comes
-after is not processed, and the position goes back to where it failed; other partitions go on. To seek moves only this
-consumer: nothing is committed by it, and the group does not rebalance. (`Consumer.run` does this for you, with pauses
-between the attempts.)
+`process` fails now and then, like a database that is briefly unavailable. The consumer skips the rest of the failed
+partition's batch and seeks back to the failed record; other partitions continue. A seek affects only this consumer: it
+commits nothing and causes no rebalance. (`Consumer.run` retries for you, with pauses between attempts.)
 """
 
 import asyncio
@@ -18,14 +17,14 @@ COMMIT_INTERVAL = 100
 
 
 def failing(failures: int) -> Callable[[ConsumerRecord], None]:
-    """Something that fails `failures` times, at every 50th record."""
+    """Return a function that fails `failures` times, at every 50th record."""
     left = failures
 
     def process(record: ConsumerRecord) -> None:
         nonlocal left
         if left and record.offset % 50 == 49:
             left -= 1
-            raise ConnectionError(f"the database is away at {record.topic_partition} offset {record.offset}")
+            raise ConnectionError(f"the database is unavailable at {record.topic_partition} offset {record.offset}")
 
     return process
 
@@ -49,7 +48,7 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
                     try:
                         process(record)
                     except ConnectionError as error:
-                        print(f"{error}: back to it", flush=True)
+                        print(f"{error}: retrying", flush=True)
                         failed[partition] = record.offset
                         break
                     processed += 1

@@ -1,4 +1,4 @@
-"""Found by Spark itself, by its name: the data source ``barnabas`` needs no registration."""
+"""The data source ``barnabas`` under the name by which Spark finds it without registration."""
 
 from barnabas_pipeline.datasource import BarnabasDataSource as DefaultSource
 

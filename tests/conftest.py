@@ -1,6 +1,6 @@
-"""What all tests share: no property depends on the speed of a machine; one Apache Kafka for those marked `kafka`."""
+"""What all tests share: settings of hypothesis, Ctrl-C for programs, and one Apache Kafka for tests marked `kafka`."""
 
-import os
+import signal
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,38 +10,47 @@ from hypothesis import HealthCheck, settings
 
 from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve
 from tests.interop.waiting import ask_until
+from tests.needs import missing
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-#: Nothing is deleted behind the back of tests that write records of 1970: the first look comes after 30 s otherwise.
+#: Keeps records of 1970, which some tests write: the first retention check, otherwise after 30 s, never comes.
 NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 
-#: Seconds. Kafka makes the topic of its groups, with 50 partitions, when the first group is asked for.
+#: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start react to Ctrl-C.
+
+    A shell starts background jobs (``make test &``) with SIGINT ignored. An ignored signal stays ignored in every child
+    process, so that a test which interrupts a program would wait for its timeout. A signal with a handler is reset to
+    its default in a child process.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def needs_jars() -> None:
-    """Java is here, and so are Kafka's jars: its servers and programs can run."""
+    """Require Java and Kafka's jars, so that its servers and programs can run."""
     try:
         resolve()
     except KafkaUnavailable as error:
-        # A skip that nobody reads would hide in CI that nothing was compared with the real thing any more.
-        if os.environ.get("CI") == "true" and has_tools():
-            pytest.fail(f"Apache Kafka could not run: {error.reason}", pytrace=False)
-        pytest.skip(f"no Apache Kafka: {error.reason}")
+        missing(f"Apache Kafka cannot run here: {error.reason}", on_this_machine=has_tools())
 
 
 @pytest.fixture(scope="session")
 def apache_kafka(needs_jars: None) -> Iterator[ApacheKafka]:
-    """One Apache Kafka for all tests of a session; its groups have their coordinator."""
+    """One Apache Kafka for all tests of a session, whose group coordinator is ready."""
     with ApacheKafka(NO_RETENTION) as kafka:
-        ask_until(lambda: _has_coordinators(kafka), "a coordinator of groups", FIRST_GROUP)
+        ask_until(lambda: _has_coordinator(kafka), "a group coordinator", FIRST_GROUP)
         yield kafka
 
 
-def _has_coordinators(kafka: ApacheKafka) -> bool:
+def _has_coordinator(kafka: ApacheKafka) -> bool:
     member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "first"})
     try:
         member.committed([TopicPartition("none", 0)], FIRST_GROUP)

@@ -1,4 +1,4 @@
-"""A client that says exactly what a test tells it to: any message in any version over one connection."""
+"""A client for tests: it sends any message in any version over one connection."""
 
 import asyncio
 import struct
@@ -10,7 +10,7 @@ from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-#: Seconds after which an answer is not coming any more.
+#: Seconds to wait for a response.
 PATIENCE = 20.0
 
 
@@ -38,22 +38,22 @@ class Wire:
         try:
             await self.writer.wait_closed()
         except OSError:
-            pass  # the broker was first
+            pass  # the broker closed it first
 
     def send(self, request: Request, version: int, client_id: str | None = "test") -> int:
-        """Send a request without waiting; its correlation id."""
+        """Send a request without waiting for the response; return its correlation id."""
         self.asked += 1
         self.writer.write(encode_request(request, version, self.asked, client_id))
         return self.asked
 
     async def frame(self) -> bytes:
-        """The next frame, without its size."""
+        """The next frame without its size."""
         async with asyncio.timeout(PATIENCE):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             return await self.reader.readexactly(size)
 
     async def ask(self, request: Request, version: int, answer: type[R], client_id: str | None = "test") -> R:
-        """Send a request and wait for its answer, which is an `answer`."""
+        """Send a request and wait for its response, an `answer`."""
         assert answer is api(ApiKey(request.API_KEY)).response
         number = self.send(request, version, client_id)
         frame = await self.frame()
@@ -61,7 +61,7 @@ class Wire:
         return decode_response(answer, version, frame)
 
     async def closed(self) -> bool:
-        """Wait for the broker to close the connection; whether it did, and sent nothing before."""
+        """Wait for the broker to close the connection; False if it sends a byte instead."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,7 +29,7 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config.config import Config, ConfigError, parse_properties
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
@@ -43,11 +42,13 @@ from barnabas_broker.config.keys import (
     NODE_ID,
 )
 from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
-from barnabas_broker.group_partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.table import Handlers
 from barnabas_broker.logs import logger
+from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.server import BACKLOG, Server
@@ -56,8 +57,7 @@ from barnabas_broker.storage.checkpoints import new_cluster_id
 from barnabas_broker.storage.names import META_PROPERTIES
 
 if TYPE_CHECKING:
-    from barnabas_broker.cluster.member import Member
-    from barnabas_broker.groups.coordinator.service import GroupCoordinator
+    from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
     from barnabas_broker.http.endpoint import Endpoint
     from barnabas_broker.http.view import View
     from barnabas_broker.replication.fetcher import ReplicaFetcherManager
@@ -125,7 +125,8 @@ class Broker:
         self.failed = asyncio.Event()
         self._directory: LogDirectory | None = None
         self._store: LocalStore | None = None
-        self._member: Member | None = None
+        self._connection: ClusterConnection | None = None
+        self._member: ClusterMember | None = None
         self._replicas: ReplicaManager | None = None
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: AlterPartitionManager | None = None
@@ -203,7 +204,14 @@ class Broker:
             may_serve=cluster.may_serve,
         )
         self._replicate(replicas, cluster)
-        groups = cache(partial(self._make_coordinator, replicas, cluster))
+        groups = self._groups = GroupCoordinator(
+            self.config,
+            OffsetsTopicLog(replicas, wall_ms),
+            now=time.monotonic,
+            wall_ms=wall_ms,
+            new_id=lambda: str(uuid.uuid4()),
+            events=GroupEventsLog(replicas, wall_ms),
+        )
         partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
         cluster.subscribe(replicas.image_changed)
         cluster.subscribe(self._tell_groups)
@@ -220,28 +228,12 @@ class Broker:
             for bound in sockets:
                 bound.listen(BACKLOG)
             await self._member.enter()
-            partitions.look_regularly()
+            partitions.start()
         for listener, bound in zip(self.listeners, sockets, strict=True):
             await self._server.listen(bound, listener.name)
         log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
 
-    def _make_coordinator(self, replicas: ReplicaManager, cluster: Cluster) -> "GroupCoordinator":
-        """The group coordinator, when it is first needed: many a broker has no groups, and each starts sooner."""
-        from barnabas_broker.groups.coordinator.service import GroupCoordinator
-        from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
-
-        groups = self._groups = GroupCoordinator(
-            self.config,
-            OffsetsTopicLog(replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
-            new_id=lambda: str(uuid.uuid4()),
-            events=GroupEventsLog(replicas, wall_ms),
-        )
-        groups.topics_changed(_partition_counts(cluster.image))
-        return groups
-
-    async def _open_alone(self, path: Path, endpoints: Endpoints) -> Cluster:
+    async def _open_alone(self, path: Path, endpoints: Endpoints) -> ClusterMetadata:
         """Open the data directory as a single broker, which keeps the metadata in it."""
         directory = self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
         self._store = LocalStore(path)
@@ -249,27 +241,28 @@ class Broker:
             raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
         loaded = await self._store.load()
         image = Image(cluster_id=directory.cluster_id, controller_id=self.node_id).apply_all(loaded.events)
-        return Cluster(image.apply(BrokerRegistered(self.node_id, endpoints)), self._store, loaded.sequence)
+        return ClusterMetadata(image.apply(BrokerRegistered(self.node_id, endpoints)), self._store, loaded.sequence)
 
-    async def _open_shared(self, path: Path, endpoints: Endpoints) -> Cluster:
+    async def _open_shared(self, path: Path, endpoints: Endpoints) -> ClusterMetadata:
         """Open the data directory as a broker of a cluster, whose metadata is in etcd. Nobody else needs its parts."""
-        from barnabas_broker.cluster.member import open_member
+        from barnabas_broker.cluster.member import open_cluster
 
         if (path / METADATA_JOURNAL).exists():
             raise BrokerError(
                 f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir"
             )
-        member = self._member = open_member(self.config)
+        connection = self._connection = open_cluster(self.config)
         known = _cluster_of(path)
-        cluster_id = await member.cluster_id(known, new_cluster_id(os.urandom(16)))
+        cluster_id = await connection.cluster_id(known, new_cluster_id(os.urandom(16)))
         self._directory = LogDirectory.open(
             path, self.config, node_id=self.node_id, now_ms=wall_ms(), cluster_id=cluster_id
         )
         meta = (path / META_PROPERTIES).stat()
         directory = f"{meta.st_ino}:{meta.st_mtime_ns}"
-        return await member.load(cluster_id, self.node_id, endpoints, directory)
+        member = self._member = await connection.load(cluster_id, self.node_id, endpoints, directory)
+        return member.cluster
 
-    def _replicate(self, replicas: ReplicaManager, cluster: Cluster) -> None:
+    def _replicate(self, replicas: ReplicaManager, cluster: ClusterMetadata) -> None:
         """Host partitions; among several brokers follow their leaders, and keep the ISR of those led here."""
         if self._member is None:
             replicas.start(cluster.image)
@@ -277,8 +270,7 @@ class Broker:
         from barnabas_broker.replication.fetcher import ReplicaFetcherManager
         from barnabas_broker.replication.isr import AlterPartitionManager
 
-        membership = self._member.membership
-        assert membership is not None
+        lifecycle = self._member.lifecycle
         node_id = self.node_id
         between = self.config[INTER_BROKER_LISTENER_NAME]
 
@@ -297,11 +289,11 @@ class Broker:
                     )
 
         async def propose(changes: Sequence[IsrChange]) -> None:
-            await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+            await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
         look_for_listener(cluster.image, cluster.image.snapshot())
         cluster.subscribe(look_for_listener)
-        self._fetchers = ReplicaFetcherManager(self.config, node_id, address, lambda: membership.epoch, wall_ms)
+        self._fetchers = ReplicaFetcherManager(self.config, node_id, address, lambda: lifecycle.epoch, wall_ms)
         self._isr = AlterPartitionManager(
             replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic
         )
@@ -319,7 +311,7 @@ class Broker:
         from barnabas_broker.http.endpoint import Endpoint
         from barnabas_broker.http.view import View
 
-        groups = services.groups()
+        groups = services.groups
         self._view = View(
             node_id=self.node_id,
             version=product_version(),
@@ -331,7 +323,7 @@ class Broker:
             requests=dispatch.metrics,
             history=groups.journal,
             now=time.monotonic,
-            membership=None if self._member is None else self._member.membership,
+            lifecycle=None if self._member is None else self._member.lifecycle,
         )
         self._endpoint = Endpoint(self._view)
         await self._endpoint.start(listener)
@@ -344,13 +336,12 @@ class Broker:
 
     def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
         """Let the coordinator know which topics there are, and take up its partitions when they appear."""
-        if self._groups is not None:
-            deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
-            if deleted:
-                self._groups.topics_deleted(deleted)
-            self._groups.topics_changed(_partition_counts(image))
-        assert self._group_partitions is not None
-        self._group_partitions.look()
+        assert self._groups is not None and self._group_partitions is not None
+        deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
+        if deleted:
+            self._groups.topics_deleted(deleted)
+        self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+        self._group_partitions.reconcile()
 
     def _maintain(self) -> None:
         assert self._directory is not None
@@ -385,17 +376,15 @@ class Broker:
             await self._endpoint.stop()
         if self._member is not None:
             await self._member.close()
+        if self._connection is not None:
+            await self._connection.close()
         if self._store is not None:
             await self._store.close()
         if self._directory is not None:
             self._directory.close(wall_ms())
         self._server = self._endpoint = self._view = self._groups = self._replicas = None
         self._fetchers = self._isr = self._group_partitions = None
-        self._store = self._member = self._directory = None
-
-
-def _partition_counts(image: Image) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in image.topics.items()}
+        self._store = self._connection = self._member = self._directory = None
 
 
 def _cluster_of(path: Path) -> str | None:

@@ -1,9 +1,10 @@
-"""The settings of the client. Names and units are aiokafka's, so times are in milliseconds.
+"""Settings of the client and their defaults, checked once when an object is made.
 
-`Consumer`, `Producer` and `Admin` take them as keyword arguments and keep them in these frozen classes, which check
-them. A value of the wrong type raises `TypeError`, a value out of range `ValueError`; the message names the setting,
-the value and a valid one. Sources: aiokafka's constructors; ``ConsumerConfig.java``,
-``ProducerConfig.java``.
+`Consumer`, `Producer` and `Admin` take them as keyword arguments and keep them as one of these frozen classes, which
+the rest of the client reads. The defaults are stated here only: the signatures refer to them
+(``ConsumerConfig.session_timeout_ms``), which is why these classes have no slots. Names and units are aiokafka's. A
+value of the wrong type is a `TypeError`, one out of range a `ValueError`; both name the setting, the value and what
+would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``ProducerConfig.java``.
 """
 
 import ssl
@@ -21,11 +22,12 @@ from barnabas_client.assignors import (
 from barnabas_protocol.records import Codec
 
 DEFAULT_PORT: Final = 9092
+DEFAULT_SERVERS: Final = "localhost:9092"
 
-#: The longest group id in bytes: in the keys of ``__consumer_offsets``, a string has a 16-bit length.
+#: Bytes of a group's name: the keys of ``__consumer_offsets`` contain it as a string with a 16-bit length.
 MAX_NAME_SIZE: Final = 32_767
 
-#: Converts the bytes of a record's key or value to an object.
+#: Makes an object from the bytes of a record's key or value.
 Deserializer = Callable[[bytes], Any]
 #: Converts an object to the bytes of a record's key or value.
 Serializer = Callable[[Any], bytes]
@@ -39,8 +41,8 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[Address, ...]:
     """Parse ``"host:port,host"``, or a list of such strings. The default port is 9092; IPv6 addresses are in brackets.
 
     Raises:
-        TypeError: `servers` is neither a string nor a list of strings.
-        ValueError: there is no address, or one is not valid.
+        TypeError: something else than strings.
+        ValueError: no address, or an invalid one.
     """
     texts = [servers] if isinstance(servers, str) else list(servers) if isinstance(servers, Iterable) else [servers]
     if not all(isinstance(text, str) for text in texts):
@@ -88,19 +90,18 @@ def _callable_or_none(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: give a function")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """The settings of consumer, producer and admin client.
+    """The settings that consumer, producer and admin have in common.
 
     Attributes:
-        servers: the addresses of the bootstrap servers.
-        client_id: the name of this client in logs of brokers and in member ids.
-        request_timeout_ms: how long a response may take; after that the connection is closed.
-        metadata_max_age_ms: how often metadata is requested if nothing else requests it.
+        servers: addresses to start with; the cluster names the others.
+        client_id: the name of this client in the brokers' logs and in group member ids.
+        request_timeout_ms: how long a response may take before the connection is closed.
+        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it.
         retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580).
-        connections_max_idle_ms: connections that were not used for this time are closed.
-        security_protocol: "PLAINTEXT" or "SSL".
-        ssl_context: for ``security_protocol="SSL"``; the default context if None.
+        connections_max_idle_ms: connections that are idle for so long are closed.
+        ssl_context: for ``security_protocol="SSL"``; the default one if it is None.
     """
 
     servers: tuple[Address, ...]
@@ -143,36 +144,34 @@ _CLIENT_INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
     """The settings of a consumer.
 
     Attributes:
         group_id: the group to join and to commit for; None reads without a group.
-        group_instance_id: the id of a static member (KIP-345), which may restart within its session without a
-            rebalance.
-        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise an error.
-        enable_auto_commit: commit the offsets of polled records every `auto_commit_interval_ms`, before partitions are
-            revoked, and when the consumer stops.
-        session_timeout_ms: the coordinator removes a member without heartbeats for this time.
-        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A separate thread
-            sends them, so a blocked event loop does not delay them.
-        max_poll_interval_ms: a consumer that does not poll for this time leaves its group.
-        rebalance_timeout_ms: the time this member has to rejoin in a rebalance; `max_poll_interval_ms` if None, as in
-            Kafka.
-        max_poll_records: the largest number of records that one poll returns.
-        fetch_min_bytes: the broker answers a fetch when it has this many bytes, or after `fetch_max_wait_ms`.
-        fetch_max_bytes: the largest size of a fetch response, and of all records that are fetched ahead.
-        max_partition_fetch_bytes: the largest size of a partition in a fetch response, and of its records that are
-            fetched ahead.
-        isolation_level: "read_uncommitted", or "read_committed" to skip records of open and aborted transactions.
+        group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
+        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise.
+        enable_auto_commit: commit what earlier polls returned, every `auto_commit_interval_ms`, when partitions are
+            revoked and when the consumer stops.
+        session_timeout_ms: the coordinator removes a member that sends no heartbeat for so long.
+        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A thread of its own
+            sends them, whatever the event loop does.
+        max_poll_interval_ms: a consumer that does not poll for so long leaves its group.
+        rebalance_timeout_ms: how long the group waits for this member to rejoin; None takes `max_poll_interval_ms`, as
+            Kafka does.
+        max_poll_records: at most so many records are returned by one poll.
+        fetch_min_bytes: the broker answers a fetch when it has so many bytes, or after `fetch_max_wait_ms`.
+        fetch_max_bytes: the limit of one fetch response, and of what is fetched ahead for all partitions.
+        max_partition_fetch_bytes: the limit for a partition in one fetch response, and of what is fetched ahead for it.
+        isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
         check_crcs: verify the checksum of each batch.
-        client_rack: the rack of this client, to read from a replica in the same rack (KIP-392).
-        partition_assignment_strategy: assignors, the preferred one first. They run in the thread of the heartbeats.
-        key_deserializer: converts a key; null stays None.
-        value_deserializer: converts a value; null stays None.
-        exclude_internal_topics: whether a pattern does not match topics such as ``__consumer_offsets``.
-        close_timeout_ms: how long `stop` may take to commit and to leave the group.
+        client_rack: where this client is, so that it may fetch from a near replica (KIP-392).
+        partition_assignment_strategy: assignors, the preferred one first. They run on the thread of the heartbeats.
+        key_deserializer: makes an object from a key; null stays None.
+        value_deserializer: makes an object from a value; null stays None.
+        exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``.
+        close_timeout_ms: how long `stop` may take to commit and leave.
     """
 
     group_id: str | None = None
@@ -208,7 +207,7 @@ class ConsumerConfig:
         for name in ("group_id", "group_instance_id"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
-                raise ValueError(f"{name} is {value!r}: give a name, or None for none")
+                raise ValueError(f"{name} is {value!r}: give a name, or None")
             if value is not None and len(value.encode(errors="replace")) > MAX_NAME_SIZE:
                 raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
         if self.group_instance_id is not None and self.group_id is None:
@@ -238,22 +237,20 @@ class ConsumerConfig:
             raise ValueError(f"partition_assignment_strategy has a name twice, {names}: give each assignor once")
         if not common_protocols(self.partition_assignment_strategy):
             raise ValueError(
-                f"partition_assignment_strategy {names} mixes eager and cooperative assignors: give assignors that "
-                "have a rebalance protocol in common"
+                f"partition_assignment_strategy {names} mixes eager and cooperative assignors: give assignors with a "
+                f"common rebalance protocol"
             )
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are skipped."""
+        """Whether records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"
 
 
 def default_assignors() -> tuple[Assignor, ...]:
-    """Return the default assignors.
-
-    As in Kafka, these are range, which rebalances eagerly, and cooperative-sticky, to which a group can move member by
-    member (KIP-429). Round-robin is the default of aiokafka, so that its consumers can join the same group.
-    """
+    """As in Kafka: range, which rebalances eagerly, and cooperative-sticky, for a group that moves to it member by
+    member (KIP-429). Between them round-robin, aiokafka's default, so that members of both clients can form a
+    group."""
     return RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()
 
 
@@ -276,25 +273,25 @@ _CONSUMER_INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
     """The settings of a producer.
 
     Attributes:
-        acks: when a record is acknowledged: "all" (or -1) when all in-sync replicas have it, 1 when the leader has it,
-            0 when it is sent.
-        enable_idempotence: the broker drops duplicates and keeps the order through retries. None enables it if `acks`
-            is "all".
+        acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
+            sent. None means "all".
+        enable_idempotence: the broker drops duplicates and keeps the order, through any retry. None: on with
+            ``acks="all"``.
         compression_type: None, "gzip", "snappy", "lz4" or "zstd".
-        batch_size: the largest size of a batch in bytes, before compression.
+        batch_size: bytes of records that fit into one batch before it is compressed.
         linger_ms: how long a batch that is not full waits for more records.
-        max_request_size: the largest size of a request in bytes, and so of a record.
-        buffer_memory: the size of unacknowledged records in bytes above which `send` waits.
-        max_block_ms: how long `send` may wait for `buffer_memory` and for the topic's partitions.
-        delivery_timeout_ms: the longest time from `send` to the acknowledgement, including retries.
-        partitioner: chooses partitions instead of Kafka's algorithm.
-        key_serializer: converts a key to bytes.
-        value_serializer: converts a value to bytes.
+        max_request_size: the limit of one request in bytes, and so of one record.
+        buffer_memory: bytes of records that may wait for their acknowledgement; `send` waits when there are more.
+        max_block_ms: how long `send` may wait for room and for the topic's partitions.
+        delivery_timeout_ms: the time from `send` to the acknowledgement, retries included.
+        partitioner: chooses partitions instead of Kafka's default partitioner.
+        key_serializer: makes a key's bytes.
+        value_serializer: makes a value's bytes.
     """
 
     acks: int | str | None = None

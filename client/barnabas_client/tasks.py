@@ -29,6 +29,9 @@ class BackgroundTasks:
     def __iter__(self) -> Iterator[asyncio.Task[None]]:
         return iter(tuple(self._running))
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._running
+
     def spawn(self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None) -> "asyncio.Task[None]":
         """Run a coroutine as a task of the running event loop."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -36,11 +39,15 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
         return task
 
+    def cancel(self) -> None:
+        """Cancel all tasks without waiting for them."""
+        for task in self._running:
+            task.cancel()
+
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""
         tasks = list(self)
-        for task in tasks:
-            task.cancel()
+        self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

@@ -8,11 +8,12 @@ from examples.cluster.demo import run
 
 
 def main() -> None:
-    """Run the demo; exit status 1 if anything was lost."""
+    """Run the demo; the exit status is 1 if an acknowledged record was lost."""
     parser = argparse.ArgumentParser(
-        prog="make cluster-demo", description="Three brokers; leaders are killed under load, and nothing is lost."
+        prog="make cluster-demo",
+        description="Kill partition leaders of a three-broker cluster under load, and check that no record is lost.",
     )
-    parser.add_argument("--rate", type=float, default=1000, help="records a second (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=1000, help="records per second (default: %(default)s)")
     parser.add_argument(
         "--calm", type=float, default=3, help="seconds of load before and after each kill (default: %(default)s)"
     )

@@ -1,9 +1,9 @@
-"""`make cluster-demo`: leaders are killed under load, and nothing that was acknowledged is lost.
+"""`make cluster-demo`: partition leaders are killed under load, and no acknowledged record is lost.
 
-Three brokers and an etcd are started on free ports. A producer with acks=all writes to a topic with three replicas of
-which two must be in sync, a group of two consumers reads it. The leader of most partitions is killed with kill -9, and
-started again; then the coordinator of the group. At the end everything is read back and compared with what was
-acknowledged: the exit status says whether all of it is there, in order and once.
+The demo starts three brokers and etcd on free ports. A producer with acks=all writes to a topic with three replicas and
+min.insync.replicas=2; a group of two consumers reads it. The leader of most partitions is killed with kill -9 and
+restarted, then the coordinator of the group. At the end all records are read back and compared with the acknowledged
+ones. The exit status is 0 if each of them is in the topic once and in order.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verd
 from examples.cluster.machines import NODES, SESSION_MS, Machines
 from examples.cluster.view import Demo, View
 
-#: Seconds after which something must be wrong.
+#: Timeout of the demo in seconds.
 DEADLINE: Final = 300.0
 
 
 class Stage:
-    """The demo under way: what it started, and what it looks at."""
+    """The running demo: its processes, clients and background tasks."""
 
     def __init__(self, view: View, machines: Machines, admin: Admin, calm: int) -> None:
         self.view = view
@@ -35,7 +35,7 @@ class Stage:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Look until something is so; the end of whoever writes, reads or looks ends the wait."""
+        """Wait until a condition holds; raise if a background task has failed."""
         while not reached():
             for task in self.tasks:
                 if task.done():
@@ -43,7 +43,7 @@ class Stage:
             await asyncio.sleep(0.02)
 
     async def watch(self) -> None:
-        """Keep looking who leads what."""
+        """Update the leaders and the coordinator every 0.2 seconds."""
         while True:
             try:
                 async with asyncio.timeout(5):
@@ -59,38 +59,38 @@ class Stage:
             await asyncio.sleep(0.2)
 
     async def refresh(self) -> None:
-        """Keep showing it."""
+        """Redraw the view every 0.1 seconds."""
         while True:
             self.view.refresh()
             await asyncio.sleep(0.1)
 
-    def whole(self) -> bool:
-        """Whether every partition has all its replicas in sync, and the group its coordinator."""
+    def healthy(self) -> bool:
+        """Return whether all replicas of all partitions are in sync and the group has a coordinator."""
         sizes = [len(isr) for isr in self.demo.in_sync.values()]
         return sizes == [len(NODES)] * PARTITIONS and self.demo.coordinator >= 0
 
     async def quiet(self) -> None:
-        """Let some more records through."""
+        """Wait for more acknowledged records, without a kill."""
         goal = len(self.demo.ledger.offsets) + self.calm
-        await self.until(lambda: len(self.demo.ledger.offsets) >= goal and self.whole())
+        await self.until(lambda: len(self.demo.ledger.offsets) >= goal and self.healthy())
 
     async def kill(self, node: int, why: str) -> None:
-        """Kill a broker under load, wait until everything goes on without it, and start it again."""
+        """Kill a broker under load, wait until the other brokers have taken over, and restart it."""
         led = frozenset(number for number, leader in self.demo.leaders.items() if leader == node)
-        self.view.tell(f"broker {node}, {why}, is killed with kill -9: it led partitions {_listed(led)}")
+        self.view.log(f"broker {node}, {why}, is killed with kill -9: it led partitions {_listed(led)}")
         outage = Outage(node, time.monotonic(), led)
         self.demo.ledger.outages.append(outage)
         self.demo.states[node] = "killed"
         await self.machines.kill(node)
         await self.until(lambda: outage.over)
         pause = max(outage.acknowledged.values(), default=0.0)
-        self.view.tell(f"everything goes on: records were acknowledged again after {pause:.1f} s at the latest")
+        self.view.log(f"the others have taken over: records were acknowledged again after at most {pause:.1f} s")
         self.demo.states[node] = "starting"
         await self.machines.start_broker(node)
         self.demo.states[node] = "up"
-        self.view.tell(f"broker {node} is back")
-        await self.until(self.whole)
-        self.view.tell("all replicas are in sync")
+        self.view.log(f"broker {node} is up again")
+        await self.until(self.healthy)
+        self.view.log("all replicas are in sync")
 
 
 def _listed(numbers: Sequence[int] | frozenset[int]) -> str:
@@ -105,7 +105,7 @@ async def run(rate: float, calm: float) -> bool:
         calm: seconds of load before and after each kill.
 
     Returns:
-        Whether all that was acknowledged is there, in order and once.
+        Whether each acknowledged record is in the topic once and in order.
 
     Raises:
         SupervisorError: the cluster does not start.
@@ -118,15 +118,15 @@ async def run(rate: float, calm: float) -> bool:
             async with asyncio.timeout(DEADLINE):
                 await machines.start()
                 demo.states.update(dict.fromkeys(NODES, "up"))
-                view.tell(f"three brokers listen on {machines.bootstrap_servers}")
-                view.tell(f"a broker that is not heard of for {SESSION_MS / 1000:g} s is replaced")
+                view.log(f"three brokers listen on {machines.bootstrap_servers}")
+                view.log(f"a broker without a heartbeat for {SESSION_MS / 1000:g} s is replaced")
                 async with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
                     await _create(admin)
-                    await _play(Stage(view, machines, admin, int(calm * rate)), rate)
-                view.tell("everything is read back")
+                    await _run_load(Stage(view, machines, admin, int(calm * rate)), rate)
+                view.log("reading all records back")
                 verdict = judge(demo.ledger, await read_back(machines.bootstrap_servers))
         except TimeoutError:
-            view.tell(f"not done after {DEADLINE:.0f} s")
+            view.log(f"not finished after {DEADLINE:.0f} s")
         finally:
             await machines.close()
     if verdict is None:
@@ -136,7 +136,7 @@ async def run(rate: float, calm: float) -> bool:
 
 
 async def _create(admin: Admin) -> None:
-    """Create the topic, when all brokers know each other."""
+    """Create the topic once all brokers have joined the cluster."""
     known = 0
     while known < len(NODES):
         known = len((await admin.describe_cluster()).brokers)
@@ -144,8 +144,8 @@ async def _create(admin: Admin) -> None:
     await admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(NODES), topic_configs={"min.insync.replicas": "2"})])
 
 
-async def _play(stage: Stage, rate: float) -> None:
-    """Load, and two kills."""
+async def _run_load(stage: Stage, rate: float) -> None:
+    """Run the load and kill two brokers."""
     servers, ledger = stage.machines.bootstrap_servers, stage.demo.ledger
     writer = Writer(servers, ledger, rate)
     readers = [read(servers, f"reader-{number}", ledger) for number in (1, 2)]
@@ -160,9 +160,9 @@ async def _play(stage: Stage, rate: float) -> None:
         await stage.quiet()
         writer.stopping = True
         await writing
-        stage.view.tell("the producer has stopped")
+        stage.view.log("the producer has stopped")
         await stage.until(lambda: ledger.consumed_acknowledged)
-        stage.view.tell("the group has consumed everything")
+        stage.view.log("the group has consumed everything")
     finally:
         for task in (*stage.tasks, writing):
             task.cancel()

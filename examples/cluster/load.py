@@ -1,4 +1,4 @@
-"""Who writes and reads while brokers die, what each was promised, and how long each had to wait."""
+"""The load during the kills: a producer, consumers, what was acknowledged to them, and how long they had to wait."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,16 @@ PLACES: Final = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIO
 
 @dataclass
 class Outage:
-    """A kill and what came after it: for each partition that was led by the broker, seconds until a record that was
-    sent after the kill was acknowledged, and consumed; and until the group's next commit of such a one."""
+    """A killed broker and the time until its partitions worked again.
+
+    Attributes:
+        broker: the id of the broker.
+        at: the time of the kill.
+        partitions: the partitions that it led.
+        acknowledged: for each partition the seconds until a record sent after the kill was acknowledged.
+        consumed: for each partition the seconds until such a record was consumed.
+        committed: the seconds until the group committed such a record.
+    """
 
     broker: int
     at: float
@@ -30,13 +38,13 @@ class Outage:
 
     @property
     def over(self) -> bool:
-        """Whether everything goes on."""
+        """Whether all its partitions and the group work again."""
         return len(self.acknowledged) == len(self.consumed) == len(self.partitions) and self.committed is not None
 
 
 @dataclass
 class Ledger:
-    """What was sent, acknowledged and consumed. Records are numbered; a number's partition is number % PARTITIONS."""
+    """The records sent, acknowledged and consumed. Records are numbered; their partition is number % PARTITIONS."""
 
     sent: list[float] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
@@ -46,18 +54,18 @@ class Ledger:
     outages: list[Outage] = field(default_factory=list)
 
     def acknowledge(self, number: int, offset: int) -> None:
-        """A record was acknowledged."""
+        """Note an acknowledged record."""
         self.offsets[number] = offset
         self._note(number, lambda outage: outage.acknowledged)
 
     def consume(self, number: int) -> None:
-        """A record came out."""
+        """Note a consumed record."""
         self.again += number in self.consumed
         self.consumed.add(number)
         self._note(number, lambda outage: outage.consumed)
 
     def commit(self, numbers: Sequence[int]) -> None:
-        """The group has committed these."""
+        """Note records whose offsets the group has committed."""
         now = time.monotonic()
         for outage in self.outages:
             if outage.committed is None and any(self.sent[number] > outage.at for number in numbers):
@@ -71,12 +79,12 @@ class Ledger:
 
     @property
     def consumed_acknowledged(self) -> bool:
-        """Whether the group has had everything that was acknowledged."""
+        """Whether the group has consumed all acknowledged records."""
         return self.offsets.keys() <= self.consumed
 
 
 class Writer:
-    """Sends numbered records at a pace, idempotent and with acks=all, until told to stop."""
+    """Sends numbered records at a rate, idempotent and with acks=all, until `stopping` is set."""
 
     def __init__(self, bootstrap_servers: str, ledger: Ledger, rate: float) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -85,7 +93,7 @@ class Writer:
         self.stopping = False
 
     async def run(self) -> None:
-        """Send; when it returns every record is acknowledged or refused."""
+        """Send records; each is acknowledged or refused when this returns."""
         ledger, began = self._ledger, time.monotonic()
         async with Producer(bootstrap_servers=self._bootstrap_servers, acks="all", linger_ms=5) as producer:
             while not self.stopping:
@@ -106,7 +114,7 @@ class Writer:
 
 
 async def read(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
-    """Be a member of the group, which commits what it has read, until cancelled."""
+    """Consume as a member of the group, and commit, until cancelled."""
     async with Consumer(
         TOPIC,
         bootstrap_servers=bootstrap_servers,
@@ -123,14 +131,14 @@ async def read(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
             for number in numbers:
                 ledger.consume(number)
             if numbers:
-                # What is not committed comes again, to whoever has the partition then.
+                # Uncommitted records are consumed again by the next owner of the partition.
                 with contextlib.suppress(KafkaError):
                     await consumer.commit({where: records[-1].offset + 1 for where, records in batches.items()})
                     ledger.commit(numbers)
 
 
 async def read_back(bootstrap_servers: str) -> dict[int, list[ConsumerRecord]]:
-    """Everything that is there, by partition."""
+    """Read all records, by partition."""
     found: dict[int, list[ConsumerRecord]] = {where.partition: [] for where in PLACES}
     async with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign(PLACES)
@@ -143,7 +151,7 @@ async def read_back(bootstrap_servers: str) -> dict[int, list[ConsumerRecord]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was promised, beside what is there."""
+    """The comparison of acknowledged records with those in the topic."""
 
     acknowledged: int
     found: int
@@ -154,27 +162,27 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether no acknowledged record is missing, duplicated, misplaced or unconsumed."""
         wrong = (self.out_of_order, self.twice, self.not_consumed, self.wrong_offset)
         return self.acknowledged > 0 and self.found == self.acknowledged and not any(wrong)
 
 
 def judge(ledger: Ledger, found: dict[int, list[ConsumerRecord]]) -> Verdict:
-    """Compare what was acknowledged with what is there, and with what the group was given."""
-    there: dict[int, int] = {}
+    """Compare the acknowledged records with those in the topic and those that the group consumed."""
+    offsets: dict[int, int] = {}
     out_of_order = twice = 0
     for records in found.values():
         last = -1
         for record in records:
             number = int(record.value or b"")
-            twice += number in there
+            twice += number in offsets
             out_of_order += number < last
-            there[number], last = record.offset, number
+            offsets[number], last = record.offset, number
     return Verdict(
         acknowledged=len(ledger.offsets),
-        found=len(ledger.offsets.keys() & there.keys()),
+        found=len(ledger.offsets.keys() & offsets.keys()),
         out_of_order=out_of_order,
         twice=twice,
         not_consumed=len(ledger.offsets.keys() - ledger.consumed),
-        wrong_offset=sum(there.get(number, offset) != offset for number, offset in ledger.offsets.items()),
+        wrong_offset=sum(offsets.get(number, offset) != offset for number, offset in ledger.offsets.items()),
     )

@@ -1,4 +1,4 @@
-"""An etcd and three brokers, each a process, on free ports of this machine."""
+"""etcd and three brokers as processes on free local ports."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from typing import Final
 from barnabas_broker.supervisor import SupervisorError, find_etcd, free_port
 
 NODES: Final = (1, 2, 3)
-#: Ms after which a broker that is not heard of is replaced.
+#: Milliseconds without a heartbeat after which a broker is replaced.
 SESSION_MS: Final = 2000
 SETTINGS: Final = (
     f"broker.session.timeout.ms={SESSION_MS}",
@@ -19,15 +19,15 @@ SETTINGS: Final = (
     "group.initial.rebalance.delay.ms=0",
     "replica.fetch.backoff.ms=100",
 )
-#: Seconds in which a process has to be there, or gone.
-_PATIENCE: Final = 30.0
+#: Timeout in seconds for the start or the end of a process.
+_TIMEOUT: Final = 30.0
 
 
 class Machines:
-    """The processes; a broker keeps its port and its data when it is started again.
+    """The processes. A broker keeps its port and its data when it restarts.
 
     Args:
-        folder: for their data and what they log.
+        folder: the folder for data and logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Machines:
         """Start everything.
 
         Raises:
-            SupervisorError: there is no etcd, or something does not start.
+            SupervisorError: etcd is not installed, or a process does not start.
         """
         await self._start_etcd(find_etcd())
         await asyncio.gather(*map(self.start_broker, NODES))
@@ -67,10 +67,10 @@ class Machines:
                 ),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is the demo's to hear
+                start_new_session=True,  # Ctrl-C must reach the demo only
             )
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 while self._etcd.returncode is None:
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", self._etcd_port)
@@ -84,10 +84,10 @@ class Machines:
         raise SupervisorError(f"etcd: {(self._folder / 'etcd.log').read_text()}")
 
     async def start_broker(self, node: int) -> None:
-        """Start a broker, and wait until it serves.
+        """Start a broker, and wait until it listens.
 
         Raises:
-            SupervisorError: it does not.
+            SupervisorError: it does not start.
         """
         path = self._folder / f"broker-{node}.log"
         with path.open("ab") as log:
@@ -103,20 +103,20 @@ class Machines:
         self._brokers[node] = process
         assert process.stdout is not None
         try:
-            line = (await asyncio.wait_for(process.stdout.readline(), _PATIENCE)).decode()
+            line = (await asyncio.wait_for(process.stdout.readline(), _TIMEOUT)).decode()
         except TimeoutError:
             line = ""
         if not re.search(r"listening on \S+", line):
             raise SupervisorError(f"broker {node}: {path.read_text()[-2000:]}")
 
     async def kill(self, node: int) -> None:
-        """End a broker as kill -9 does."""
+        """Kill a broker with SIGKILL."""
         self._brokers[node].kill()
         await self._brokers.pop(node).wait()
 
     async def close(self) -> None:
-        """End everything; the data goes with its folder, so there is nothing to hand over."""
+        """Kill all processes; their data is temporary, so a clean shutdown is not needed."""
         for process in [*self._brokers.values(), *([] if self._etcd is None else [self._etcd])]:
             if process.returncode is None:
                 process.kill()
-            await asyncio.wait_for(process.wait(), _PATIENCE)
+            await asyncio.wait_for(process.wait(), _TIMEOUT)

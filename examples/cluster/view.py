@@ -1,4 +1,4 @@
-"""What the cluster demo shows: a live picture on a terminal, plain lines in a pipe."""
+"""The display of the cluster demo."""
 
 import sys
 import time
@@ -12,15 +12,15 @@ from rich.table import Table
 
 from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict
 from examples.cluster.machines import NODES
-from examples.story import Story
+from examples.live_view import LiveView
 
-#: Seconds over which the rate is taken.
+#: Seconds over which the rate is averaged.
 _SPAN: Final = 1.0
 
 
 @dataclass
 class Demo:
-    """Everything that is shown."""
+    """The state that is shown."""
 
     ledger: Ledger
     states: dict[int, str] = field(default_factory=lambda: dict.fromkeys(NODES, "starting"))
@@ -29,17 +29,17 @@ class Demo:
     coordinator: int = -1
 
 
-class View(Story):
-    """Shows a :class:`Demo` while it goes on.
+class View(LiveView):
+    """Shows a running :class:`Demo`.
 
     Args:
-        demo: what to show.
+        demo: the state to show.
     """
 
     def __init__(self, demo: Demo) -> None:
         super().__init__(lines=12)
         self.demo = demo
-        self._told = 0.0
+        self._last_line = 0.0
         self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def _counts(self) -> str:
@@ -55,12 +55,12 @@ class View(Story):
         )
 
     def refresh(self) -> None:
-        """Show how things stand; in a pipe a line every two seconds."""
+        """Show the current state; in a pipe, print a line every two seconds."""
         demo, counts = self.demo, self._counts()
         if not self.live:
-            if time.monotonic() - self._told > 2 and demo.ledger.sent:
-                self._told = time.monotonic()
-                self.tell(counts)
+            if time.monotonic() - self._last_line > 2 and demo.ledger.sent:
+                self._last_line = time.monotonic()
+                self.log(counts)
             return
         brokers = Table(expand=True, box=None)
         for column in ("broker", "state", "leads", ""):
@@ -80,7 +80,7 @@ class View(Story):
         self.draw(Panel(brokers, title=counts, title_align="left"), Panel(partitions))
 
     def totals(self, verdict: Verdict) -> None:
-        """Print the pauses, and what was promised beside what is there."""
+        """Print the pauses, and the comparison of acknowledged and existing records."""
         for outage in self.demo.ledger.outages:
             print(
                 f"broker {outage.broker} killed: next acknowledgement after {_slowest(outage.acknowledged)}, "
@@ -89,16 +89,16 @@ class View(Story):
             )
         print(
             f"acknowledged {verdict.acknowledged:,}, found {verdict.found:,}, out of order {verdict.out_of_order:,}, "
-            f"twice {verdict.twice:,}, elsewhere than told {verdict.wrong_offset:,}, "
+            f"twice {verdict.twice:,}, at another offset {verdict.wrong_offset:,}, "
             f"never consumed {verdict.not_consumed:,}"
         )
         ledger = self.demo.ledger
         if ledger.refused or ledger.again:
-            print(f"refused {ledger.refused:,}; given to the group again after a commit that failed {ledger.again:,}")
+            print(f"refused {ledger.refused:,}; consumed again after a failed commit {ledger.again:,}")
         print(
-            "Everything that was acknowledged is there, in order and once."
+            "Each acknowledged record is in the topic once and in order."
             if verdict.kept
-            else "Promises were BROKEN.",
+            else "Acknowledged records were LOST, or are out of order.",
             file=sys.stdout if verdict.kept else sys.stderr,
         )
 
@@ -112,6 +112,6 @@ def _slowest(pauses: Mapping[int, float]) -> str:
 
 
 def longest(outages: list[Outage]) -> str:
-    """The longest time that a partition had to wait for an acknowledgement."""
+    """Return the longest time that a partition had to wait for an acknowledgement."""
     pauses = [pause for outage in outages for pause in outage.acknowledged.values()]
     return f"{max(pauses):.1f} s" if pauses else "none"

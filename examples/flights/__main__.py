@@ -8,8 +8,10 @@ from examples.flights.demo import read_flights, run
 
 def main() -> None:
     """Run the demo on the real data."""
-    parser = argparse.ArgumentParser(prog="make demo", description="336,776 flights, each counted once.")
-    parser.add_argument("--rate", type=float, default=18_000, help="flights a second (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="make demo", description="Count 336,776 flights with a changing consumer group, each flight once."
+    )
+    parser.add_argument("--rate", type=float, default=18_000, help="flights per second (default: %(default)s)")
     rate = parser.parse_args().rate
     try:
         flights = read_flights()

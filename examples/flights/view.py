@@ -1,4 +1,4 @@
-"""What the flights demo shows: a live picture on a terminal, plain lines in a pipe."""
+"""The display of the flights demo."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples.story import Story
+from examples.live_view import LiveView
 
 
 @dataclass
 class Member:
-    """A consumer as the demo sees it."""
+    """The state of a consumer."""
 
     name: str
     state: str = "starting"
@@ -22,7 +22,7 @@ class Member:
 
 @dataclass
 class Demo:
-    """Everything that is shown."""
+    """The state that is shown."""
 
     total: int
     produced: int = 0
@@ -31,21 +31,21 @@ class Demo:
 
     @property
     def lag(self) -> int:
-        """Flights that are acknowledged and not counted; a consumer may count before the producer hears."""
+        """Flights that are acknowledged but not counted; at least 0: counts may arrive before acknowledgements."""
         return max(0, self.produced - self.counted)
 
 
-class View(Story):
-    """Shows a :class:`Demo` while it goes on.
+class View(LiveView):
+    """Shows a running :class:`Demo`.
 
     Args:
-        demo: what to show.
+        demo: the state to show.
     """
 
     def __init__(self, demo: Demo) -> None:
         super().__init__(lines=8)
         self.demo = demo
-        self._told = -1
+        self._last_tenth = -1
         self._progress = Progress(
             TextColumn("{task.description:9}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn()
         )
@@ -53,13 +53,13 @@ class View(Story):
         self._counted = self._progress.add_task("counted", total=demo.total)
 
     def refresh(self) -> None:
-        """Show how things stand; in a pipe a line for every tenth of the flights."""
+        """Show the current state; in a pipe, print a line for every tenth of the flights."""
         demo = self.demo
         if not self.live:
             tenth = 10 * demo.counted // demo.total
-            if tenth > self._told:
-                self._told = tenth
-                self.tell(f"produced {demo.produced:,}, counted {demo.counted:,}, lag {demo.lag:,}")
+            if tenth > self._last_tenth:
+                self._last_tenth = tenth
+                self.log(f"produced {demo.produced:,}, counted {demo.counted:,}, lag {demo.lag:,}")
             return
         self._progress.update(self._produced, completed=demo.produced)
         self._progress.update(self._counted, completed=demo.counted)
@@ -73,7 +73,7 @@ class View(Story):
         self.draw(self._progress, Panel(table, title=f"group · lag {demo.lag:,}", title_align="left"))
 
     def totals(self, counted: dict[str, int], expected: dict[str, int]) -> bool:
-        """Print flights by carrier beside what the data set says; whether they are the same."""
+        """Print the counted flights by carrier and those of the data set; return whether they are equal."""
         table = Table(title="flights by carrier")
         for column in ("carrier", "counted", "in the data set", ""):
             table.add_column(column, justify="left" if column in ("carrier", "") else "right")

@@ -1,28 +1,25 @@
-"""The options of the source, as Spark's Kafka connector has them: names, defaults, and what may not be combined. Pure.
+"""Options of the source and the sink by name, in any case. Pure.
 
-Names come in any case. Source: ``KafkaSourceProvider.scala`` and the page "Structured Streaming + Kafka Integration
-Guide" of Spark's documentation.
+Names are those of Spark's Kafka connector. Source: ``KafkaSourceProvider.scala``.
 """
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
-from barnabas_client.structs import TopicPartition
-from barnabas_pipeline.offsets import EARLIEST, LATEST, parse_partitions, parse_positions
-from barnabas_pipeline.settings import PREFIX, Settings, boolean
+from barnabas_pipeline.brokers.settings import PREFIX, boolean
 
 T = TypeVar("T")
 
-_STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
-_ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-#: What is known, to find misspellings by. Those of Spark's connector that mean nothing here are accepted and do
-#: nothing: no group is joined to read (`groupIdPrefix`), and there is no pool of consumers.
+#: All names, to find misspellings. Options of Spark's connector that have no meaning here are accepted and ignored:
+#: reading joins no group (`groupIdPrefix`), and there is no pool of consumers.
 KNOWN: Final = (
-    *_STRATEGIES,
-    *_ENDING,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -44,141 +41,14 @@ KNOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """Which topics and partitions are read: one of the three is given."""
+class OptionMap:
+    """Options by name in any case, as Spark passes them.
 
-    subscribe: tuple[str, ...] | None = None
-    pattern: str | None = None
-    assign: tuple[TopicPartition, ...] | None = None
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The topics by name, None if a pattern says which they are."""
-        if self.assign is not None:
-            return tuple(sorted({tp.topic for tp in self.assign}))
-        return self.subscribe
-
-    def matches(self, topic: str) -> bool:
-        """Whether a topic is meant."""
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in (self.names or ())
-
-    def __str__(self) -> str:
-        """As Spark's connector says it."""
-        if self.assign is not None:
-            return f"Assign[{', '.join(map(str, self.assign))}]"
-        return (
-            f"SubscribePattern[{self.pattern}]" if self.subscribe is None else f"Subscribe[{','.join(self.subscribe)}]"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Where reading starts or ends.
-
-    Attributes:
-        option: that says so, for errors.
-        everywhere: EARLIEST or LATEST, for all partitions that nothing else is said of.
-        offsets: by partition; EARLIEST and LATEST may be among them.
-        timestamp: milliseconds since 1970, for all partitions.
-        timestamps: by partition.
-    """
-
-    option: str
-    everywhere: int
-    offsets: Mapping[TopicPartition, int] | None = None
-    timestamp: int | None = None
-    timestamps: Mapping[TopicPartition, int] | None = None
-
-    @property
-    def named(self) -> Mapping[TopicPartition, int] | None:
-        """What is said by partition, if it is."""
-        return self.offsets if self.timestamps is None else self.timestamps
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """A source's options.
-
-    Attributes:
-        settings: how brokers are reached.
-        topics: what is read.
-        start: where a batch starts, or a stream that has no checkpoint yet.
-        end: where a batch ends; a stream has none.
-        latest_if_no_match: start at the latest offset where no record is as late as the starting time; else that is an
-            error.
-        fail_on_data_loss: fail where records are gone that were not read yet; else warn and go on behind them.
-        max_offsets: of one micro-batch, about; None for all there are.
-        min_offsets: a micro-batch waits until there are so many, but no longer than `max_delay`.
-        max_delay: in seconds.
-        min_partitions: split large ranges into about so many tasks.
-        max_records: a task reads no more than so many offsets.
-        headers: with the column `headers`.
-        poll_timeout: how long a task waits for records that should be there, in seconds.
-    """
-
-    settings: Settings
-    topics: Topics
-    start: Bound
-    end: Bound
-    latest_if_no_match: bool
-    fail_on_data_loss: bool
-    max_offsets: int | None
-    min_offsets: int | None
-    max_delay: float
-    min_partitions: int | None
-    max_records: int | None
-    headers: bool
-    poll_timeout: float
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
-        """Read and check options.
-
-        Raises:
-            ValueError: one is missing, misspelt or has a value that cannot be; the message names it.
-        """
-        given = Given(options)
-        settings = Settings.of(options)
-        topics = _topics(given)
-        if streaming:
-            for name in _ENDING:
-                if name in given:
-                    raise ValueError(f"option '{name}' is not valid in streaming queries: leave it out")
-        smallest = given.positive("minOffsetsPerTrigger")
-        largest = given.positive("maxOffsetsPerTrigger")
-        if smallest is not None and largest is not None and smallest > largest:
-            raise ValueError(
-                f"the value of minOffsetsPerTrigger ({smallest}) is higher than that of maxOffsetsPerTrigger "
-                f"({largest}): give at most as much"
-            )
-        strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
-        if strategy not in ("error", "latest"):
-            raise ValueError(f"option 'startingOffsetsByTimestampStrategy' is {strategy!r}: give 'error' or 'latest'")
-        return cls(
-            settings=settings,
-            topics=topics,
-            start=_start(given, streaming=streaming),
-            end=_end(given),
-            latest_if_no_match=strategy == "latest",
-            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
-            max_offsets=largest,
-            min_offsets=smallest,
-            max_delay=given.read("maxTriggerDelay", _seconds, 900.0),
-            min_partitions=given.positive("minPartitions"),
-            max_records=given.positive("maxRecordsPerPartition"),
-            headers=given.boolean("includeHeaders", default=False),
-            poll_timeout=(given.positive("kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
-        )
-
-
-class Given:
-    """Options by name in any case, as Spark's are.
+    Args:
+        options: the options as given.
 
     Raises:
-        ValueError: a name that is nearly one of ours: it would do nothing, in silence.
+        ValueError: a name is nearly one of :data:`KNOWN`; it would be ignored silently.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -194,132 +64,30 @@ class Given:
         return name.lower() in self._values
 
     def get(self, name: str, default: str = "") -> str:
-        """A value, without space around it."""
+        """Return a value without surrounding spaces."""
         return self._values.get(name.lower(), default).strip()
 
     def read(self, name: str, convert: Callable[[str, str], T], default: T) -> T:
-        """A converted value."""
+        """Return a value converted by ``convert(name, value)``, or `default` if the option is absent."""
         return convert(name, self.get(name)) if name in self else default
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """True or false."""
+        """Return true or false.
+
+        Raises:
+            ValueError: the value is neither.
+        """
         return self.read(name, boolean, default)
 
     def positive(self, name: str) -> int | None:
-        """A whole number above 0, None if it is not given."""
+        """Return a whole number of at least 1, None if the option is absent.
+
+        Raises:
+            ValueError: the value is something else.
+        """
         if name not in self:
             return None
         text = self.get(name)
         if not text.isdecimal() or int(text) < 1:
             raise ValueError(f"option '{name}' is {text!r}: give a whole number, 1 or more")
         return int(text)
-
-
-_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _seconds(name: str, value: str) -> float:
-    """A duration as in ``15m``, in seconds. A bare number is milliseconds, as in Spark."""
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
-    if found is None or found[2] not in (*_UNITS, ""):
-        raise ValueError(f"option '{name}' is {value!r}: give a duration such as '30s' or '15m'")
-    return int(found[1]) * _UNITS[found[2] or "ms"]
-
-
-def _topics(given: Given) -> Topics:
-    named = [name for name in _STRATEGIES if name in given]
-    if not named:
-        raise ValueError(
-            "one of the following options must be specified for the source: subscribe, subscribePattern, assign"
-        )
-    if len(named) > 1:
-        raise ValueError(
-            f"only one of the options subscribe, subscribePattern and assign can be specified: there are "
-            f"{' and '.join(named)}"
-        )
-    option, value = named[0], given.get(named[0])
-    if option == "subscribe":
-        topics = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
-        if not topics:
-            raise ValueError(f"no topics to subscribe to in option 'subscribe': it is {value!r}")
-        return Topics(subscribe=topics)
-    if option == "assign":
-        partitions = tuple(parse_partitions(value, option))
-        if not partitions:
-            raise ValueError(f"no partitions to assign in option 'assign': it is {value!r}")
-        return Topics(assign=partitions)
-    if not value:
-        raise ValueError("the pattern to subscribe in option 'subscribePattern' is empty: give a regular expression")
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"option 'subscribePattern' is {value!r}: it is no regular expression ({error})") from error
-    return Topics(pattern=value)
-
-
-def _start(given: Given, *, streaming: bool) -> Bound:
-    bound = _by_time(given, "startingTimestamp", "startingOffsetsByTimestamp", EARLIEST)
-    if bound is not None:
-        return bound
-    name = "startingOffsets"
-    text = given.get(name, "latest" if streaming else "earliest")
-    if text.lower() == "earliest":
-        return Bound(name, EARLIEST)
-    if text.lower() == "latest":
-        if not streaming:
-            raise ValueError("starting offset can't be latest for batch queries: give 'earliest' or offsets")
-        return Bound(name, LATEST)
-    offsets = _offsets(text, name)
-    if not streaming:
-        _refuse(offsets, LATEST, name, "a batch cannot start at the latest offset (-1)")
-    return Bound(name, EARLIEST, offsets=offsets)
-
-
-def _end(given: Given) -> Bound:
-    bound = _by_time(given, "endingTimestamp", "endingOffsetsByTimestamp", LATEST)
-    if bound is not None:
-        return bound
-    name = "endingOffsets"
-    text = given.get(name, "latest")
-    if text.lower() == "latest":
-        return Bound(name, LATEST)
-    if text.lower() == "earliest":
-        raise ValueError("ending offset can't be earliest: give 'latest' or offsets")
-    offsets = _offsets(text, name)
-    _refuse(offsets, EARLIEST, name, "a batch cannot end at the earliest offset (-2)")
-    return Bound(name, LATEST, offsets=offsets)
-
-
-def _by_time(given: Given, for_all: str, by_partition: str, everywhere: int) -> Bound | None:
-    if for_all in given:
-        text = given.get(for_all)
-        if not text.isdecimal():
-            raise ValueError(f"option '{for_all}' is {text!r}: give milliseconds since 1970")
-        return Bound(for_all, everywhere, timestamp=int(text))
-    if by_partition in given:
-        times = parse_positions(given.get(by_partition), by_partition)
-        for tp, time in times.items():
-            if time < 0:
-                raise ValueError(f"option '{by_partition}' has {time} for {tp}: give milliseconds since 1970")
-        return Bound(by_partition, everywhere, timestamps=times)
-    return None
-
-
-def _offsets(text: str, name: str) -> dict[TopicPartition, int]:
-    if not text.startswith("{"):
-        raise ValueError(
-            f"option '{name}' is {text!r}: give 'earliest', 'latest' or JSON such as {{\"topic\": {{\"0\": 23}}}}"
-        )
-    offsets = parse_positions(text, name)
-    for tp, offset in offsets.items():
-        if offset < EARLIEST:
-            raise ValueError(
-                f"option '{name}' has offset {offset} for {tp}: give one from 0, -1 (latest) or -2 (earliest)"
-            )
-    return offsets
-
-
-def _refuse(offsets: Mapping[TopicPartition, int], value: int, name: str, why: str) -> None:
-    for tp, offset in offsets.items():
-        if offset == value:
-            raise ValueError(f"option '{name}' has {offset} for {tp}: {why}")

@@ -1,11 +1,10 @@
-"""A streaming query's progress, as offsets of a consumer group: what lag tools look at.
+"""A streaming query's progress as committed offsets of a consumer group, for lag tools.
 
-The source ``barnabas`` does this by itself when it has ``kafka.group.id``: when Spark asks it what comes next, what
-came before is done. The listener here does it when a micro-batch ends, and does it for Spark's own Kafka connector too,
-whose progress has the same form. Either way it is information: where a query goes on is in its checkpoint.
+With the option ``kafka.group.id`` the source ``barnabas`` commits by itself, when Spark asks for the next micro-batch.
+The listener of this module commits at the end of each micro-batch, and does so for Spark's own Kafka connector too,
+whose progress has the same format. Both are for information only: a query continues from its checkpoint.
 """
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -16,30 +15,31 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from barnabas_client.logs import logger
 from barnabas_client.structs import TopicPartition
-from barnabas_pipeline.offsets import Offset, parse_json
-from barnabas_pipeline.remote import remote_for
-from barnabas_pipeline.settings import Settings
+from barnabas_pipeline.brokers.remote import remote_for
+from barnabas_pipeline.brokers.settings import Settings
+from barnabas_pipeline.source.offsets import SourceOffset, parse_json
 from barnabas_protocol.errors import KafkaError
 
-_log: Final = logging.getLogger("barnabas_pipeline")
+_log: Final = logger("barnabas_pipeline")
 
-#: How long a commit may take, in seconds. Spark's other listeners wait meanwhile.
+#: Timeout of a commit in seconds. Spark's other listeners wait meanwhile.
 _COMMIT_SECONDS: Final = 5.0
-#: What is noted beside the offsets.
+#: The metadata of the committed offsets.
 METADATA: Final = "spark"
 
 
 class GroupProgress(StreamingQueryListener):
-    """Commits the end offsets of each micro-batch, the last one included, when it is complete.
+    """Commits the end offsets of each completed micro-batch, the last one included.
 
     Args:
-        options: ``kafka.bootstrap.servers``, ``kafka.group.id`` and what else of ``kafka.*`` it takes to reach the
-            brokers. Without a group id the group is the query's name, and queries without a name are left alone.
-        queries: names of the queries that are meant; all of them if None.
+        options: ``kafka.bootstrap.servers``, ``kafka.group.id`` and other ``kafka.*`` options to connect. Without a
+            group id the group is the query's name, and queries without a name are ignored.
+        queries: the names of the queries to commit for; all queries if None.
 
     Raises:
-        ValueError: an option is missing or cannot be.
+        ValueError: an option is missing or invalid.
     """
 
     def __init__(self, options: Mapping[str, str], queries: Collection[str] | None = None) -> None:
@@ -48,22 +48,22 @@ class GroupProgress(StreamingQueryListener):
         self._committed: dict[str, dict[TopicPartition, int]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is done yet."""
+        """Do nothing: no micro-batch is complete yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch is complete."""
+        """Commit the end of a completed micro-batch."""
         progress = event.progress
         self.completed(progress.name, [source.endOffset for source in progress.sources])
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """What it completed was told."""
+        """Do nothing: the last completed micro-batch is committed."""
 
     def completed(self, query: str | None, ends: Collection[str | None]) -> None:
         """Commit what a query has read.
 
         Args:
-            query: its name.
-            ends: the end offset of each of its sources, as JSON; those that are no offsets of topics are left out.
+            query: the name of the query.
+            ends: the end offset of each of its sources, as JSON; those that are not offsets of topics are ignored.
         """
         group = self._settings.group_id or query
         if group is None or (self._queries is not None and query not in self._queries):
@@ -76,23 +76,23 @@ class GroupProgress(StreamingQueryListener):
         try:
             remote_for(self._settings).commit(group, positions, METADATA, _COMMIT_SECONDS)
         except KafkaError as error:
-            # Only information: the next micro-batch brings newer.
-            _log.warning("the offsets of group '%s' were not committed: %s", group, error)
+            # For information only: the next micro-batch commits newer offsets.
+            _log.warning("the offsets were not committed to the group", group=group, error=str(error))
         else:
             self._committed[group] = positions
 
 
 def _positions(end: str | None) -> Mapping[TopicPartition, int]:
-    """The offsets in a source's progress; none if it is another kind of source."""
+    """Return the offsets in a source's progress; none if the source does not read topics."""
     try:
-        told = parse_json(end or "null", "endOffset")
-        return Offset.of_json(told).positions if isinstance(told, dict) else {}
+        data = parse_json(end or "null", "endOffset")
+        return SourceOffset.of_json(data).positions if isinstance(data, dict) else {}
     except ValueError:
         return {}
 
 
 def attach(spark: Any, options: Mapping[str, str], queries: Collection[str] | None = None) -> GroupProgress:
-    """Commit the progress of a session's streaming queries to groups, from now on.
+    """Start to commit the progress of a session's streaming queries to groups.
 
     ::
 
@@ -104,7 +104,7 @@ def attach(spark: Any, options: Mapping[str, str], queries: Collection[str] | No
         queries: as for :class:`GroupProgress`.
 
     Returns:
-        The listener; ``spark.streams.removeListener`` takes it away again.
+        The listener; ``spark.streams.removeListener`` stops it.
     """
     listener = GroupProgress(options, queries)
     spark.streams.addListener(listener)

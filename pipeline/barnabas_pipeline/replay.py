@@ -1,8 +1,7 @@
-"""A Parquet table back into a topic, in order, at a given speed.
+"""Replay: it sends a Parquet table to a topic, in order, at a given speed.
 
-Spark reads and sorts; the rows then come to the driver one partition of the sorted table after another, and one
-idempotent producer there sends them. So records with the same key arrive in their order, and the speed is that of one
-clock.
+Spark reads and sorts. The driver receives the rows one partition of the sorted table after another, and sends them with
+one idempotent producer: records with the same key keep their order, and one clock determines the speed.
 """
 
 import asyncio
@@ -26,29 +25,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from barnabas_pipeline.lake import LakeError
-from barnabas_pipeline.lake_table import Table
-from barnabas_pipeline.remote import Remote
+from barnabas_pipeline.brokers.remote import Remote
+from barnabas_pipeline.errors import LakeError
+from barnabas_pipeline.lake.table import Table
 
-#: Rows that are fetched, and sent before the ones before them must be acknowledged.
+#: Rows that are fetched from Spark, and sent, before the producer waits for acknowledgements.
 _CHUNK: Final = 1_000
 _TIME: Final = "_barnabas_time"
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """What is replayed how.
+class ReplayJob:
+    """What to replay, and how.
 
     Attributes:
-        table: its path: a table of a lake, which is read by its log, or any Parquet.
-        topic: where rows go.
-        key: the column of keys; `key` if None and there is one.
-        value: the column of values; `value` if None, or the whole row as JSON if there is none.
-        order_by: columns to sort by; None for `timestamp`, but each partition by its offsets.
-        where: SQL that holds for the rows that are sent.
-        rate: records a second; None for no limit.
-        speed: times the original tempo; None for no tempo.
-        keep_timestamps: whether records get the time they had.
+        table: the path of a table of a lake, or of any Parquet.
+        topic: the topic to send to.
+        key: the column of the keys; None for `key`, if it exists.
+        value: the column of the values; None for `value`, or the whole row as JSON if that does not exist.
+        order_by: the columns to sort by; None for `timestamp`, and each partition by offset.
+        where: an SQL condition for the rows to send.
+        rate: records per second; None for no limit.
+        speed: a multiple of the original speed; None for no limit.
+        keep_timestamps: whether records keep their original timestamps.
     """
 
     table: str
@@ -63,11 +62,11 @@ class Replay:
 
 
 class Pace:
-    """When a record is due. Pure.
+    """Computes when a record is due. Pure.
 
     Args:
-        rate: records a second; None for no limit.
-        speed: times the original tempo; None for no tempo.
+        rate: records per second; None for no limit.
+        speed: a multiple of the original speed; None for no limit.
     """
 
     def __init__(self, rate: float | None, speed: float | None) -> None:
@@ -76,11 +75,11 @@ class Pace:
         self._latest = 0.0
 
     def due(self, number: int, time_ms: int | None) -> float:
-        """Seconds after the first record.
+        """Return when a record is due, in seconds after the first one.
 
         Args:
-            number: of the record, from 0 on.
-            time_ms: when it was written at first; a record that is older than the one before it is due with it.
+            number: the number of the record, from 0 on.
+            time_ms: its original timestamp; a record that is older than the previous one is due at the same time.
         """
         if self._rate is not None:
             return number / self._rate
@@ -92,28 +91,27 @@ class Pace:
         return self._latest
 
 
-def rows(spark: SparkSession, replay: Replay) -> DataFrame:
-    """The rows to send, in order: key, value, headers, time_ms.
+def rows(spark: SparkSession, job: ReplayJob) -> DataFrame:
+    """Return the rows to send, in order, with the columns key, value, headers and time_ms.
 
     Raises:
         LakeError: the table cannot be read, lacks a column, or has no order.
     """
-    table = _read(spark, replay.table)
+    table = _read(spark, job.table)
     try:
-        if replay.where:
-            table = table.where(replay.where)
-        value = _column(table, replay.value, "value")
-        key = _column(table, replay.key, "key")
-        order, moment = _order(table, replay)
-        if moment is None and (replay.speed is not None or replay.keep_timestamps):
+        if job.where:
+            table = table.where(job.where)
+        value = _column(table, job.value, "value")
+        key = _column(table, job.key, "key")
+        order, moment = _order(table, job)
+        if moment is None and (job.speed is not None or job.keep_timestamps):
             raise LakeError(
-                "the table has no column `timestamp`, so its tempo is not known. To do: give --order-by a "
-                "column of timestamps, "
-                "or --rate instead of --speed"
+                "the table has no column `timestamp`, so its original speed is not known. To do: give --order-by a "
+                "column of timestamps, or --rate instead of --speed"
             )
         has_headers = "headers" in table.columns and isinstance(table.schema["headers"].dataType, ArrayType)
         whole = sf.to_json(sf.struct(*table.columns), {"ignoreNullFields": "false"}).cast("binary")
-        # Made a column first: what looks at several rows cannot be sorted by as it is.
+        # A window expression must be a column before Spark can sort by it.
         timed = table.withColumn(_TIME, sf.lit(None).cast("timestamp") if moment is None else moment)
         return timed.orderBy(*order).select(
             (sf.lit(None).cast("binary") if key is None else key).alias("key"),
@@ -123,9 +121,7 @@ def rows(spark: SparkSession, replay: Replay) -> DataFrame:
         )
     except AnalysisException as error:
         why = str(error).strip().partition("\n")[0]
-        raise LakeError(
-            f"{replay.table} does not fit: {why}. To do: its columns are {', '.join(table.columns)}"
-        ) from None
+        raise LakeError(f"{job.table} does not fit: {why}. To do: its columns are {', '.join(table.columns)}") from None
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:
@@ -140,7 +136,7 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _column(table: DataFrame, name: str | None, default: str) -> Column | None:
-    """A column as bytes."""
+    """Return a column as bytes."""
     if name is None and default not in table.columns:
         return None
     chosen = table.select(name or default)
@@ -153,47 +149,47 @@ def _column(table: DataFrame, name: str | None, default: str) -> Column | None:
     return column.cast("string").cast("binary")
 
 
-def _order(table: DataFrame, replay: Replay) -> tuple[list[Column], Column | None]:
-    """What to sort by, and what tells the tempo."""
-    if replay.order_by:
-        kind = table.select(replay.order_by[0]).schema.fields[0].dataType
-        first = sf.col(replay.order_by[0])
+def _order(table: DataFrame, job: ReplayJob) -> tuple[list[Column], Column | None]:
+    """Return the columns to sort by, and the one with the time of a record."""
+    if job.order_by:
+        kind = table.select(job.order_by[0]).schema.fields[0].dataType
+        first = sf.col(job.order_by[0])
         if isinstance(kind, TimestampNTZType):
             first = first.cast("timestamp")
         timed = isinstance(kind, TimestampType | TimestampNTZType | StringType)
         moment = (sf.try_to_timestamp(first) if isinstance(kind, StringType) else first) if timed else None
-        return [sf.col(name) for name in replay.order_by], moment
+        return [sf.col(name) for name in job.order_by], moment
     names = set(table.columns)
     timed = "timestamp" in names and isinstance(table.schema["timestamp"].dataType, TimestampType)
     if {"partition", "offset"} <= names:
         before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
-        # Never before what stands before it in its partition, whatever its own timestamp says.
+        # At least the time of the previous record of the partition, so that sorting by time keeps its order.
         moment = sf.max("timestamp").over(before) if timed else None
         order = [sf.col("partition"), sf.col("offset")]
         return ([sf.col(_TIME), *order] if timed else order), moment
     if timed:
         return [sf.col("timestamp")], sf.col("timestamp")
     raise LakeError(
-        f"{replay.table} says nothing about its order. To do: give --order-by, one or more of "
+        f"{job.table} has no columns that determine its order. To do: give --order-by, one or more of "
         f"{', '.join(table.columns)}"
     )
 
 
-def send(remote: Remote, replay: Replay, ordered: DataFrame, shown: Callable[[int], None] = lambda sent: None) -> int:
-    """Send rows; how many.
+def send(remote: Remote, job: ReplayJob, ordered: DataFrame, shown: Callable[[int], None] = lambda sent: None) -> int:
+    """Send rows; return how many.
 
     Args:
         remote: the brokers.
-        replay: says where to and how fast.
-        ordered: of :func:`rows`.
-        shown: told how many are acknowledged.
+        job: where to send, and how fast.
+        ordered: the result of :func:`rows`.
+        shown: called with the number of acknowledged records.
 
     Raises:
-        KafkaError: a record was refused; `shown` was told how many were not.
+        KafkaError: the broker refused a record.
     """
-    pace = Pace(replay.rate, replay.speed)
+    pace = Pace(job.rate, job.speed)
 
-    async def work(remote: Remote) -> int:
+    async def work() -> int:
         producer = await remote.producer()
         iterator: Iterator[Any] = await asyncio.to_thread(ordered.toLocalIterator, prefetchPartitions=True)
         began, sent, acknowledged = time.monotonic(), 0, 0
@@ -207,10 +203,10 @@ def send(remote: Remote, replay: Replay, ordered: DataFrame, shown: Callable[[in
                     await asyncio.sleep(began + pace.due(sent, time_ms) - time.monotonic())
                 waiting.append(
                     await producer.send(
-                        replay.topic,
+                        job.topic,
                         None if value is None else bytes(value),
                         key=None if key is None else bytes(key),
-                        timestamp_ms=time_ms if replay.keep_timestamps else None,
+                        timestamp_ms=time_ms if job.keep_timestamps else None,
                         headers=[(one[0], None if one[1] is None else bytes(one[1])) for one in headers or ()],
                     )
                 )
@@ -219,11 +215,11 @@ def send(remote: Remote, replay: Replay, ordered: DataFrame, shown: Callable[[in
             shown(acknowledged)
         return acknowledged
 
-    return remote.run(work)
+    return remote.run(work())
 
 
 async def _acknowledged(waiting: list[Any]) -> int:
-    """Wait for all of them; how many they were."""
+    """Wait for all of them, clear the list, and return how many there were."""
     count = len(waiting)
     await asyncio.gather(*waiting)
     waiting.clear()

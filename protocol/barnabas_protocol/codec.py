@@ -1,8 +1,8 @@
-"""Messages to bytes and back; the only place where a broken message becomes a `DecodeError`.
+"""Messages to bytes and back by their schemas. Broken bytes raise `DecodeError`, and nothing else.
 
-A request frame is an int32 size, a request header and a body; a response frame an int32 size, a response header and a
-body. Functions that decode take the frame without its size, as :mod:`barnabas_protocol.framing` hands it out; functions
-that encode a frame write the size.
+A request frame is an int32 size, a request header and a body; a response frame is an int32 size, a response header and
+a body. Functions that decode take the frame without its size, as :mod:`barnabas_protocol.framing` yields it; functions
+that encode a frame write the size. A few messages have a faster way: see :mod:`barnabas_protocol.hot`.
 """
 
 import struct
@@ -27,7 +27,7 @@ _FRAME_HEAD: Final = struct.Struct(">ii")
 
 
 class RequestHeader(NamedTuple):
-    """The head of a request. `end` is where it ends in the frame, before the tag section of a flexible header."""
+    """The header of a request. `end` is its end in the frame, before the tag section of a flexible header."""
 
     api_key: int
     api_version: int
@@ -37,10 +37,10 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """Read the head of a request, the part that does not depend on what is asked.
+    """Read the header of a request, without the tag section that flexible versions have.
 
     Raises:
-        DecodeError: the frame is too short, or the client id is no UTF-8.
+        DecodeError: the frame is too short, or the client id is not UTF-8.
     """
     try:
         key, version, correlation_id, size = _HEADER.unpack_from(frame)
@@ -60,13 +60,13 @@ def decode_request(cls: type[M], header: RequestHeader, frame: Buffer) -> M:
     """Decode the body of a request.
 
     Raises:
-        DecodeError: the body is not a `cls` of the header's version, or something follows it.
+        DecodeError: the body is not a `cls` of the header's version, or bytes follow it.
     """
     return decode(cls, header.api_version, body(cls, header, frame))
 
 
 def body(cls: type[Message], header: RequestHeader, frame: Buffer) -> memoryview:
-    """The body of a request: what follows the header and, where the version is flexible, its tag section.
+    """The body of a request: the bytes after the header and, in a flexible version, after its tag section.
 
     Raises:
         DecodeError: the tag section is broken.
@@ -78,7 +78,7 @@ def body(cls: type[Message], header: RequestHeader, frame: Buffer) -> memoryview
 
 
 def _skip_tags(frame: memoryview, at: int) -> int:
-    """Where a tag section that starts at `at` ends; nearly always it is a single zero."""
+    """The end of the tag section at `at`, which is nearly always a single zero."""
     if at < len(frame) and frame[at] == 0:
         return at + 1
     reader = Reader(frame[at:])
@@ -94,13 +94,13 @@ def decode(cls: type[M], version: int, data: Buffer, *, trailing: bool = False) 
     """Decode a message that fills `data`.
 
     Args:
-        cls: what it is.
-        version: in which version.
+        cls: the message.
+        version: its version.
         data: the bytes.
-        trailing: take what follows the message for no error, as Kafka does; for known deviations of clients.
+        trailing: ignore bytes after the message, as Kafka does. For known deviations of clients.
 
     Raises:
-        DecodeError: `data` is not a `cls` of that version, or something follows it.
+        DecodeError: `data` is not a `cls` of that version, or bytes follow it.
     """
     reader = Reader(data)
     reader.size = len(data)
@@ -114,7 +114,7 @@ def decode(cls: type[M], version: int, data: Buffer, *, trailing: bool = False) 
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Encode a message without any header.
+    """Encode a message without a header.
 
     Raises:
         EncodeError: a value does not fit its field, or the version cannot express it.
@@ -149,10 +149,10 @@ def encode_response(message: Response, version: int, correlation_id: int) -> byt
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """The correlation id that a response frame starts with.
+    """The correlation id at the start of a response frame.
 
     Raises:
-        DecodeError: the frame is shorter than that.
+        DecodeError: the frame is shorter.
     """
     if len(frame) < 4:
         raise DecodeError(f"response of {len(frame)} bytes")
@@ -163,13 +163,13 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> M:
     """Decode a response frame, header included.
 
     Raises:
-        DecodeError: the frame is not a `cls` of that version, or something follows it.
+        DecodeError: the frame is not a `cls` of that version, or bytes follow it.
     """
     return decode(cls, version, response_body(cls, version, frame))
 
 
 def response_body(cls: type[Message], version: int, frame: Buffer) -> memoryview:
-    """The body of a response frame: what follows the correlation id and, where the version is flexible, its tags.
+    """The body of a response frame: the bytes after the correlation id and, in a flexible version, after the tags.
 
     Raises:
         DecodeError: the header is broken.

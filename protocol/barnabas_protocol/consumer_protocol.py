@@ -1,7 +1,7 @@
-"""What members of a group of protocol type "consumer" say to each other through the coordinator (KIP-429, KIP-792).
+"""Subscriptions and assignments that members of a classic consumer group exchange (KIP-429, KIP-792).
 
-A blob is an int16 version and the fields of that version. A reader takes versions newer than it knows as the newest
-it knows.
+The coordinator does not read them. Each is an int16 version and the fields of that version; a reader treats a version
+newer than its own as its newest.
 """
 
 from barnabas_protocol.schema import BYTES, INT32, STRING, Data, Struct, array, field
@@ -14,7 +14,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Data, versions="0-3"):
-    """Kafka's ConsumerProtocolSubscription."""
+    """The metadata of a member: the topics it subscribes to, and the partitions it owns."""
 
     topics: list[str] = field(array(STRING))
     user_data: Buffer | None = field(BYTES, nullable="0+", default=None)
@@ -29,7 +29,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Data, versions="0-3"):
-    """Kafka's ConsumerProtocolAssignment."""
+    """The partitions that the leader assigns to a member."""
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(
         array(ConsumerProtocolAssignmentTopicPartition)

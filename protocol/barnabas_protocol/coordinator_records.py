@@ -1,7 +1,11 @@
-"""Keys and values of `__consumer_offsets`, in Kafka's own schemas.
+"""Keys and values of the records in `__consumer_offsets`, in Kafka's schemas.
 
-A key is an int16 record type (the key schema's version) and the fields, a value an int16 version and the fields. A
-record without a value is a tombstone.
+A key is an int16 record type and the fields; the record type is the version here. A value is an int16 version and the
+fields. A record without a value is a tombstone.
+
+Another record of a coordinator is two more classes here: ``Data`` with the key's record type and the value's versions,
+under Kafka's names. ``EMBEDDED`` in ``tests/protocol/messages/test_reference.py`` says which of Kafka's schemas they
+are.
 """
 
 from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, UUID, Data, Struct, array, field
@@ -9,7 +13,7 @@ from barnabas_protocol.wire import Buffer
 
 
 class OffsetCommitKey(Data, versions="0-1"):
-    """Kafka's OffsetCommitKey."""
+    """The key of a committed offset. Record type 0 is the legacy one."""
 
     group: str = field(STRING, "0-1", default="")
     topic: str = field(STRING, "0-1", default="")
@@ -17,7 +21,7 @@ class OffsetCommitKey(Data, versions="0-1"):
 
 
 class OffsetCommitValue(Data, versions="0-4", flexible="4+"):
-    """Kafka's OffsetCommitValue. The topic's id came to version 4 later; only some versions of Kafka write it."""
+    """A committed offset. Kafka added the topic id to version 4 later: not every version 4 has it."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
@@ -28,7 +32,7 @@ class OffsetCommitValue(Data, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataKey(Data, versions="2"):
-    """Kafka's GroupMetadataKey."""
+    """The key of a classic group."""
 
     group: str = field(STRING, "2", default="")
 
@@ -45,7 +49,7 @@ class MemberMetadata(Struct):
 
 
 class GroupMetadataValue(Data, versions="0-4", flexible="4+"):
-    """Kafka's GroupMetadataValue."""
+    """A classic group with its members."""
 
     protocol_type: str = field(STRING)
     generation: int = field(INT32)

@@ -1,7 +1,6 @@
-"""Kafka's error codes and what the packages of this project raise.
+"""Kafka's error codes, and the exceptions of the protocol.
 
-Source: ``org.apache.kafka.common.protocol.Errors`` (``errors.json`` holds it as data, and a test compares this table
-with it).
+Source: ``org.apache.kafka.common.protocol.Errors``; a test compares the table with it.
 """
 
 from enum import IntEnum
@@ -9,19 +8,19 @@ from typing import Self
 
 
 class DecodeError(Exception):
-    """Bytes that are not the message they were read as. Raised by codec, framing and record batches."""
+    """The bytes are not the expected message, frame or record batch."""
 
 
 class EncodeError(Exception):
-    """A message that cannot be expressed in the asked version."""
+    """The message cannot be expressed in the requested version."""
 
 
 class KafkaError(Exception):
-    """An error code that a broker answered, or that a handler wants to be answered.
+    """An error code of a response: one that a broker sent, or one that a handler is to send.
 
     Args:
         code: the error.
-        message: what happened, for a person; the code's name if nothing better is known.
+        message: what happened; by default the name of the code.
     """
 
     def __init__(self, code: "ErrorCode", message: str = "") -> None:
@@ -36,13 +35,13 @@ class KafkaError(Exception):
 
 
 class ErrorCode(IntEnum):
-    """An error code with whether a retry may help, and whether metadata should be refreshed before it."""
+    """An error code, whether a retry may help, and whether a client refreshes its metadata first."""
 
     retriable: bool
     refreshes_metadata: bool
 
     def __new__(cls, code: int, retriable: bool = False, refreshes_metadata: bool = False) -> Self:
-        """Make a member of its code; a member compares and packs as that int."""
+        """Make a member that compares and packs as its code."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -51,7 +50,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
-        """The member of `code`; UNKNOWN_SERVER_ERROR for codes newer than this table, as Kafka's clients do."""
+        """The member with `code`; for an unknown code UNKNOWN_SERVER_ERROR, as in Kafka's clients."""
         try:
             return cls(code)
         except ValueError:

@@ -1,5 +1,4 @@
-"""Correlation ids for whoever sends requests, sans I/O: a response names the request it answers, and on one connection
-responses come in the order of the requests (Kafka's protocol guide)."""
+"""Matches responses with requests: by correlation id, and on one connection in the order of the requests."""
 
 from collections import deque
 from typing import Generic, TypeVar
@@ -12,7 +11,7 @@ T = TypeVar("T")
 
 
 class Exchange(Generic[T]):
-    """The requests in flight on one connection, oldest first, each with a token of the caller's."""
+    """The requests in flight on one connection, oldest first, each with a token of the caller."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -22,29 +21,28 @@ class Exchange(Generic[T]):
         return len(self._waiting)
 
     def sent(self, token: T) -> int:
-        """Take the correlation id for a request that is about to be sent; `token` comes back with its answer."""
+        """Add a request that is about to be sent. Returns its correlation id; its response returns `token`."""
         correlation_id, self._next = self._next, (self._next + 1) & 0x7FFFFFFF
         self._waiting.append((correlation_id, token))
         return correlation_id
 
     def answered(self, frame: Buffer) -> T:
-        """The token of the request that `frame` answers.
+        """Remove the request that a response frame answers, and return its token.
 
         Raises:
-            DecodeError: the frame answers nothing that was asked, or not what is next. The connection is of no more
-                use.
+            DecodeError: the response answers no request, or not the oldest one. Close the connection.
         """
         correlation_id = decode_correlation_id(frame)
         if not self._waiting:
-            raise DecodeError(f"response {correlation_id} to no request")
+            raise DecodeError(f"response {correlation_id}, but no request is in flight")
         expected, token = self._waiting[0]
         if expected != correlation_id:
-            raise DecodeError(f"response {correlation_id} where {expected} is next")
+            raise DecodeError(f"response {correlation_id}, but the oldest request in flight is {expected}")
         self._waiting.popleft()
         return token
 
     def abandon(self) -> list[T]:
-        """The tokens that will never be answered, because the connection is gone."""
+        """Remove all requests, because the connection is closed, and return their tokens."""
         tokens = [token for _, token in self._waiting]
         self._waiting.clear()
         return tokens

@@ -1,10 +1,8 @@
-"""Frames out of a byte stream, sans I/O: an int32 size and that many bytes, with a cap that is checked before anything
-is kept for a frame.
+"""Cuts frames out of a byte stream: an int32 size and that many bytes. The size is checked before memory is reserved.
 
-:class:`Framer` owns one buffer and is made for `asyncio.BufferedProtocol`: the transport writes into what
-:meth:`Framer.get_buffer` returns, :meth:`Framer.received` then yields the frames that are complete. A frame is a
-`bytearray` of its own: it may be kept while the buffer is used again, and record batches in it may be restamped in
-place.
+:class:`Framer` owns one buffer and serves an `asyncio.BufferedProtocol`: the transport writes into what
+:meth:`Framer.get_buffer` returns, and :meth:`Framer.received` then yields the complete frames. A frame is a `bytearray`
+of its own: it stays valid when the buffer is used again, and record batches in it may be restamped in place.
 """
 
 import struct
@@ -15,21 +13,21 @@ from barnabas_protocol.errors import DecodeError
 
 _INT32: Final = struct.Struct(">i")
 _ROOM: Final = 64 * 1024
-#: With less room than this left, what is pending moves to the front.
+#: With less room than this at the end, pending bytes move to the front.
 _LEAST_ROOM: Final = 4 * 1024
-#: Room that a large frame gets on its size's word; from there on it doubles with what has arrived.
+#: First buffer of a large frame. It doubles when as many bytes have arrived.
 _FIRST_ROOM: Final = 1024 * 1024
 
 
 class FrameTooLarge(DecodeError):
-    """A frame announced a size that is negative or over the cap."""
+    """A frame announces a size that is negative or over the limit."""
 
 
 class Framer:
     """Cuts frames out of a stream of bytes.
 
     Args:
-        max_bytes: the largest frame that is accepted, in bytes, without its size field.
+        max_bytes: the largest accepted frame in bytes, without its size field.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -43,15 +41,14 @@ class Framer:
         self._large_end = 0
 
     def get_buffer(self) -> memoryview:
-        """Room for the next bytes, never empty.
+        """The buffer for the next bytes, never empty.
 
-        A frame over 64 KiB gets a buffer of its own, which ends where the frame does, and which is never more than
-        1 MiB or twice as large as what has arrived of it: announcing a large frame costs the sender its bytes, not us
-        memory.
+        A frame over 64 KiB has a buffer of its own that ends where the frame ends. It is at most 1 MiB or twice as
+        large as the bytes that have arrived, so announcing a large frame takes no memory.
         """
         if self._large is not None:
             if self._large_end == len(self._large):
-                # A new one: the transport may still hold a view of the old, which therefore cannot grow.
+                # A new buffer: the transport may still have a view of the old one, which therefore cannot be resized.
                 grown = bytearray(min(self._large_size, 2 * self._large_end))
                 grown[: self._large_end] = self._large
                 self._large = grown
@@ -63,13 +60,12 @@ class Framer:
         return self._view[self._end :]
 
     def received(self, count: int) -> Iterator[bytes | bytearray]:
-        """Take note that `count` bytes were written to the last buffer; yield the frames that are now complete.
+        """Count `count` bytes that were written to the last buffer, and yield the frames that are complete now.
 
-        A generator: it must be exhausted before the next call of :meth:`get_buffer`.
+        It is a generator: exhaust it before the next call of :meth:`get_buffer`.
 
         Raises:
-            FrameTooLarge: a size is negative or over the cap. Nothing was kept for that frame; the stream is of no more
-                use.
+            FrameTooLarge: a size is negative or over the limit. Close the connection.
         """
         if self._large is not None:
             self._large_end += count

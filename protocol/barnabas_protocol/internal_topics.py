@@ -1,4 +1,4 @@
-"""The topics that brokers keep for themselves, and which partition of one a key belongs to.
+"""The internal topics of a broker, and the partition of an internal topic that a key belongs to.
 
 Source: Kafka's ``Topic``, ``GroupCoordinatorService.partitionFor``, ``Utils.abs``, Java's ``String.hashCode``.
 """
@@ -10,14 +10,14 @@ from typing import Final
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: Transactional ids and the states of their transactions.
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-#: What happened to groups, and why. Apache Kafka has no such topic.
+#: Events of groups and their causes. Apache Kafka has no such topic.
 EVENTS_TOPIC: Final = "__group_events"
 
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, EVENTS_TOPIC))
 
 
 def java_string_hash(text: str) -> int:
-    """Java's ``String.hashCode``, over UTF-16 code units, as an unsigned number of 32 bits."""
+    """Java's ``String.hashCode`` over UTF-16 code units, as an unsigned 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(units) // 2}H", units):
@@ -30,10 +30,10 @@ def partition_for(key: str, partitions: int) -> int:
 
     Args:
         key: the group id or the transactional id.
-        partitions: how many partitions the topic has.
+        partitions: the number of partitions of the topic.
     """
     value = java_string_hash(key)
     if value & 0x80000000:
-        # Java's int is signed, and the smallest one has no absolute value: Kafka takes 0 for it.
+        # Java's int is signed, and the smallest one has no absolute value: Kafka uses 0.
         value = (1 << 32) - value if value != 0x80000000 else 0
     return value % partitions

@@ -1,4 +1,4 @@
-"""Messages, declared once for all versions; :mod:`.structures` makes them into constructs.
+"""Declarations of messages, once for all versions; :mod:`.structures` makes constructs of them.
 
 A declaration is a class whose attributes are :func:`field` calls::
 
@@ -8,13 +8,12 @@ A declaration is a class whose attributes are :func:`field` calls::
         member_id: str = field(STRING)
         group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
 
-Instances are slotted objects with a keyword-only ``__init__``. A field that has a default in Kafka's schema has it
-here; the others must be given. A field that a version lacks is filled with its default when that version is parsed, and
-refused when it holds something else while that version is built, unless it is ignorable (as Kafka's generated classes
-do).
+Instances are slotted objects with a keyword-only ``__init__``. A field has the default that Kafka's schema gives it; a
+field without one is required. If a version lacks a field, parsing sets its default, and building refuses any other
+value unless the field is ignorable, as in Kafka's generated classes.
 
-Names are Kafka's in snake case. Source: Kafka's ``clients/src/main/resources/common/message`` (``messages.json`` holds
-it as data, and a test compares every declaration with it).
+Names are Kafka's in snake case. Source: Kafka's ``clients/src/main/resources/common/message``; a test compares every
+declaration with it in every version.
 """
 
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of versions, written as in Kafka's schemas: ``"0-4"``, ``"3+"``, ``"2"``, ``"none"``."""
+    """An inclusive range of versions, in Kafka's notation: ``"0-4"``, ``"3+"``, ``"2"``, ``"none"``."""
 
     low: int
     high: int
@@ -39,7 +38,7 @@ class Versions:
     @staticmethod
     @cache
     def of(text: str) -> "Versions":
-        """Read Kafka's notation; an open end is 32767, and "none" is a range that holds nothing."""
+        """Read Kafka's notation. An open end is 32767, and "none" is an empty range."""
         if text == "none":
             return Versions(0, -1)
         if text.endswith("+"):
@@ -65,7 +64,7 @@ NONE: Final = Versions.of("none")
 
 
 class WireType(NamedTuple, Generic[T]):
-    """A field's type: how it stands on the wire, plain and compact, nullable and not, and what it is when absent."""
+    """The type of a field: its constructs, plain and compact, nullable and not, and its value when absent."""
 
     name: str
     zero: Any
@@ -104,7 +103,7 @@ S = TypeVar("S", bound="Struct")
 
 
 def struct(cls: type[S]) -> WireType[S]:
-    """The type of a field that is itself a structure."""
+    """The type of a field that is a structure."""
     return WireType(cls.__name__, None, struct=cls)
 
 
@@ -113,7 +112,7 @@ def array(of: type[S]) -> WireType[list[S]]: ...
 @overload
 def array(of: WireType[T]) -> WireType[list[T]]: ...
 def array(of: Any) -> WireType[Any]:
-    """The type of a field that is an array of structures or of a plain type."""
+    """The type of a field that is an array, of structures or of a plain type."""
     element: WireType[Any] = of if isinstance(of, WireType) else struct(of)
     return WireType(f"[]{element.name}", [], element=element)
 
@@ -122,7 +121,7 @@ _MISSING: Final = object()
 
 
 class Field(NamedTuple):
-    """One declared field. `flexible` overrides the message's flexible versions for this field's own encoding."""
+    """A declared field. `flexible` overrides the flexible versions of the message for this field's own encoding."""
 
     name: str
     type: WireType[Any]
@@ -136,7 +135,7 @@ class Field(NamedTuple):
     flexible: Versions | None
 
     def absent(self) -> Any:
-        """What the field holds in a version that lacks it. A fresh list for arrays."""
+        """The value of the field in a version that lacks it. A new list for arrays."""
         return [] if isinstance(self.default, list) else self.default
 
 
@@ -184,12 +183,12 @@ def field(
         type: a wire type of this module, :func:`struct` or :func:`array`.
         versions: the versions that have the field.
         nullable: the versions in which it may be None.
-        default: Kafka's default; without one the field must be given to ``__init__``. For a tagged structure None
-            stands for the structure at its defaults, which is what its absence means.
-        tag: its tag.
-        tagged: the versions that have it in the tag section.
-        ignorable: whether a version that lacks the field may be built although it holds something.
-        flexible: the versions in which the field's own encoding is compact, where that differs from the message's.
+        default: Kafka's default; without one the field is required. For a tagged structure None stands for the
+            structure at its defaults, which is what its absence means.
+        tag: the tag.
+        tagged: the versions that have the field in the tag section.
+        ignorable: whether a version that lacks the field may be built when it is not at its default.
+        flexible: the versions in which the field itself is compact, where they differ from those of the message.
     """
     has = Versions.of(versions)
     null = Versions.of(nullable)
@@ -212,7 +211,7 @@ def field(
 
 
 class _StructMeta(type):
-    """Turns declared fields into slots. `__init__` is written when the first instance is made: most are parsed."""
+    """Makes slots of declared fields. `__init__` is generated for the first instance: most classes are only parsed."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
         declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
@@ -244,7 +243,7 @@ class Struct(metaclass=_StructMeta):
 
 
 def _write_init(cls: type[Struct]) -> Any:
-    """Compile a keyword-only ``__init__`` for `cls`, as `dataclasses` would."""
+    """Generate a keyword-only ``__init__`` for `cls`, as `dataclasses` does."""
     scope: dict[str, Any] = {"missing": _MISSING}
     arguments, body = [], []
     for f in cls.FIELDS:
@@ -265,7 +264,7 @@ def _write_init(cls: type[Struct]) -> Any:
 
 
 class Message(Struct):
-    """A structure that stands by itself: it has versions. `FLEXIBLE` are those with compact types and tagged fields."""
+    """A structure with versions of its own. `FLEXIBLE` are those with compact types and tagged fields (KIP-482)."""
 
     VERSIONS: ClassVar[Versions]
     FLEXIBLE: ClassVar[Versions]
@@ -285,15 +284,15 @@ class _ApiMessage(Message):
 
 
 class Request(_ApiMessage):
-    """A request's body."""
+    """The body of a request."""
 
 
 class Response(_ApiMessage):
-    """A response's body."""
+    """The body of a response."""
 
 
 class Data(Message):
-    """A message that is embedded somewhere: a header, a consumer protocol blob, a coordinator record's key or value."""
+    """A message that belongs to no API: a header, a subscription, the key or the value of a coordinator's record."""
 
 
 class Api(NamedTuple):

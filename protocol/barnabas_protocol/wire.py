@@ -1,14 +1,13 @@
 """Kafka's wire primitives as construct classes that keep their bounds checks when compiled.
 
-construct's own length-carrying types return short data when the input is truncated and the construct is compiled, so
-every such type here is ours and carries its own ``_emitparse`` and ``_emitbuild``. Fixed-width integers are
-construct's: their compiled form unpacks exactly as many bytes as it needs and `struct` refuses fewer.
+The types of construct that have a length return short data when they are compiled and the input is truncated. So every
+such type is declared here, with an ``_emitparse`` and ``_emitbuild`` of its own. Fixed-width numbers are construct's:
+their compiled form unpacks exactly the bytes it needs, and `struct` refuses fewer.
 
-Everything reads from a :class:`Reader`, which knows how much is left: a count or a length is compared with that before
-anything is allocated for it. What goes wrong leaves here as `WireError`, `struct.error` or `UnicodeError`; only
-:mod:`barnabas_protocol.codec` turns these into `DecodeError`.
+A :class:`Reader` knows how many bytes are left: a count or a length is compared with that before memory is reserved.
+Errors are `WireError`, `struct.error` or `UnicodeError`; :mod:`barnabas_protocol.codec` makes `DecodeError` of them.
 
-Sources: Kafka's protocol guide, KIP-482 (flexible versions), and ``messages.json``'s "wire" notes.
+Sources: Kafka's protocol guide and KIP-482 (flexible versions).
 """
 
 import io
@@ -20,8 +19,8 @@ from construct import Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, In
 
 from barnabas_protocol.codegen import Source
 
-#: Array elements one message may hold in all. Kafka has no such bound; without one, a 100 MB frame of empty array
-#: elements would become gigabytes of objects.
+#: Array elements that a message may have in all. Kafka has no such limit; without it, a 100 MB frame of empty elements
+#: becomes gigabytes of objects.
 MAX_ELEMENTS: Final = 2_000_000
 
 INT8 = Int8sb
@@ -36,18 +35,18 @@ FLOAT64 = Float64b
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
-#: What carries bytes: records are never copied on the way through.
+#: The types of bytes: records are passed on as they are, not copied.
 Buffer = bytes | bytearray | memoryview
 
 
 class WireError(Exception):
-    """Bytes that are no Kafka message: truncated, a negative length, a count that cannot be."""
+    """The bytes are not a Kafka message: truncated, a negative length, an impossible count."""
 
 
 class Reader(io.BytesIO):
-    """A `BytesIO` that knows its size and how many array elements it may still yield.
+    """A `BytesIO` that knows its size and the number of array elements that may still be read.
 
-    Whoever makes one sets its size: an ``__init__`` of ours would be a sixth of what decoding a heartbeat takes.
+    Set `size` after making one: an ``__init__`` here would be a sixth of the time that decoding a heartbeat takes.
     """
 
     size = 0
@@ -71,7 +70,7 @@ def read_text(io: Reader, size: int) -> str:
 
 
 def read_boolean(io: Reader) -> bool:
-    """A byte; anything but zero is true, as in Kafka."""
+    """A byte; every value but zero is true, as in Kafka."""
     return read_exactly(io, 1) != b"\x00"
 
 
@@ -112,7 +111,7 @@ def uvarint(value: int) -> bytes:
 
 
 def take_elements(io: Reader, count: int, least: int) -> int:
-    """Check an array count against what is left before anything is built for it. An element takes `least` bytes."""
+    """Check an array's count against the bytes that are left. An element takes at least `least` bytes."""
     if count < 0:
         raise WireError(f"array count {count}")
     if count * least > io.size - io.tell():
@@ -127,7 +126,7 @@ def read_string(io: Reader) -> str:
     """int16 length, UTF-8."""
     (size,) = _INT16.unpack(io.read(2))
     if size < 0:
-        raise WireError("null where a string must be")
+        raise WireError("a string must not be null")
     return read_text(io, size)
 
 
@@ -145,7 +144,7 @@ def read_compact_string(io: Reader) -> str:
     """Unsigned varint length + 1, UTF-8."""
     size = read_uvarint(io)
     if size == 0:
-        raise WireError("null where a string must be")
+        raise WireError("a string must not be null")
     return read_text(io, size - 1)
 
 
@@ -159,7 +158,7 @@ def read_bytes(io: Reader) -> bytes:
     """int32 length, bytes."""
     (size,) = _INT32.unpack(io.read(4))
     if size < 0:
-        raise WireError("null where bytes must be")
+        raise WireError("bytes must not be null")
     return read_exactly(io, size)
 
 
@@ -177,7 +176,7 @@ def read_compact_bytes(io: Reader) -> bytes:
     """Unsigned varint length + 1, bytes."""
     size = read_uvarint(io)
     if size == 0:
-        raise WireError("null where bytes must be")
+        raise WireError("bytes must not be null")
     return read_exactly(io, size - 1)
 
 
@@ -317,7 +316,7 @@ COMPACT_NULLABLE_BYTES = Primitive(read_compact_nullable_bytes, write_compact_nu
 
 
 class Array(Construct):
-    """A counted array, compact or not, null or not: parses to a list (None for null)."""
+    """A counted array, compact or not, nullable or not: it parses to a list, None for null."""
 
     def __init__(self, subcon: Construct, *, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -335,7 +334,7 @@ class Array(Construct):
         write = write_compact_count if self.compact else write_count
         if obj is None:
             if not self.nullable:
-                raise WireError("null where an array must be")
+                raise WireError("an array must not be null")
             write(stream, -1)
             return obj
         write(stream, len(obj))
@@ -363,7 +362,7 @@ class Array(Construct):
         name = f"build_array_{source.allocateId()}"
         write: Callable[[io.BytesIO, int], None] = write_compact_count if self.compact else write_count
         count, error = source.bind(write.__name__, write), source.bind("WireError", WireError)
-        null = f"return {count}(io, -1)" if self.nullable else f"raise {error}('null where an array must be')"
+        null = f"return {count}(io, -1)" if self.nullable else f"raise {error}('an array must not be null')"
         source.append(
             f"""
             def {name}(array, io, this):
@@ -376,6 +375,6 @@ class Array(Construct):
 
 
 def least_size(con: Construct) -> int:
-    """Bytes that a value of `con` takes at least."""
+    """The least number of bytes that a value of `con` takes."""
     least = getattr(con, "least", None)
     return int(con.sizeof()) if least is None else int(least)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records.builder import build_batch
@@ -33,15 +32,11 @@ FOR_OTHERS = {
     "barnabas_broker.supervisor",
     "barnabas_broker.testing",
 }
-FOR_GROUPS = {
-    "barnabas_broker.groups.classic.group",
-    "barnabas_broker.groups.coordinator.service",
-}
 FOR_GROUP_MEMBERS = {"barnabas_broker.handlers.groups"}
 
 
-async def imported(folder: Path, *, group: bool) -> set[str]:
-    """What a broker has imported when it has stored a record, and perhaps told who coordinates a group."""
+async def imported(folder: Path) -> set[str]:
+    """What a broker has imported when it has stored a record."""
     flags = ("--host", "127.0.0.1", "--port", "0", "--data-dir", str(folder), "--set", "offsets.topic.num.partitions=1")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, *flags), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -59,8 +54,6 @@ async def imported(folder: Path, *, group: bool) -> set[str]:
             request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
             stored = await wire.ask(request, 7, ProduceResponse)
             assert not stored.responses[0].partition_responses[0].error_code
-            if group:
-                assert not (await wire.ask(FindCoordinatorRequest(key="g"), 0, FindCoordinatorResponse)).error_code
         process.terminate()
         async with asyncio.timeout(PATIENCE):
             told, _ = await process.communicate()
@@ -72,17 +65,11 @@ async def imported(folder: Path, *, group: bool) -> set[str]:
 
 
 async def test_the_first_record_needs_none_of_the_rest(tmp_path: Path) -> None:
-    loaded = await imported(tmp_path, group=False)
+    loaded = await imported(tmp_path)
     assert "barnabas_broker.handlers.produce" in loaded
-    assert not loaded & (FOR_OTHERS | FOR_GROUPS | FOR_GROUP_MEMBERS)
+    assert not loaded & (FOR_OTHERS | FOR_GROUP_MEMBERS)
 
 
-async def test_the_first_group_brings_the_coordinator(tmp_path: Path) -> None:
-    loaded = await imported(tmp_path, group=True)
-    assert loaded >= FOR_GROUPS
-    assert not loaded & FOR_OTHERS
-
-
-@pytest.mark.parametrize("name", sorted(FOR_OTHERS | FOR_GROUPS | FOR_GROUP_MEMBERS))
+@pytest.mark.parametrize("name", sorted(FOR_OTHERS | FOR_GROUP_MEMBERS))
 def test_what_is_not_imported_is_there(name: str) -> None:
     assert find_spec(name) is not None

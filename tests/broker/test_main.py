@@ -16,6 +16,8 @@ import pytest
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.wire import PATIENCE, Wire
 
+pytestmark = pytest.mark.programs
+
 
 class Command:
     """A broker process."""

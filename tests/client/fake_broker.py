@@ -22,9 +22,9 @@ from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from barnabas_protocol.messages.fetch import EpochEndOffset as FetchEpochEnd
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -346,7 +346,7 @@ class FakeBroker(FakeCoordinator):
         if partition is not None and asked.last_fetched_epoch >= 0:
             epoch, end = partition.epoch_end(asked.last_fetched_epoch)
             if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
-                diverging = FetchEpochEnd(epoch=epoch, end_offset=end)
+                diverging = FetchEpochEndOffset(epoch=epoch, end_offset=end)
         out = partition is not None and not partition.start <= asked.fetch_offset <= partition.end
         if out and diverging is None:
             code = ErrorCode.OFFSET_OUT_OF_RANGE

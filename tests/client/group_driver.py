@@ -1,4 +1,4 @@
-"""Drives a `GroupMember` by hand: keeps the time, sorts effects, and answers requests like a coordinator that
+"""Drives a `ClassicMember` by hand: keeps the time, sorts effects, and answers requests like a coordinator that
 agrees."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +6,10 @@ from typing import TypeVar
 
 from barnabas_client.assignors import Assignor, MemberSubscription, RangeAssignor, RebalanceProtocol, RoundRobinAssignor
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.membership.classic import GroupMember
+from barnabas_client.membership.classic import ClassicMember
 from barnabas_client.membership.consumer_protocol import encode_assignment, encode_subscription
-from barnabas_client.membership.types import AskCluster, Assign, Effect, Fail, MemberConfig, Note, Revoke, Send
+from barnabas_client.membership.effects import Assign, CountPartitions, Effect, Fail, Note, Revoke, Send
+from barnabas_client.membership.member import MemberConfig
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,7 +30,7 @@ class Driver:
 
     def __init__(self, config: MemberConfig | None = None, assignors: Sequence[Assignor] | None = None) -> None:
         self.config = config or MemberConfig(group_id="g")
-        self.machine = GroupMember(self.config, assignors or (RangeAssignor(), RoundRobinAssignor()))
+        self.machine = ClassicMember(self.config, assignors or (RangeAssignor(), RoundRobinAssignor()))
         self.now = 0.0
         self.effects: list[Effect] = []
         self.error: Exception | None = None
@@ -81,7 +82,7 @@ class Driver:
 
     def release(self) -> Revoke:
         revoke = self.take(Revoke)
-        self.happened(self.machine.released(revoke.ticket, self.now))
+        self.happened(self.machine.revoked(revoke.ticket, self.now))
         return revoke
 
     def join(
@@ -115,8 +116,8 @@ class Driver:
         self.happened(self.machine.answered(send.ticket, response, self.now))
         return send.request
 
-    def count(self, **counts: int) -> AskCluster:
-        asked = self.take(AskCluster)
+    def count(self, **counts: int) -> CountPartitions:
+        asked = self.take(CountPartitions)
         self.happened(self.machine.counted(asked.ticket, counts or {"t": 4}, self.now))
         return asked
 

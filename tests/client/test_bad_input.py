@@ -45,7 +45,7 @@ async def test_arguments_of_a_consumer_of_a_wrong_type(broker: FakeBroker) -> No
     async with member(broker) as reader:
         calls: dict[str, Callable[[], Any]] = {
             "give a list of topics": lambda: reader.subscribe(wrong),
-            "is no regular expression": lambda: reader.subscribe(pattern=wrong),
+            "is not a regular expression": lambda: reader.subscribe(pattern=wrong),
             "assign: 5 is not a list of partitions": lambda: reader.assign(wrong),
             "timeout_ms is '5'": lambda: reader.getmany(timeout_ms=text),
             "max_records is '5'": lambda: reader.getmany(max_records=text),

@@ -253,7 +253,7 @@ async def test_a_topic_that_is_created_again_is_read_from_its_start(
                 await producer.send_and_wait(topic, value, partition=0)
         consumer.resume(tp)
         assert await take(consumer, 8) == numbered(8)
-    assert "was deleted and made anew" in caplog.text
+    assert "was deleted and created again" in caplog.text
 
 
 # Groups.

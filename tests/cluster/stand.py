@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.supervisor import free_port
-from tests.cluster.harness import PATIENCE, etcd_binary
+from tests.cluster.harness import PATIENCE, need_etcd
 from tests.cluster.hosts import Hosts
 from tests.interop.process import end, spawn
 
@@ -77,8 +77,7 @@ class Stand:
     """All machines. Ports stay the same over restarts."""
 
     def __init__(self, directory: Path, *, cuttable: bool, settings: Sequence[str] = ()) -> None:
-        program = etcd_binary()
-        assert program is not None
+        program = need_etcd()
         etcds = [f"etcd{n}" for n in BROKERS]
         self.hosts = Hosts([*etcds, *(f"broker{n}" for n in BROKERS)], cuttable=cuttable)
         at = self.hosts.address

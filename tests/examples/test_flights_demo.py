@@ -1,4 +1,4 @@
-"""The flights demo, on flights made here: a group that grows and loses a member counts each of them once."""
+"""The flights demo with generated flights: a group that gains and loses a member counts each of them once."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ async def test_every_flight_is_counted_once(capfd: pytest.CaptureFixture[str]) -
     assert await run(flights(6000), rate=2000)
     out = capfd.readouterr().out
     assert "counter-3 joins" in out
-    assert "counter-2 is killed without goodbye" in out
+    assert "counter-2 is killed with kill -9" in out
     assert "Every flight was counted once." in out
 
 

@@ -14,7 +14,6 @@ import base64
 import contextlib
 import functools
 import hashlib
-import os
 import re
 import shutil
 import signal
@@ -31,9 +30,9 @@ from xml.etree import ElementTree
 from tests.interop import process
 from tests.interop.cache import Unavailable, cached
 from tests.interop.server import Server, ServerFailed, answers, free_port
+from tests.needs import java, java_problem
 
 POM: Final = Path(__file__).with_name("kafka") / "pom.xml"
-OLDEST_JAVA: Final = 17  # what the brokers of Kafka 4.x are compiled for
 
 # What bin/kafka-*.sh of the distribution would start.
 TOOLS: Final[Mapping[str, str]] = {
@@ -125,22 +124,8 @@ def kafka_version() -> str:
     return version
 
 
-def java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java")
-
-
-def _java() -> str:
-    command = java()
-    if command is None:
-        raise KafkaUnavailable("java is neither under JAVA_HOME nor on the PATH")
-    return command
-
-
 def has_tools() -> bool:
-    """Java and Maven are both here, so that Kafka not running is a failure and no reason to skip."""
+    """Return whether Java and Maven are both installed, so that a Kafka that does not run is a failure."""
     return java() is not None and shutil.which("mvn") is not None
 
 
@@ -151,19 +136,10 @@ def resolve(timeout: float = 600) -> Path:
 
 def jars(name: str, pom: Path, timeout: float = 600) -> Path:
     """The folder of the cache with what a pom names, from Maven if it is not complete yet; else KafkaUnavailable."""
-    _check_java(_java())
+    problem = java_problem()
+    if problem is not None:
+        raise KafkaUnavailable(problem)
     return cached(name, hashlib.sha256(pom.read_bytes()).hexdigest(), functools.partial(_copy_jars, pom), timeout)
-
-
-@functools.cache  # every tool asks, and the answer costs a JVM
-def _check_java(command: str) -> None:
-    try:
-        banner = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30).stderr
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise KafkaUnavailable(f"java does not run: {type(error).__name__}") from error
-    found = re.search(r'version "(\d+)', banner)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        raise KafkaUnavailable(f"java {OLDEST_JAVA} or newer is needed, found {found[1] if found else 'none'}")
 
 
 def _copy_jars(pom: Path, folder: Path, timeout: float) -> None:
@@ -187,7 +163,7 @@ def _copy_jars(pom: Path, folder: Path, timeout: float) -> None:
 
 def _java_command(jvm: Sequence[str], main_class: str, args: Sequence[str], log4j: Path) -> list[str]:
     jars = resolve()
-    return [_java(), *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*", main_class, *args]
+    return [java() or "java", *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*", main_class, *args]
 
 
 @contextlib.contextmanager

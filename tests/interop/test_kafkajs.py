@@ -15,6 +15,7 @@ import pytest
 from tests.interop import process
 from tests.interop.cache import Unavailable, cached
 from tests.interop.server import Server
+from tests.needs import missing
 
 pytestmark = pytest.mark.interop
 
@@ -38,11 +39,11 @@ def kafkajs() -> Path:
     """The folder of the package."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
-        pytest.skip("node and npm are not both on the PATH")
+        missing("kafkajs needs node and npm on the PATH: apt install nodejs npm", on_this_machine=False)
     try:
         return cached(f"kafkajs-{VERSION}", VERSION, functools.partial(_install, npm), 60) / "node_modules" / "kafkajs"
     except Unavailable as error:
-        pytest.skip(error.reason)
+        missing(f"{error.reason}: check the network, or put the package into the cache", on_this_machine=False)
 
 
 def test_an_application(kafkajs: Path, server: Server, fresh: str) -> None:

@@ -1,9 +1,6 @@
-"""One Spark for all tests of a session, and one broker."""
+"""One Spark session and one broker, shared by all tests of a run."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -12,32 +9,23 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.testing import Broker
+from tests.needs import java_problem, missing
+from tests.pipeline.support import JVM_OPTIONS
 
-OLDEST_JAVA = 17
 
-
-def _missing_java() -> str | None:
-    """Why Spark cannot run here, in one line; None if it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    how = f"install Java {OLDEST_JAVA} or 21, for example with: apt install openjdk-17-jre-headless"
-    if java is None:
-        return f"PySpark needs Java, there is none: {how}"
-    try:
-        banner = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"PySpark needs Java, {java} does not run ({type(error).__name__}): {how}"
-    found = re.search(r'version "(\d+)', banner)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        return f"PySpark needs Java {OLDEST_JAVA}, this is {found[1] if found else 'another'}: {how}"
-    return None
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Send all tests that use Spark to the same worker: a session costs 20 s of processor time until it is warm."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def _quick_python(folder: Path) -> str:
-    """This interpreter for Spark's workers, without the zipped PySpark that Spark puts in front of the installed one.
+    """Return a command that runs this interpreter with the installed PySpark instead of Spark's zipped copy.
 
-    Nothing out of a zip is ever compiled for good: each worker, of which a query starts several, would start twice as
-    slowly.
+    Python does not store compiled modules for a zip: each worker, and a query starts several of them, would compile
+    PySpark again and start twice as slowly.
     """
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH#*pyspark.zip:}}" exec "{sys.executable}" "$@"\n')
@@ -47,12 +35,10 @@ def _quick_python(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A SparkSession: two cores, little memory, no UI. Tests share it and must not stop it."""
-    missing = _missing_java()
-    if missing is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing, pytrace=False)
-        pytest.skip(missing)
+    """A SparkSession with two cores, little memory and no UI. Tests share it and must not stop it."""
+    problem = java_problem()
+    if problem is not None:
+        missing(f"Spark needs Java: {problem}")
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = _quick_python(folder)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -65,7 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={folder}")
+        .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Dderby.system.home={folder}")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -80,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """A broker in a process of its own, for all tests of this folder."""
+    """A broker process, shared by all tests of this folder."""
     with Broker() as broker:
         yield broker
 

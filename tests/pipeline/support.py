@@ -1,8 +1,8 @@
-"""What the tests of the source and the sink have in common."""
+"""Helpers of the pipeline's tests: produce, consume, admin and options."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Consumer, Producer, TopicPartition
@@ -10,14 +10,23 @@ from barnabas_client.structs import ConsumerRecord
 
 T = TypeVar("T")
 
+#: Quick to start: the interpreter and the simple compiler do for a few records, and one thread for the garbage.
+JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Flags of `barnabas-pipeline` for a Spark of one core that starts quickly.
+SMALL_SPARK: Final = (
+    *("--conf", "spark.master=local[1]"),
+    *("--conf", "spark.driver.memory=512m"),
+    *("--conf", f"spark.driver.extraJavaOptions={JVM_OPTIONS}"),
+)
+
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, within a minute."""
+    """Run a coroutine with a timeout of a minute."""
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def produce(servers: str, topic: str, values: Iterable[bytes | None], partition: int | None = None) -> None:
-    """Send values, each with itself as key where a partition is not given."""
+    """Send values; without `partition` each value is its own key."""
 
     async def work() -> None:
         async with Producer(bootstrap_servers=servers) as producer:
@@ -31,12 +40,12 @@ def produce(servers: str, topic: str, values: Iterable[bytes | None], partition:
 
 
 def numbered(first: int, count: int) -> list[bytes]:
-    """Values that tell their number."""
+    """Values with consecutive numbers."""
     return [b"value-%d" % number for number in range(first, first + count)]
 
 
 def consume(servers: str, topic: str, partitions: int = 3) -> list[ConsumerRecord]:
-    """All records of a topic, partition by partition."""
+    """All records of a topic, sorted by partition and offset."""
 
     async def work() -> list[ConsumerRecord]:
         tps = [TopicPartition(topic, number) for number in range(partitions)]
@@ -53,7 +62,7 @@ def consume(servers: str, topic: str, partitions: int = 3) -> list[ConsumerRecor
 
 
 def admin(servers: str, work: Any) -> Any:
-    """Let `work` do something with an admin client."""
+    """Run `work` with an admin client."""
 
     async def connected() -> Any:
         async with Admin(bootstrap_servers=servers) as connected:
@@ -63,13 +72,13 @@ def admin(servers: str, work: Any) -> Any:
 
 
 def committed(servers: str, group: str) -> dict[TopicPartition, int]:
-    """What a group has committed."""
-    told = admin(servers, lambda one: one.list_consumer_group_offsets(group))
-    return {tp: one.offset for tp, one in told.items()}
+    """The committed offsets of a group."""
+    offsets = admin(servers, lambda one: one.list_consumer_group_offsets(group))
+    return {tp: one.offset for tp, one in offsets.items()}
 
 
 def options(broker: Broker, more: Mapping[str, str] | None = None, **rest: str) -> dict[str, str]:
-    """Options that lead to a broker, and give up soon."""
+    """Options to connect to a broker, with a short timeout."""
     return {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
         "kafka.default.api.timeout.ms": "20000",

@@ -1,9 +1,10 @@
-"""The Spark Declarative Pipeline of examples/declarative, run as people run it, twice."""
+"""The Spark Declarative Pipeline of examples/declarative, run twice with its documented command."""
 
 import re
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,12 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from tests.interop import process
+from tests.needs import missing
 from tests.pipeline.support import produce
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "declarative"
-#: Seconds that a run may take: it starts two JVMs, one after the other.
+#: Timeout of a run in seconds: it starts two JVMs, one after the other.
 LIMIT = 600
 
 
@@ -24,12 +26,12 @@ def flight(number: int) -> bytes:
 
 
 def run(folder: Path, broker: Broker) -> None:
-    """As docs/spark.md says it is run, in its folder."""
+    """Run the command of docs/spark.md in the folder of the pipeline."""
     page = (ROOT / "docs" / "spark.md").read_text()
-    (told,) = re.findall(r"spark-pipelines (run .*?)\n```", page, re.DOTALL)
+    (documented,) = re.findall(r"spark-pipelines (run .*?)\n```", page, re.DOTALL)
     script = Path(sys.executable).with_name("spark-pipelines")
     command = ["env", "-C", str(folder), f"BARNABAS_BOOTSTRAP={broker.bootstrap_servers}"]
-    command += [f"PYSPARK_PYTHON={sys.executable}", str(script), *shlex.split(told.replace("\\\n", " "))]
+    command += [f"PYSPARK_PYTHON={sys.executable}", str(script), *shlex.split(documented.replace("\\\n", " "))]
     command += ["--remote", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
     done = process.run(command, LIMIT)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -42,15 +44,15 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.timeout(2 * LIMIT + 100)
-def test_each_run_adds_what_has_come(spark: object, broker: Broker, tmp_path: Path) -> None:
-    pytest.importorskip("grpc_status", reason="needs pyspark[pipelines]")
-    pytest.importorskip("yaml", reason="needs pyspark[pipelines]")
+def test_each_run_adds_new_records(spark: object, broker: Broker, tmp_path: Path) -> None:
+    if not all(map(find_spec, ("grpc_status", "yaml"))):
+        missing("declarative pipelines need pyspark[pipelines]: pip install 'barnabas[dev]'")
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     spec = folder / "spark-pipeline.yml"
-    told, changed = re.subn(r"^storage: .*$", f"storage: file://{tmp_path}/storage", spec.read_text(), flags=re.M)
+    text, changed = re.subn(r"^storage: .*$", f"storage: file://{tmp_path}/storage", spec.read_text(), flags=re.M)
     assert changed == 1
-    spec.write_text(told)
+    spec.write_text(text)
     broker.create_topic("flights", partitions=2)
     try:
         for first in (0, 20):

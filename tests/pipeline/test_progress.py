@@ -1,4 +1,4 @@
-"""A query's progress in a group: what a progress event holds, and that a listener commits it."""
+"""A query's progress in a consumer group: the listener commits the offsets in progress events."""
 
 import logging
 from pathlib import Path
@@ -24,19 +24,19 @@ def test_the_progress_of_sparks_own_connector_is_committed(broker: Broker, topic
     assert committed(broker.bootstrap_servers, f"g-{topic}") == found
 
 
-def test_topic_ids_are_not_taken_for_topics(broker: Broker, topic: str) -> None:
+def test_topic_ids_are_not_topics(broker: Broker, topic: str) -> None:
     listener(broker, f"g-{topic}").completed(None, [f'{{"{topic}": {{"1": 4}}, "#ids": {{"{topic}": "00ff"}}}}'])
     assert committed(broker.bootstrap_servers, f"g-{topic}") == {TopicPartition(topic, 1): 4}
 
 
-def test_without_a_group_it_is_the_query_that_gives_its_name(broker: Broker, topic: str) -> None:
+def test_without_a_group_id_the_query_name_is_used(broker: Broker, topic: str) -> None:
     one = listener(broker, None)
     one.completed(f"q-{topic}", [f'{{"{topic}": {{"1": 4}}}}'])
     one.completed(None, [f'{{"{topic}": {{"1": 5}}}}'])
     assert committed(broker.bootstrap_servers, f"q-{topic}") == {TopicPartition(topic, 1): 4}
 
 
-def test_queries_that_are_not_meant_are_left_alone(broker: Broker, topic: str) -> None:
+def test_other_queries_are_ignored(broker: Broker, topic: str) -> None:
     one = listener(broker, f"g-{topic}", ["mine"])
     one.completed("other", [f'{{"{topic}": {{"1": 4}}}}'])
     assert committed(broker.bootstrap_servers, f"g-{topic}") == {}
@@ -44,7 +44,9 @@ def test_queries_that_are_not_meant_are_left_alone(broker: Broker, topic: str) -
     assert committed(broker.bootstrap_servers, f"g-{topic}") == {TopicPartition(topic, 1): 5}
 
 
-def test_a_commit_that_failed_is_made_up_for(broker: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_commit_is_followed_by_the_next_one(
+    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     one = listener(broker, f"g-{topic}")
     with broker.faults.error("OffsetCommit", "GROUP_AUTHORIZATION_FAILED"), caplog.at_level(logging.WARNING):
         one.completed("q", [f'{{"{topic}": {{"1": 4}}}}'])
@@ -53,15 +55,17 @@ def test_a_commit_that_failed_is_made_up_for(broker: Broker, topic: str, caplog:
     assert committed(broker.bootstrap_servers, f"g-{topic}") == {TopicPartition(topic, 1): 4}
 
 
-def test_brokers_must_be_named() -> None:
+def test_bootstrap_servers_are_required() -> None:
     with pytest.raises(ValueError, match=r"Option 'kafka\.bootstrap\.servers' must be specified"):
         GroupProgress({})
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_session_tells_of_each_micro_batch(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """A query without a group of its own, as one over Spark's Kafka connector would be."""
+def test_an_attached_listener_commits_each_micro_batch(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The source has no group id, like Spark's Kafka connector."""
     produce(broker.bootstrap_servers, topic, numbered(0, 30), partition=1)
     group = f"g-{topic}"
     attached = attach(spark, options(broker, {"kafka.group.id": group, "kafka.client.id": "listener"}))

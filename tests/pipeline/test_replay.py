@@ -1,4 +1,4 @@
-"""Tables back into topics: what arrives, in which order, and when it is due."""
+"""Replay: the records that arrive, their order, and when they are due."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_broker.testing import Broker
-from barnabas_pipeline import schema
-from barnabas_pipeline.archive import Plan, archive
-from barnabas_pipeline.lake import LakeError
-from barnabas_pipeline.remote import remote_for
-from barnabas_pipeline.replay import Pace, Replay, rows, send
-from barnabas_pipeline.settings import Settings
+from barnabas_pipeline.brokers.remote import remote_for
+from barnabas_pipeline.brokers.settings import Settings
+from barnabas_pipeline.errors import LakeError
+from barnabas_pipeline.lake import schema
+from barnabas_pipeline.lake.archive import ArchiveJob, run_archive
+from barnabas_pipeline.replay import Pace, ReplayJob, rows, send
 from tests.pipeline.support import consume, produce
 
 
@@ -23,7 +23,7 @@ def options(broker: Broker) -> dict[str, str]:
 
 
 def replayed(spark: SparkSession, broker: Broker, table: Path, topic: str, **settings: Any) -> int:
-    replay = Replay(str(table), topic, **settings)
+    replay = ReplayJob(str(table), topic, **settings)
     return send(remote_for(Settings.of(options(broker))), replay, rows(spark, replay))
 
 
@@ -32,39 +32,39 @@ def test_a_rate_spaces_records_evenly() -> None:
     assert [pace.due(number, None) for number in (0, 1, 200)] == [0, 0.005, 1]
 
 
-def test_a_tempo_follows_the_timestamps_and_never_goes_back() -> None:
+def test_a_speed_follows_the_timestamps_and_never_goes_back() -> None:
     pace = Pace(None, 10)
     assert [pace.due(number, time) for number, time in enumerate((5_000, 15_000, 7_000, 25_000))] == [0, 1, 1, 2]
     assert pace.due(9, None) == 2
 
 
-def test_no_pace_is_as_fast_as_it_goes() -> None:
+def test_without_a_limit_records_are_due_at_once() -> None:
     pace = Pace(None, None)
     assert [pace.due(number, number * 1000) for number in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.spark
-def test_a_lake_goes_back_with_keys_order_and_timestamps(
+def test_a_table_is_replayed_with_keys_order_and_timestamps(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     values = [b"%d" % (number % 7) for number in range(100)]
     produce(broker.bootstrap_servers, topic, values)
-    plan = Plan(lake=str(tmp_path), options=options(broker), format=schema.RAW, batch=40)
-    archive(spark, remote_for(Settings.of(options(broker))), [topic], plan, pause=None)
+    plan = ArchiveJob(lake=str(tmp_path), options=options(broker), format=schema.RAW, batch=40)
+    run_archive(spark, remote_for(Settings.of(options(broker))), [topic], plan, pause=None)
     copy = f"{topic}-copy"
     broker.create_topic(copy, partitions=3)
     assert replayed(spark, broker, tmp_path / f"topic={topic}", copy, keep_timestamps=True, rate=2_000) == 100
 
-    def told(name: str) -> list[Any]:
+    def sent_to(name: str) -> list[Any]:
         return [(one.partition, one.key, one.value, one.timestamp) for one in consume(broker.bootstrap_servers, name)]
 
-    assert told(copy) == told(topic)
+    assert sent_to(copy) == sent_to(topic)
     assert replayed(spark, broker, tmp_path / f"topic={topic}", copy, where="partition = 99") == 0
     broker.delete_topic(copy)
 
 
 @pytest.mark.spark
-def test_any_table_goes_out_as_json(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_any_table_is_replayed_as_json(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     began = datetime(2020, 1, 1, tzinfo=UTC)
     table = [("b", 2, None, began + timedelta(seconds=1)), ("a", 1, 0.5, began)]
     spark.createDataFrame(table, "name string, number int, share double, at timestamp").write.parquet(
@@ -76,9 +76,9 @@ def test_any_table_goes_out_as_json(spark: SparkSession, broker: Broker, topic: 
     assert found[b"a"]["share"] == 0.5
 
     for settings, why in (
-        ({}, "says nothing about its order"),
+        ({}, "has no columns that determine its order"),
         ({"order_by": ("nothing",)}, "does not fit"),
-        ({"order_by": ("number",), "speed": 1.0}, "its tempo is not known"),
+        ({"order_by": ("number",), "speed": 1.0}, "its original speed is not known"),
         ({"order_by": ("at",), "key": "nothing"}, "does not fit"),
         ({"order_by": ("at",), "where": "nothing = 1"}, "does not fit"),
     ):

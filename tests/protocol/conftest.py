@@ -1,4 +1,4 @@
-"""Messages are compiled from the first use on, so that what is compared is what runs."""
+"""Messages are compiled from the first use on: the tests compare the compiled form with the interpreted one."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Modules of kafka-python, which warns of itself when it is imported on Python 3.11."""
+"""Modules of kafka-python, whose import warns on Python 3.11."""
 
 import warnings
 from importlib import import_module

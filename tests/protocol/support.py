@@ -1,4 +1,4 @@
-"""What the tests of the protocol share: every message, values for them, and the slow twin of the codec."""
+"""Every message, values for them, damage, and the interpreted twin of the codec."""
 
 import random
 import struct
@@ -25,12 +25,12 @@ API_MESSAGES: Final[list[type[Message]]] = [message for declared in APIS.values(
 MESSAGES: Final = API_MESSAGES + DATA
 #: Every message in every version.
 PAIRS: Final = [(message, version) for message in MESSAGES for version in message.VERSIONS]
-#: What decoding may fail with before the codec makes a DecodeError of it.
+#: The exceptions that the codec turns into DecodeError.
 BROKEN: Final = (WireError, struct.error, UnicodeError, ConstructError)
 
 
 def name_of(value: object) -> str | None:
-    """Short parameter names for pytest."""
+    """The name of a class, for the ids of parameters."""
     return value.__name__ if isinstance(value, type) else None
 
 
@@ -126,7 +126,7 @@ def some(rng: random.Random, cls: type[Struct], version: int) -> Any:
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
-    """`data` with one to three wounds: bytes changed, lost, doubled or put in."""
+    """`data` with one to three damages: bytes changed, removed, doubled or inserted."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3))):
         at = rng.randrange(len(out) + 1)

@@ -1,4 +1,4 @@
-"""Frames in and out, and what happens to broken ones: a DecodeError, soon, and nothing else."""
+"""Frames to messages and back. A broken frame raises DecodeError at once, and nothing else."""
 
 import random
 import tracemalloc
@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.headers import RequestHeader, ResponseHeader
+from barnabas_protocol.headers import RequestHeaderData, ResponseHeaderData
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsRequest
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -41,14 +41,14 @@ def test_a_flexible_request_frame() -> None:
     assert codec.decode_request(HeartbeatRequest, header, memoryview(frame)[4:]) == HEARTBEAT
 
 
-def test_headers_are_kafkas_own_schemas() -> None:
+def test_headers_are_those_of_the_schemas() -> None:
     for version, message in ((1, HEARTBEAT), (4, HEARTBEAT)):
         frame = codec.encode_request(message, version, 7, "me")
         schema = 2 if version == 4 else 1
-        header = RequestHeader(request_api_key=12, request_api_version=version, correlation_id=7, client_id="me")
+        header = RequestHeaderData(request_api_key=12, request_api_version=version, correlation_id=7, client_id="me")
         assert frame[4:].startswith(codec.encode(header, schema))
         answer = codec.encode_response(HeartbeatResponse(error_code=0), version, 7)
-        assert answer[4:].startswith(codec.encode(ResponseHeader(correlation_id=7), schema - 1))
+        assert answer[4:].startswith(codec.encode(ResponseHeaderData(correlation_id=7), schema - 1))
 
 
 def test_a_response_frame() -> None:
@@ -99,7 +99,7 @@ def test_broken_request_headers(frame: bytes) -> None:
 
 @pytest.mark.parametrize("client_id", [None, "", "Größe", "x" * 300])
 def test_a_request_header_is_read_as_its_schema_reads_it(client_id: str | None) -> None:
-    expected = RequestHeader(request_api_key=12, request_api_version=4, correlation_id=-7, client_id=client_id)
+    expected = RequestHeaderData(request_api_key=12, request_api_version=4, correlation_id=-7, client_id=client_id)
     frame = codec.encode(expected, 1)
     header = codec.decode_request_header(frame)
     assert header == codec.RequestHeader(12, 4, -7, client_id, len(frame))
@@ -107,7 +107,7 @@ def test_a_request_header_is_read_as_its_schema_reads_it(client_id: str | None) 
         with pytest.raises(DecodeError):
             codec.decode_request_header(frame[:size])
         with pytest.raises(DecodeError):
-            codec.decode(RequestHeader, 1, frame[:size])
+            codec.decode(RequestHeaderData, 1, frame[:size])
 
 
 def test_a_response_without_a_correlation_id() -> None:
@@ -116,7 +116,7 @@ def test_a_response_without_a_correlation_id() -> None:
             codec.decode_response(HeartbeatResponse, 0, bytes(size))
 
 
-def test_something_follows() -> None:
+def test_trailing_bytes() -> None:
     data = codec.encode(HEARTBEAT, 0)
     with pytest.raises(DecodeError, match="HeartbeatRequest v0: 1 bytes follow"):
         codec.decode(HeartbeatRequest, 0, data + b"\0")
@@ -151,14 +151,14 @@ def test_truncation_at_every_byte(cls: type[Message]) -> None:
 
 
 def _decoder(cls: type[Message], version: int) -> tuple[bytes, Callable[[bytes], Message]]:
-    """A frame of that message and what reads one."""
+    """A frame of that message, and the function that reads it."""
     message = some(random.Random(f"{cls.__name__} {version}"), cls, version)
     if isinstance(message, Request):
         request = type(message)
 
         def read(frame: bytes) -> Message:
             header = codec.decode_request_header(frame)
-            # What the server would look at next decides the version: here it is what was sent.
+            # The header may be damaged as well: read the body in the version that was sent.
             return codec.decode_request(request, header._replace(api_version=version), frame)
 
         return codec.encode_request(message, version, 77, "client")[4:], read
@@ -172,11 +172,11 @@ def _decoder(cls: type[Message], version: int) -> tuple[bytes, Callable[[bytes],
 def test_mutations(seed: int) -> None:
     """100,000 damaged frames in all, over every message and version."""
     rng = random.Random(seed)
-    wounds = 25_000 // len(PAIRS) + 1
+    damages = 25_000 // len(PAIRS) + 1
     survived = 0
     for cls, version in PAIRS:
         frame, read = _decoder(cls, version)
-        for _ in range(wounds):
+        for _ in range(damages):
             broken = damaged(rng, frame)
             try:
                 read(broken)
@@ -217,6 +217,7 @@ def test_counts_beyond_the_frame(cls: type[Message], version: int, data: bytes) 
         slow_decode(cls, version, data)
 
 
+@pytest.mark.broad
 def test_elements_in_one_message_are_limited() -> None:
     count = MAX_ELEMENTS + 1
     flat = count.to_bytes(4, "big") + b"\0\0" * count
@@ -230,7 +231,7 @@ def test_elements_in_one_message_are_limited() -> None:
         codec.decode(FetchResponse, 4, nested)
 
 
-def test_what_is_decoded_is_in_proportion_to_the_frame() -> None:
+def test_memory_is_in_proportion_to_the_frame() -> None:
     data = (100_000).to_bytes(4, "big") + b"\0\0" * 100_000
     codec.decode(DeleteGroupsRequest, 0, b"\0\0\0\0")
     tracemalloc.start()

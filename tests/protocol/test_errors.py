@@ -1,4 +1,4 @@
-"""Error codes and what they say about a retry."""
+"""Error codes, and whether they are retriable."""
 
 import struct
 
@@ -11,11 +11,11 @@ def test_a_code_is_its_number() -> None:
     assert ErrorCode(27) is ErrorCode.of(27) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_codes_newer_than_the_table() -> None:
+def test_unknown_codes() -> None:
     assert ErrorCode.of(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_what_may_succeed_later() -> None:
+def test_retriable_codes() -> None:
     assert ErrorCode.NOT_COORDINATOR.retriable
     assert not ErrorCode.NOT_COORDINATOR.refreshes_metadata
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.refreshes_metadata
@@ -23,7 +23,7 @@ def test_what_may_succeed_later() -> None:
     assert all(code.retriable for code in ErrorCode if code.refreshes_metadata)
 
 
-def test_the_exception() -> None:
+def test_kafka_error() -> None:
     error = KafkaError(ErrorCode.NOT_COORDINATOR)
     assert (str(error), error.message, error.retriable) == ("NOT_COORDINATOR", "", True)
     assert str(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")) == "no such member"

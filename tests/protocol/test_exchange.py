@@ -1,4 +1,4 @@
-"""Responses find the request that they answer."""
+"""Responses are matched with the requests that they answer."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def answer(correlation_id: int) -> bytes:
     return correlation_id.to_bytes(4, "big", signed=True) + b"body"
 
 
-def test_answers_come_in_order() -> None:
+def test_responses_in_order() -> None:
     exchange: Exchange[str] = Exchange()
     ids = [exchange.sent(token) for token in ("a", "b", "c")]
     assert len(set(ids)) == 3
@@ -19,25 +19,25 @@ def test_answers_come_in_order() -> None:
     assert len(exchange) == 0
 
 
-def test_an_answer_out_of_order() -> None:
+def test_a_response_out_of_order() -> None:
     exchange: Exchange[str] = Exchange()
     first, second = exchange.sent("a"), exchange.sent("b")
-    with pytest.raises(DecodeError, match=f"response {second} where {first} is next"):
+    with pytest.raises(DecodeError, match=f"response {second}, but the oldest request in flight is {first}"):
         exchange.answered(answer(second))
     assert exchange.answered(memoryview(answer(first))) == "a"
 
 
-def test_an_answer_to_nothing() -> None:
+def test_a_response_without_a_request() -> None:
     exchange: Exchange[str] = Exchange()
-    with pytest.raises(DecodeError, match="to no request"):
+    with pytest.raises(DecodeError, match="no request is in flight"):
         exchange.answered(answer(0))
     correlation_id = exchange.sent("a")
     exchange.answered(answer(correlation_id))
-    with pytest.raises(DecodeError, match="to no request"):
+    with pytest.raises(DecodeError, match="no request is in flight"):
         exchange.answered(answer(correlation_id))
 
 
-def test_an_answer_without_a_correlation_id() -> None:
+def test_a_response_without_a_correlation_id() -> None:
     exchange: Exchange[str] = Exchange()
     exchange.sent("a")
     with pytest.raises(DecodeError):
@@ -45,7 +45,7 @@ def test_an_answer_without_a_correlation_id() -> None:
     assert len(exchange) == 1
 
 
-def test_what_is_never_answered() -> None:
+def test_abandoned_requests() -> None:
     exchange: Exchange[str] = Exchange()
     exchange.sent("a")
     exchange.sent("b")

@@ -1,4 +1,4 @@
-"""Frames come out of a stream the same, however it is cut."""
+"""The frames of a stream do not depend on how it is split."""
 
 import random
 import struct
@@ -20,7 +20,7 @@ def framed(*frames: bytes) -> bytes:
 
 
 def feed(framer: Framer, data: bytes, steps: list[int]) -> list[bytes]:
-    """Write `data` as a transport would: into the buffers it gets, at most as many bytes at a time as a step says."""
+    """Write `data` as a transport does: into the buffers, at most as many bytes at a time as a step says."""
     frames: list[bytes] = []
     at = turn = 0
     while at < len(data):
@@ -89,7 +89,7 @@ def test_sizes_that_are_refused(size: int) -> None:
     assert issubclass(FrameTooLarge, DecodeError)
 
 
-def test_frames_before_a_bad_one_come_out() -> None:
+def test_frames_before_a_bad_one_are_yielded() -> None:
     framer = Framer(1000)
     data = framed(b"good") + struct.pack(">i", 1001)
     framer.get_buffer()[: len(data)] = data
@@ -104,7 +104,7 @@ def test_the_largest_frame_is_accepted() -> None:
         assert feed(Framer(size), framed(b"x" * size), [100_000]) == [b"x" * size]
 
 
-def test_announcing_a_large_frame_takes_no_room() -> None:
+def test_announcing_a_large_frame_takes_no_memory() -> None:
     framer = Framer(100 * MIB)
     tracemalloc.start()
     try:
@@ -136,7 +136,7 @@ def test_a_large_frame_grows_while_the_transport_holds_its_buffer() -> None:
     assert frames == [payload, b"next"]
 
 
-def test_what_is_pending_moves_to_the_front_when_room_gets_short() -> None:
+def test_pending_bytes_move_to_the_front_when_room_is_short() -> None:
     framer = Framer(64 * KIB)
     first, second = b"a" * 40_000, b"b" * 40_000
     data = framed(first, second)

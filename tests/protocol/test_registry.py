@@ -58,7 +58,7 @@ def test_both_messages_belong_together(key: ApiKey) -> None:
 
 
 @pytest.mark.parametrize("module", messages.MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_a_module_is_headed_by_what_it_declares(module: ModuleType) -> None:
+def test_the_heading_of_a_module_matches_its_declaration(module: ModuleType) -> None:
     declared: Api = module.API
     key, versions, flexible = ApiKey(declared.request.API_KEY), declared.versions, declared.request.FLEXIBLE
     word = "version" if versions.low == versions.high else "versions"

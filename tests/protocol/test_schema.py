@@ -1,4 +1,4 @@
-"""Declarations become constructs that agree with each other and round-trip."""
+"""Constructs of declarations round-trip, and the compiled form agrees with the interpreted one."""
 
 import random
 from typing import Any
@@ -21,6 +21,8 @@ from barnabas_protocol.schema import Message, Versions
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
 from tests.protocol.support import MESSAGES, name_of, slow_decode, slow_encode, some, structs
+
+pytestmark = pytest.mark.broad
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
@@ -60,7 +62,7 @@ def test_versions_read_kafkas_notation() -> None:
     assert list(Versions.of("1-3")) == [1, 2, 3]
 
 
-def test_fields_without_a_default_must_be_given() -> None:
+def test_fields_without_a_default_are_required() -> None:
     values: dict[str, Any] = {"generation_id": 1, "member_id": "m"}
     with pytest.raises(TypeError, match="group_id"):
         HeartbeatRequest(**values)
@@ -81,7 +83,7 @@ def test_instances_compare_and_print_by_value() -> None:
     assert repr(message) == "HeartbeatResponse(throttle_time_ms=0, error_code=27)"
 
 
-def test_a_version_that_would_lose_something_is_refused() -> None:
+def test_a_version_that_would_lose_a_value_is_refused() -> None:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id="i")
     for encode in (codec.encode, slow_encode):
         assert b"i" in encode(request, 3)
@@ -89,7 +91,7 @@ def test_a_version_that_would_lose_something_is_refused() -> None:
             encode(request, 2)
 
 
-def test_what_is_ignorable_is_left_out() -> None:
+def test_ignorable_fields_are_left_out() -> None:
     message = HeartbeatResponse(throttle_time_ms=5, error_code=0)
     assert codec.encode(message, 0) == slow_encode(message, 0) == b"\0\0"
 
@@ -104,12 +106,12 @@ def test_versions_that_do_not_exist() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_null_where_none_may_be(version: int) -> None:
+def test_null_in_a_field_that_is_not_nullable(version: int) -> None:
     null: Any = None
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=null)
     with pytest.raises(EncodeError):
         codec.encode(request, version)
-    with pytest.raises(EncodeError, match="null where an array must be"):
+    with pytest.raises(EncodeError, match="an array must not be null"):
         codec.encode(FetchResponse(responses=null), 4 + 2 * version)
 
 

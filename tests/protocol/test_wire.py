@@ -21,7 +21,7 @@ def reader(data: bytes) -> Reader:
 
 
 def both(con: Construct) -> list[Any]:
-    """What parses and builds: the interpreted form and the compiled one."""
+    """Functions that parse and build: of the interpreted form and of the compiled one."""
     compiled = compile_construct(con, "test")
     return [
         (lambda data: con._parse(data, None, ""), lambda value, out: con._build(value, out, None, "")),
@@ -92,7 +92,7 @@ def test_values_and_bytes(con: Construct, value: object, data: bytes) -> None:
         (Array(wire.INT64, compact=True, nullable=True), b"\xff\xff\xff\xff\x0f" + bytes(100)),
     ],
 )
-def test_what_is_none(con: Construct, data: bytes) -> None:
+def test_bytes_that_are_refused(con: Construct, data: bytes) -> None:
     for parse, _ in both(con):
         with pytest.raises(BROKEN):
             parse(reader(data))
@@ -114,13 +114,13 @@ def test_what_is_none(con: Construct, data: bytes) -> None:
         (wire.INT8, 128),
     ],
 )
-def test_what_cannot_be_written(con: Construct, value: object) -> None:
+def test_values_that_are_refused(con: Construct, value: object) -> None:
     for _, build in both(con):
         with pytest.raises((*BROKEN, AttributeError, TypeError)):
             build(value, BytesIO())
 
 
-def test_any_byte_but_zero_is_true() -> None:
+def test_every_byte_but_zero_is_true() -> None:
     assert [wire.read_boolean(reader(bytes([byte]))) for byte in (0, 1, 2, 255)] == [False, True, True, True]
 
 

@@ -1,4 +1,4 @@
-"""Planted bugs: each is something that an implementer could get wrong, and the simulation must find it."""
+"""Planted bugs: mistakes that an implementer could make. The simulation must find each of them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,16 +7,14 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.groups.classic.core import Assigning
-from barnabas_broker.groups.classic.group import Group
-from barnabas_broker.groups.classic.phases import Phases
-from barnabas_broker.groups.coordinator.hosting import Host
-from barnabas_broker.groups.coordinator.offset_service import _CommitWaiter
-from barnabas_broker.groups.coordinator.writer import Writer
+from barnabas_broker.groups.classic.group import ClassicGroup, PendingAssignment
+from barnabas_broker.groups.coordinator.hosting import HostedGroups
+from barnabas_broker.groups.coordinator.writer import Waiter, Writer
 from barnabas_broker.groups.effects import Effect, Persist
+from barnabas_broker.groups.records import OFFSET_KEYS, key_type
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.flush import Flusher
-from barnabas_client.membership.leader import Leadership
+from barnabas_client.membership.classic import Leadership
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
@@ -24,101 +22,102 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 
 def generation_is_not_bumped() -> AbstractContextManager[Any]:
-    """The next generation has the number of the last."""
-    right = Phases._complete
+    """The next generation has the number of the last one."""
+    right = ClassicGroup._complete_join_phase
 
     @wraps(right)
-    def wrong(self: Phases, out: list[Effect], now: float) -> None:
+    def wrong(self: ClassicGroup, out: list[Effect], now: float) -> None:
         self.generation -= self.generation > 1
         right(self, out, now)
 
-    return patch.object(Phases, "_complete", wrong)
+    return patch.object(ClassicGroup, "_complete_join_phase", wrong)
 
 
 def sync_is_answered_before_it_is_persisted() -> AbstractContextManager[Any]:
-    """Members get their shares while the assignment is on its way into the log."""
-    right = Group.sync
+    """Members get their assignments while these are still being appended."""
+    right = ClassicGroup.sync
 
     @wraps(right)
-    def wrong(self: Group, request: Any, token: Any, now: float) -> list[Effect]:
+    def wrong(self: ClassicGroup, request: Any, token: Any, now: float) -> list[Effect]:
         effects = right(self, request, token, now)
         for effect in list(effects):
-            if isinstance(effect, Persist) and isinstance(self._tickets.get(effect.ticket), Assigning):
+            if isinstance(effect, Persist) and isinstance(self._tickets.get(effect.ticket), PendingAssignment):
                 effects += self.persisted(effect.ticket, ErrorCode.NONE, now)
         return effects
 
-    return patch.object(Group, "sync", wrong)
+    return patch.object(ClassicGroup, "sync", wrong)
 
 
 def commits_of_any_generation_are_accepted() -> AbstractContextManager[Any]:
-    """Who was a member once may commit for ever."""
-    right = Group.check_commit
+    """Former members may commit."""
+    right = ClassicGroup.check_commit
 
     @wraps(right)
-    def wrong(self: Group, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+    def wrong(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
         code = right(self, member_id, instance_id, generation, now)
         return ErrorCode.NONE if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID) else code
 
-    return patch.object(Group, "check_commit", wrong)
+    return patch.object(ClassicGroup, "check_commit", wrong)
 
 
 def commits_are_answered_before_they_are_durable() -> AbstractContextManager[Any]:
-    """What is acknowledged is lost with the broker."""
+    """Acknowledged commits are lost with the broker."""
     right = Writer.add
 
     @wraps(right)
-    def wrong(self: Writer, partition: int, records: Any, waiter: Any) -> None:
+    def wrong(self: Writer, partition: int, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
         right(self, partition, records, waiter)
-        if isinstance(waiter, _CommitWaiter):
+        if waiter.durable and all(value and key_type(key) in OFFSET_KEYS for key, value in records):
+            waiter.durable()
             waiter.done(ErrorCode.NONE)
 
     return patch.object(Writer, "add", wrong)
 
 
 def silent_members_are_kept() -> AbstractContextManager[Any]:
-    """Nobody looks at who has not been heard of."""
+    """Sessions do not expire."""
 
-    def wrong(self: Phases, out: list[Effect], now: float) -> None:
+    def wrong(self: ClassicGroup, out: list[Effect], now: float) -> None:
         self._check_at = inf
 
-    return patch.object(Phases, "_look_after", wrong)
+    return patch.object(ClassicGroup, "_check_members", wrong)
 
 
 def commits_after_a_replay_are_older_than_it() -> AbstractContextManager[Any]:
-    """The order of appends starts over with each coordinator, so that what was replayed wins for ever."""
-    return patch.object(Host, "skip_sequences", lambda self, offset: None)
+    """The order of appends starts over with each coordinator, so that replayed offsets always win."""
+    return patch.object(HostedGroups, "skip_sequences", lambda self, offset: None)
 
 
-def what_is_parked_is_forgotten_when_the_coordinator_moves() -> AbstractContextManager[Any]:
-    """A coordinator that is one no longer leaves its members waiting."""
+def deferred_requests_are_forgotten_when_the_coordinator_moves() -> AbstractContextManager[Any]:
+    """A former coordinator does not respond to deferred requests."""
 
-    def wrong(self: Group, now: float) -> list[Effect]:
-        self.die(now)
+    def wrong(self: ClassicGroup, now: float) -> list[Effect]:
+        self.mark_dead(now)
         return []
 
-    return patch.object(Group, "unload", wrong)
+    return patch.object(ClassicGroup, "unload", wrong)
 
 
-def static_doubles_are_not_fenced() -> AbstractContextManager[Any]:
-    """Two processes with one instance id go on side by side: heartbeats and commits look at the instance only."""
-    right = Group.check_commit
+def replaced_static_members_are_not_fenced() -> AbstractContextManager[Any]:
+    """Two processes with one instance id stay in the group: only the instance id of a commit is checked."""
+    right = ClassicGroup.check_commit
 
     @wraps(right)
-    def wrong(self: Group, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+    def wrong(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
         if instance_id in self.members.static:
             member_id = self.members.static[instance_id]
         return right(self, member_id, instance_id, generation, now)
 
-    return patch.object(Group, "check_commit", wrong)
+    return patch.object(ClassicGroup, "check_commit", wrong)
 
 
 def appends_are_reported_before_they_are_synced() -> AbstractContextManager[Any]:
-    """Nobody waits for ``flush.messages``."""
+    """``flush.messages`` is ignored."""
     return patch.object(Flusher, "durable", lambda self, offset: None)
 
 
 def a_failed_fsync_is_taken_for_a_good_one() -> AbstractContextManager[Any]:
-    """What the disk could not sync counts as synced."""
+    """Records that could not be synced count as synced."""
     right = Flusher._finished
 
     @wraps(right)
@@ -139,7 +138,7 @@ def a_replay_begins_in_the_middle() -> AbstractContextManager[Any]:
 
 
 def leaders_that_return_watch_no_topics() -> AbstractContextManager[Any]:
-    """Who was told to skip the assignment (KIP-814) leaves it at that, though the topic grows."""
+    """A leader that skips the assignment (KIP-814) does not assign anew when a topic grows."""
     right = Leadership.changed
 
     @wraps(right)
@@ -158,8 +157,8 @@ BUGS: Final[dict[str, Plant]] = {
         commits_are_answered_before_they_are_durable,
         silent_members_are_kept,
         commits_after_a_replay_are_older_than_it,
-        what_is_parked_is_forgotten_when_the_coordinator_moves,
-        static_doubles_are_not_fenced,
+        deferred_requests_are_forgotten_when_the_coordinator_moves,
+        replaced_static_members_are_not_fenced,
         appends_are_reported_before_they_are_synced,
         a_failed_fsync_is_taken_for_a_good_one,
         a_replay_begins_in_the_middle,

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
-from barnabas_broker.groups.effects import Kind, Note
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.effects import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
@@ -151,7 +152,7 @@ class Node:
             wall_ms=lambda: int(self.world.now * 1000),
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",
             loop=Loop(self),
-            listen=self._listen,
+            on_event=self._listen,
         )
         self.world.note("node %d starts", self.node_id)
 
@@ -248,18 +249,18 @@ class Node:
             found = Coordinator(key=group_id, node_id=node_id, host="node", port=node_id)
         return FindCoordinatorResponse(coordinators=[found])
 
-    def _listen(self, group_id: str, note: Note) -> None:
+    def _listen(self, group_id: str, note: GroupEvent) -> None:
         self.world.note(
             "node %d: %s of %s, generation %d: %s",
             self.node_id,
-            note.kind.value,
+            note.type.value,
             group_id,
             note.generation,
             note.data,
         )
-        if note.kind is Kind.REBALANCE_STARTED:
+        if note.type is EventType.REBALANCE_STARTED:
             self.moment("rebalance started")
-        elif note.kind is Kind.JOIN_PHASE_OVER:
+        elif note.type is EventType.JOIN_PHASE_OVER:
             self.moment("join phase over")
 
     def _drive(self, load: Coroutine[Any, Any, None], life: int) -> None:

@@ -11,19 +11,19 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from barnabas_broker.cluster.kv import (
-    Change,
-    Changes,
     Created,
     Delete,
-    Entry,
     Holds,
+    KeyChange,
+    KeyChanges,
+    KeyEntry,
+    KeyRange,
     KvCompacted,
     KvError,
     KvUnavailable,
     Lease,
-    Outcome,
     Put,
-    Range,
+    TxnOutcome,
 )
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class _Held:
 class _Watcher:
     start: str
     end: str
-    tell: Callable[[Changes], None]
+    tell: Callable[[KeyChanges], None]
 
 
 class EtcdModel:
@@ -48,19 +48,19 @@ class EtcdModel:
 
     def __init__(self) -> None:
         self.revision = 1
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, KeyEntry] = {}
         self.leases: dict[int, _Held] = {}
         self.compacted = 0
         self._lease_of: dict[str, int] = {}
         self._next_lease = 1
         #: What happened, by revision, and every state there was, for reads in the past.
-        self._history: list[tuple[int, list[Change]]] = []
-        self._past: dict[int, dict[str, Entry]] = {1: {}}
+        self._history: list[tuple[int, list[KeyChange]]] = []
+        self._past: dict[int, dict[str, KeyEntry]] = {1: {}}
         self._watchers: list[_Watcher] = []
 
     # Keys
 
-    def range(self, start: str, end: str | None, revision: int, limit: int) -> Range:
+    def range(self, start: str, end: str | None, revision: int, limit: int) -> KeyRange:
         if revision and revision < self.compacted:
             raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
         if revision > self.revision:
@@ -68,19 +68,19 @@ class EtcdModel:
         entries = self._past[revision] if revision else self.entries
         found = [entries[key] for key in sorted(entries) if key == start or (end is not None and start <= key < end)]
         more = bool(limit) and len(found) > limit
-        return Range(found[:limit] if more else found, self.revision, more)
+        return KeyRange(found[:limit] if more else found, self.revision, more)
 
     def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str]
-    ) -> Outcome:
+    ) -> TxnOutcome:
         if not all(self._holds(condition) for condition in conditions):
             found = {key: self.entries[key] for key in otherwise if key in self.entries}
-            return Outcome(False, self.revision, found)
+            return TxnOutcome(False, self.revision, found)
         for operation in then:
             if isinstance(operation, Put) and operation.lease and operation.lease not in self.leases:
                 raise KvError("requested lease not found")
         self._apply(then)
-        return Outcome(True, self.revision)
+        return TxnOutcome(True, self.revision)
 
     def _holds(self, condition: Created | Holds) -> bool:
         entry = self.entries.get(condition.key)
@@ -90,24 +90,24 @@ class EtcdModel:
 
     def _apply(self, operations: Sequence[Put | Delete]) -> None:
         revision = self.revision + 1
-        changes: list[Change] = []
+        changes: list[KeyChange] = []
         for operation in operations:
             if isinstance(operation, Put):
                 before = self.entries.get(operation.key)
                 created = revision if before is None else before.created
                 self._unlease(operation.key)
-                self.entries[operation.key] = Entry(operation.key, operation.value, created, revision)
+                self.entries[operation.key] = KeyEntry(operation.key, operation.value, created, revision)
                 if operation.lease:
                     self._lease_of[operation.key] = operation.lease
                     self.leases[operation.lease].keys.add(operation.key)
-                changes.append(Change(operation.key, operation.value, created))
+                changes.append(KeyChange(operation.key, operation.value, created))
             else:
                 last = operation.end
                 doomed = [k for k in self.entries if k == operation.key or (last and operation.key <= k < last)]
                 for key in doomed:
                     del self.entries[key]
                     self._unlease(key)
-                    changes.append(Change(key, None, 0))
+                    changes.append(KeyChange(key, None, 0))
         if not changes:
             return
         self.revision = revision
@@ -124,12 +124,12 @@ class EtcdModel:
     # Watches
 
     @staticmethod
-    def _tell(watcher: _Watcher, revision: int, changes: list[Change]) -> None:
+    def _tell(watcher: _Watcher, revision: int, changes: list[KeyChange]) -> None:
         concerned = [change for change in changes if watcher.start <= change.key < watcher.end]
         if concerned:
-            watcher.tell(Changes(revision, concerned))
+            watcher.tell(KeyChanges(revision, concerned))
 
-    def watch(self, start: str, end: str, after: int, tell: Callable[[Changes], None]) -> Callable[[], None]:
+    def watch(self, start: str, end: str, after: int, tell: Callable[[KeyChanges], None]) -> Callable[[], None]:
         """Tell of everything after revision `after`; returns what ends it."""
         if after + 1 < self.compacted:
             raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
@@ -230,12 +230,12 @@ class ModelKv:
             raise KvUnavailable("the answer did not arrive")
         return result
 
-    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> KeyRange:
         return await self._do(lambda: self.model.range(start, end, revision, limit))
 
     async def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
-    ) -> Outcome:
+    ) -> TxnOutcome:
         return await self._do(lambda: self.model.txn(conditions, then, otherwise))
 
     async def grant(self, ttl: int) -> Lease:
@@ -247,8 +247,8 @@ class ModelKv:
     async def revoke(self, lease_id: int) -> None:
         await self._do(lambda: self.model.revoke(lease_id))
 
-    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
-        queue: asyncio.Queue[Changes | None] = asyncio.Queue()
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
+        queue: asyncio.Queue[KeyChanges | None] = asyncio.Queue()
         stop = await self._do(lambda: self.model.watch(start, end, after, queue.put_nowait))
 
         def end_it() -> None:

@@ -4,17 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas_client.assignors import RangeAssignor
-from barnabas_client.membership.classic import GroupMember
-from barnabas_client.membership.types import (
-    AskCluster,
-    Assign,
-    Disconnect,
-    Fail,
-    MemberConfig,
-    MemberState,
-    Revoke,
-    Send,
-)
+from barnabas_client.membership.classic import ClassicMember
+from barnabas_client.membership.effects import Assign, CountPartitions, Disconnect, Fail, Revoke, Send
+from barnabas_client.membership.member import MemberConfig, MemberState
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.offset_commit import (
@@ -81,7 +73,7 @@ class Consumer:
         self._nodes = nodes
         self._partitions = partitions
         self._positions: dict[int, int] = {}
-        self._machine = GroupMember(
+        self._machine = ClassicMember(
             MemberConfig(
                 group_id=group,
                 instance_id=instance,
@@ -115,7 +107,7 @@ class Consumer:
         from there on both watch them.
         """
         joined = self._joined
-        return self._machine.leads and joined is not None and joined.skip_assignment
+        return self._machine.is_leader and joined is not None and joined.skip_assignment
 
     def start(self) -> None:
         """Subscribe and begin to poll."""
@@ -194,7 +186,7 @@ class Consumer:
                 self.world.after(self.world.between(0.0, 0.6), self._event, self._release, effect)
             elif isinstance(effect, Assign):
                 self._assigned(frozenset(partition.partition for partition in effect.partitions), effect.generation)
-            elif isinstance(effect, AskCluster):
+            elif isinstance(effect, CountPartitions):
                 self._counting = effect.ticket
                 self.world.after(self.world.between(0.0, 0.05), self._event, self._count, effect.ticket)
             elif isinstance(effect, Disconnect):
@@ -231,7 +223,7 @@ class Consumer:
             self._commit()
         gone = {partition.partition for partition in effect.partitions}
         self.held -= gone
-        self._take(self._machine.released(effect.ticket, self.world.now))
+        self._take(self._machine.revoked(effect.ticket, self.world.now))
 
     def _send(self, effect: Send) -> None:
         if effect.to is None:

@@ -227,7 +227,7 @@ class Scenario:
         log = self._log_of(group)
         if not log.works or log.leader is None or not all(consumer.stable for consumer in alive):
             return False
-        hosted = log.leader.groups._groups.get(group)
+        hosted = log.leader.groups.groups.get(group)
         if not alive:
             return log.index in log.leader.groups.loaded and (hosted is None or not len(hosted.group.members))
         if len({consumer.generation for consumer in alive}) != 1:
@@ -265,7 +265,7 @@ class Scenario:
             assert leader is not None
             if not self._loaded():
                 world.fail("the partitions of __consumer_offsets are not loaded 10 s after their leaders were elected")
-            hosted = leader.groups._groups.get(group)
+            hosted = leader.groups.groups.get(group)
             offsets = {} if hosted is None else hosted.offsets.topics.get(TOPIC, {})
             for partition in range(self.partitions):
                 offset = offsets[partition].offset if partition in offsets else -1

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from barnabas_broker.cluster.controller import prefer_leaders
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
-from barnabas_broker.cluster.kv import Outcome, Put
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.kv import Put, TxnOutcome
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.replication.leadership import Leadership
 from barnabas_protocol.errors import KafkaError
 from tests.sim_cluster.broker import Node
@@ -68,7 +68,7 @@ class Adversary:
                 self._admission(leading.node_id, min(joining))
             return propose(leading, isr)
 
-        async def seen_txn(kv: SimKv, conditions: Any, then: Sequence[Any], otherwise: Any = ()) -> Outcome:
+        async def seen_txn(kv: SimKv, conditions: Any, then: Sequence[Any], otherwise: Any = ()) -> TxnOutcome:
             appends = any(isinstance(each, Put) and each.key.endswith("/head") for each in then)
             if appends and self._allowed() and self._world.happens(_APPENDS):
                 self._straggler(kv)
@@ -94,7 +94,7 @@ class Adversary:
         node = next(node for node in self._nodes.values() if node.up is not None and node.up.kv is kv)
         running = node.up
         assert running is not None
-        lease = 0 if running.member is None or running.member.membership is None else running.member.membership.lease
+        lease = 0 if running.member is None else running.member.lifecycle.lease
         ends = self._etcd.model.expires(lease)
         if ends is None or running.life.frozen:
             return
@@ -159,7 +159,7 @@ class Adversary:
         def decide(image: Image) -> tuple[list[Event], None]:
             return prefer_leaders(image), None
 
-        async def ask(cluster: Cluster) -> None:
+        async def ask(cluster: ClusterMetadata) -> None:
             with suppress(KafkaError):
                 await cluster.change(decide)
 

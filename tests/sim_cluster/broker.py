@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar, cast
 
 from barnabas_broker.cluster.controller import IsrChange, alter_isr
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.member import Member
-from barnabas_broker.cluster.membership import MembershipError
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.lifecycle import MembershipError
+from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
@@ -191,8 +191,8 @@ class Node:
         self.world.note("broker %d %s", self.node_id, "loses power" if power else "is killed")
         if running.directory is not None:
             self.ends = {where: log.log_end_offset for where, log in running.directory.logs.items()}
-        if power and running.member is not None and running.member.membership is not None:
-            self.lost_epoch = running.member.membership.epoch
+        if power and running.member is not None:
+            self.lost_epoch = running.member.lifecycle.epoch
         running.life.kill()
         self.network.died(running.life, silent=power)
         running.kv.died()
@@ -222,8 +222,9 @@ class Running:
         self.number = node.lives
         self.life = Life(node.world.loop, node.name)
         self.kv = SimKv(node.etcd, self.life)
-        self.member: Member | None = None
-        self.cluster: Cluster | None = None
+        self.member: ClusterMember | None = None
+        self.connection: ClusterConnection | None = None
+        self.cluster: ClusterMetadata | None = None
         self.directory: LogDirectory | None = None
         self.replicas: ReplicaManager | None = None
         self.stopping = False
@@ -243,9 +244,9 @@ class Running:
     async def _start(self) -> None:
         node = self.node
         config, node_id, now = node.config, node.node_id, node.now
-        member = self.member = Member(self.kv, PREFIX, "the simulation", config, now)
+        connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now)
         known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
-        cluster_id = await member.cluster_id(known, CLUSTER_ID)
+        cluster_id = await connection.cluster_id(known, CLUSTER_ID)
         directory = self.directory = LogDirectory.open(
             _ROOT,
             config,
@@ -256,11 +257,11 @@ class Running:
             random_bytes=node.world.chance.randbytes,
             cluster_id=cluster_id,
         )
-        cluster = self.cluster = await member.load(
+        member = self.member = await connection.load(
             cluster_id, node_id, {LISTENER: (node.name, 9092)}, f"directory-{node_id}"
         )
-        membership = member.membership
-        assert membership is not None
+        cluster, lifecycle = member.cluster, member.lifecycle
+        self.cluster = cluster
         cluster.subscribe(self._image_changed)
         replicas = self.replicas = ReplicaManager(
             directory, config, node_id, node.wall_ms, now=now, may_serve=cluster.may_serve
@@ -271,10 +272,10 @@ class Running:
             return None if broker is None else broker.endpoints[LISTENER]
 
         async def propose(changes: Sequence[IsrChange]) -> None:
-            await cluster.change(lambda image: alter_isr(image, node_id, membership.epoch, changes))
+            await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
         fetchers = self._fetchers = ReplicaFetcherManager(
-            config, node_id, address, lambda: membership.epoch, node.wall_ms
+            config, node_id, address, lambda: lifecycle.epoch, node.wall_ms
         )
         isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
@@ -299,7 +300,7 @@ class Running:
     @property
     def epoch(self) -> int:
         """The broker epoch, -1 for none."""
-        return -1 if self.member is None or self.member.membership is None else self.member.membership.epoch
+        return -1 if self.member is None else self.member.lifecycle.epoch
 
     def stop(self) -> None:
         """Shut down in good order, as far as it goes."""
@@ -323,6 +324,8 @@ class Running:
         node.network.listening.pop(node.name, None)
         node.network.died(self.life, silent=False)
         await self.member.close()
+        if self.connection is not None:
+            await self.connection.close()
         self.directory.close(node.wall_ms())
         node.world.note("broker %d has stopped", node.node_id)
         node.kill()

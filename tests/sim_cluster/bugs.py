@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.cluster import kv, membership, shared
+from barnabas_broker.cluster import etcd_store, kv, lifecycle
 from barnabas_broker.cluster.controller import leaders
 from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.cluster.kv import Changes, Created, Holds, Outcome
-from barnabas_broker.cluster.membership import Membership
+from barnabas_broker.cluster.kv import Created, Holds, KeyChanges, TxnOutcome
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.replication import fetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.leadership import Leadership
@@ -77,7 +77,7 @@ def lease_is_trusted_for_too_long() -> AbstractContextManager[Any]:
 
 def new_life_leads_at_once() -> AbstractContextManager[Any]:
     """A broker that starts again leads what its last life led, in the same leader epoch."""
-    return patch.object(Membership, "may_serve", lambda self: self._fence.is_open(self._now()))
+    return patch.object(BrokerLifecycle, "may_serve", lambda self: self._fence.is_open(self._now()))
 
 
 def truncation_is_skipped() -> AbstractContextManager[Any]:
@@ -149,7 +149,7 @@ def appends_compare_nothing() -> AbstractContextManager[Any]:
     """Two brokers change the metadata, and one overwrites the other."""
     right = SimKv.txn
 
-    async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> Outcome:
+    async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> TxnOutcome:
         kept = [c for c in conditions if not (isinstance(c, Holds) and c.key.endswith("/head"))]
         return await right(self, kept, then, otherwise)
 
@@ -160,7 +160,7 @@ def appends_are_not_fenced() -> AbstractContextManager[Any]:
     """A broker whose registration is over changes the metadata."""
     right = SimKv.txn
 
-    async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> Outcome:
+    async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> TxnOutcome:
         kept = [c for c in conditions if not (isinstance(c, Created) and "/live/" in c.key and c.revision)]
         return await right(self, kept, then, otherwise)
 
@@ -170,7 +170,7 @@ def appends_are_not_fenced() -> AbstractContextManager[Any]:
 def watch_goes_on_with_a_gap() -> AbstractContextManager[Any]:
     """A watch that broke goes on with what comes, not with what was missed."""
 
-    async def wrong(self: SimKv, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+    async def wrong(self: SimKv, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         async for changes in right(self, start, end, max(after, self._etcd.model.revision)):
             yield changes
 
@@ -181,7 +181,7 @@ def watch_goes_on_with_a_gap() -> AbstractContextManager[Any]:
 def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
     """A watch that broke is silent for ever."""
 
-    async def wrong(of: Any, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+    async def wrong(of: Any, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         try:
             async for changes in of.watch(start, end, after):
                 yield changes
@@ -189,8 +189,8 @@ def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
             await asyncio.Event().wait()
 
     stack = ExitStack()
-    stack.enter_context(patch.object(shared, "follow", wrong))
-    stack.enter_context(patch.object(membership, "follow", wrong))
+    stack.enter_context(patch.object(etcd_store, "follow", wrong))
+    stack.enter_context(patch.object(lifecycle, "follow", wrong))
     return stack
 
 

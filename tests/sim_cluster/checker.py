@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.cluster import member, shared
+from barnabas_broker.cluster import etcd_store, member
+from barnabas_broker.cluster.event_json import event_from_json
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
-from barnabas_broker.cluster.kv import Changes
-from barnabas_broker.cluster.store import event_from_json
+from barnabas_broker.cluster.kv import KeyChanges
 from barnabas_broker.handlers import dispatch
 from barnabas_broker.replication import isr, replica
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
@@ -105,7 +105,7 @@ class Checker:
 
     # The metadata
 
-    def _kept(self, changes: Changes) -> None:
+    def _kept(self, changes: KeyChanges) -> None:
         """A batch of events is in etcd."""
         for change in changes.changes:
             if change.value is None:
@@ -114,7 +114,7 @@ class Checker:
             if number != self.sequence + 1:
                 self.world.fail(f"batch {number} of the metadata was written after batch {self.sequence}")
                 return
-            first, *lines = shared._lines(change.key, change.value)
+            first, *lines = etcd_store._lines(change.key, change.value)
             self._check_writer(json.loads(first)["writer"])
             events = [event_from_json(line) for line in lines]
             self.sequence = number
@@ -205,7 +205,7 @@ class Checker:
                 stack.enter_context(patch.object(module, "set", _InOrder, create=True))
             for module in (member, dispatch):
                 stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))
-            stack.enter_context(patch.object(shared, "SNAPSHOT_BATCHES", 6))
+            stack.enter_context(patch.object(etcd_store, "SNAPSHOT_BATCHES", 6))
             yield
 
     def _running(self) -> Running:

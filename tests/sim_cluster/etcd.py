@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.cluster.kv import (
-    Changes,
     Created,
     Delete,
     Holds,
+    KeyChanges,
+    KeyRange,
     KvError,
     KvUnavailable,
     Lease,
-    Outcome,
     Put,
-    Range,
+    TxnOutcome,
 )
 from tests.sim.etcd_model import EtcdModel
 from tests.sim_cluster.loop import Life
@@ -128,12 +128,12 @@ class SimKv:
         except TimeoutError:
             raise KvUnavailable("etcd does not answer") from None
 
-    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> KeyRange:
         return await self._do(lambda: self._etcd.model.range(start, end, revision, limit))
 
     async def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
-    ) -> Outcome:
+    ) -> TxnOutcome:
         return await self._do(lambda: self._etcd.model.txn(conditions, then, otherwise))
 
     async def grant(self, ttl: int) -> Lease:
@@ -145,7 +145,7 @@ class SimKv:
     async def revoke(self, lease_id: int) -> None:
         await self._do(lambda: self._etcd.model.revoke(lease_id))
 
-    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         watch = _Watch(self._etcd, self._life)
         self._watches[watch] = None
         try:
@@ -176,7 +176,7 @@ class _Watch:
     """What etcd tells one watcher."""
 
     def __init__(self, etcd: Etcd, life: Life) -> None:
-        self.queue: asyncio.Queue[Changes | None] = asyncio.Queue()
+        self.queue: asyncio.Queue[KeyChanges | None] = asyncio.Queue()
         self._etcd = etcd
         self._life = life
         self._channel = Channel(etcd.network, ETCD, life.name)
@@ -188,7 +188,7 @@ class _Watch:
         if not self._over:
             self._stop = self._etcd.model.watch(start, end, after, self._tell)
 
-    def _tell(self, changes: Changes) -> None:
+    def _tell(self, changes: KeyChanges) -> None:
         pair = ETCD, self._life.name
         if pair in self._etcd.network.cuts:
             # Nobody hears it; sooner or later both sides find out.

@@ -1,5 +1,18 @@
-"""What the cluster consists of: an immutable image, the events that change it, who decides them and where they are
-kept."""
+"""The cluster's metadata: brokers, topics, configurations; who decides about it and where it is stored.
+
+Imported by replication, the handlers, the HTTP endpoint and the composition root; imports only config. Handlers read
+:attr:`.ClusterMetadata.image` and change it with :meth:`.ClusterMetadata.change`; nothing else writes to a store.
+
+* :mod:`~.image` (pure): the immutable image, and the events that make a new one; :mod:`~.difference` (pure).
+* :mod:`~.controller` (pure) decides: an image and a request in, events or an error out.
+* :mod:`~.metadata`: the current image, and the one way to change it.
+* :mod:`~.store`: the port of metadata stores. Its adapters are :mod:`~.local`, a journal for a single broker, and
+  :mod:`~.etcd_store`, which several brokers share. :mod:`~.event_json` is the stored form of an event.
+* :mod:`~.kv`: the port onto etcd. Its adapter is :mod:`~.etcd`, imported only for a cluster.
+* :mod:`~.lifecycle`: this broker's registration and its lease, with :mod:`~.registration` and :mod:`~.fence`;
+  :mod:`~.controller_runner` stands for election and applies the controller's decisions.
+* :mod:`~.member` puts these together for a broker of a cluster.
+"""
 
 
 class ClusterError(Exception):

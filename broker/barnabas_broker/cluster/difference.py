@@ -1,4 +1,4 @@
-"""What changed from one image to another, as events: for a broker that missed the events themselves."""
+"""The difference of two images as events, for a broker that has missed the events. Pure."""
 
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
@@ -18,7 +18,7 @@ from barnabas_broker.cluster.image import (
 
 
 def difference(old: Image, new: Image) -> list[Event]:
-    """Events that make `new` out of `old`, which is an earlier state of the same cluster."""
+    """Events that turn `old`, an earlier image of the same cluster, into `new`."""
     events: list[Event] = [
         BrokerFenced(node, broker.epoch) for node, broker in old.brokers.items() if node not in new.brokers
     ]

@@ -1,8 +1,8 @@
-"""etcd as a :class:`~barnabas_broker.cluster.kv.Kv`: its v3 API over gRPC. Imported only where a cluster is asked for.
+"""Key-value store backed by etcd: the v3 API over gRPC. An adapter of :mod:`.kv`, imported only with ``--cluster``.
 
-Of several endpoints one is used; the next one is when it fails or does not answer in time. Calls are bounded by
-`CALL_SECONDS`. A peer that is frozen is noticed by HTTP/2 pings, for which the time-out is set beside the keepalive
-options: by default a ping may stay unanswered for a minute.
+Of several endpoints one is used, and the next one after an error or a timeout. Calls are bounded by `CALL_SECONDS`.
+HTTP/2 pings detect a frozen peer; their timeout is set beside the keepalive options, because by default a ping may stay
+unanswered for a minute.
 """
 
 import asyncio
@@ -15,26 +15,26 @@ import grpc
 from aetcd import rpc
 
 from barnabas_broker.cluster.kv import (
-    Change,
-    Changes,
     Created,
     Delete,
-    Entry,
     Holds,
+    KeyChange,
+    KeyChanges,
+    KeyEntry,
+    KeyRange,
     KvCompacted,
     KvError,
     KvUnavailable,
     Lease,
-    Outcome,
     Put,
-    Range,
+    TxnOutcome,
 )
 
 #: Seconds that a call may take, on one endpoint.
 CALL_SECONDS: Final = 1.0
-#: Seconds that a read may take: it may bring megabytes.
+#: Seconds that a range read may take: it may return megabytes.
 READ_SECONDS: Final = 5.0
-#: Seconds until a watch must have been set up.
+#: Seconds that setting up a watch may take.
 WATCH_SECONDS: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -47,9 +47,9 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-#: Without it a watch stays silent on a member that lost its leader.
+#: Metadata that makes a watch fail on an etcd member that has lost its leader, instead of staying silent.
 _HAS_LEADER: Final = ("hasleader", "true")
-#: Codes that say that nothing was done.
+#: Codes of requests that changed nothing.
 _REFUSED: Final = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -67,14 +67,14 @@ _REFUSED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EtcdConfig:
-    """Where etcd is and how to get in.
+    """Where etcd is, and the credentials for it.
 
     Attributes:
         endpoints: HOST:PORT each.
-        cafile: the certificates that vouch for etcd's, PEM; "" speaks without TLS.
-        certfile: this broker's certificate, PEM, if etcd wants one.
+        cafile: trusted certificates, PEM; "" connects without TLS.
+        certfile: this broker's certificate, PEM, for mutual TLS.
         keyfile: its key.
-        user: whom to log in as, "" for nobody.
+        user: the user to log in as; "" does not log in.
         password: of that user.
     """
 
@@ -86,11 +86,11 @@ class EtcdConfig:
     password: str = ""
 
 
-class EtcdKv:
-    """A :class:`~barnabas_broker.cluster.kv.Kv` that is etcd.
+class EtcdClient:
+    """A :class:`~barnabas_broker.cluster.kv.KeyValueStore` backed by etcd.
 
     Args:
-        config: where it is.
+        config: where etcd is.
 
     Raises:
         OSError: a certificate cannot be read.
@@ -114,7 +114,7 @@ class EtcdKv:
         return index, self._channels[index]
 
     def _failed(self, index: int) -> None:
-        """Use the next endpoint, unless somebody else has seen that already."""
+        """Use the next endpoint, unless another call has switched already."""
         if index == self._current:
             self._current = (index + 1) % len(self._config.endpoints)
 
@@ -149,14 +149,14 @@ class EtcdKv:
         raise AssertionError("unreachable")
 
     def _login_expired(self, error: Any) -> bool:
-        """Whether a new token may help; etcd forgets tokens, and does not take those of an older state of users."""
+        """Whether to log in again: tokens expire, and become invalid when users change."""
         details = error.details() or ""
         if self._token is None or ("auth token" not in details and "auth store" not in details):
             return False
         self._token = None
         return True
 
-    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> KeyRange:
         request = rpc.RangeRequest(key=start.encode(), revision=revision, limit=limit)
         if end is not None:
             request.range_end = end.encode()
@@ -164,16 +164,16 @@ class EtcdKv:
         while True:
             attempts -= 1
             try:
-                answer = await self._call(rpc.KVStub, "Range", request, READ_SECONDS if end else CALL_SECONDS)
+                answer = await self._call(rpc.KVStub, "KeyRange", request, READ_SECONDS if end else CALL_SECONDS)
             except KvUnavailable:
                 if attempts <= 0:
                     raise
             else:
-                return Range([_entry(kv) for kv in answer.kvs], answer.header.revision, answer.more)
+                return KeyRange([_entry(kv) for kv in answer.kvs], answer.header.revision, answer.more)
 
     async def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
-    ) -> Outcome:
+    ) -> TxnOutcome:
         request = rpc.TxnRequest(
             compare=[_compare(condition) for condition in conditions],
             success=[_operation(operation) for operation in then],
@@ -186,7 +186,7 @@ class EtcdKv:
                 for kv in response.response_range.kvs:
                     entry = _entry(kv)
                     found[entry.key] = entry
-        return Outcome(answer.succeeded, answer.header.revision, found)
+        return TxnOutcome(answer.succeeded, answer.header.revision, found)
 
     async def grant(self, ttl: int) -> Lease:
         answer = await self._call(rpc.LeaseStub, "LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl))
@@ -204,7 +204,7 @@ class EtcdKv:
                     return int(answer.TTL)
         except grpc.aio.AioRpcError as error:
             if self._login_expired(error):
-                raise KvUnavailable("etcd wants a new login") from error
+                raise KvUnavailable("etcd asks for a new login") from error
             raise self._error(index, error) from error
         except TimeoutError as error:
             self._failed(index)
@@ -220,7 +220,7 @@ class EtcdKv:
             if "lease not found" not in str(error):
                 raise
 
-    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
+    async def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         create = rpc.WatchCreateRequest(
             key=start.encode(), range_end=end.encode(), start_revision=after + 1, progress_notify=True
         )
@@ -234,13 +234,13 @@ class EtcdKv:
                 answer = await stream.read()
             while answer is not grpc.aio.EOF:
                 if answer.compact_revision:
-                    raise KvCompacted(f"revisions before {answer.compact_revision} are no longer kept")
+                    raise KvCompacted(f"revisions before {answer.compact_revision} have been compacted")
                 if answer.canceled:
                     raise KvUnavailable(f"etcd ended the watch: {answer.cancel_reason}")
                 if answer.events:
-                    yield Changes(answer.events[-1].kv.mod_revision, [_change(event) for event in answer.events])
+                    yield KeyChanges(answer.events[-1].kv.mod_revision, [_change(event) for event in answer.events])
                 elif not answer.created:
-                    yield Changes(answer.header.revision, ())
+                    yield KeyChanges(answer.header.revision, ())
                 answer = await stream.read()
         except grpc.aio.AioRpcError as error:
             self._login_expired(error)
@@ -259,13 +259,13 @@ class EtcdKv:
 
 
 def parse_url(url: str) -> tuple[list[str], str]:
-    """Take ``etcd://HOST:PORT,HOST:PORT/PREFIX`` apart.
+    """Parse ``etcd://HOST:PORT,HOST:PORT/PREFIX``.
 
     Returns:
         The endpoints, and the prefix with a slash at both ends ("/barnabas/" unless given).
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the URL is not valid; the text says why.
     """
     scheme, found, rest = url.partition("://")
     if scheme != "etcd" or not found:
@@ -290,13 +290,13 @@ def _credentials(config: EtcdConfig) -> Any:
     )
 
 
-def _entry(kv: Any) -> Entry:
-    return Entry(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision)
+def _entry(kv: Any) -> KeyEntry:
+    return KeyEntry(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision)
 
 
-def _change(event: Any) -> Change:
+def _change(event: Any) -> KeyChange:
     gone = event.type == rpc.Event.DELETE
-    return Change(event.kv.key.decode(errors="replace"), None if gone else event.kv.value, event.kv.create_revision)
+    return KeyChange(event.kv.key.decode(errors="replace"), None if gone else event.kv.value, event.kv.create_revision)
 
 
 def _compare(condition: Created | Holds) -> Any:

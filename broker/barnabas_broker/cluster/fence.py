@@ -1,21 +1,21 @@
-"""When a broker has to stop acting, because its lease may be over and others may act in its place."""
+"""When a broker must stop acting as leader: before its lease may have expired and other brokers may take over."""
 
 import time
 from typing import Final
 
-#: Share of the session that is not used: clocks drift, and a process may stall between looking and acting.
+#: Fraction of the session that is not used: clocks drift, and a process may stall between the check and the act.
 MARGIN: Final = 0.2
 
 
 class Fence:
-    """Open only while a lease surely lives.
+    """Open only while this broker certainly holds its lease.
 
-    A lease runs from when its renewal *arrived*, which is never before it was sent; so counting from then, and for
-    less than the lease's time, this fence is closed before anybody can take the lease for expired. Times are seconds
-    of one clock that only goes forward.
+    etcd counts a lease from when it *received* the renewal, which is never before the renewal was sent. The fence
+    counts a shorter time from when it was sent, so it closes before the lease can expire. All times are seconds of one
+    monotonic clock.
 
     Args:
-        session: seconds that the lease lives at least after a renewal.
+        session: the lease's time to live after a renewal, in seconds.
     """
 
     __slots__ = ("_open_until", "_renewed", "_seconds")
@@ -25,29 +25,29 @@ class Fence:
         self._open_until = self._renewed = float("-inf")
 
     def renewed(self, sent: float) -> None:
-        """The lease was renewed by a request that was sent at `sent`."""
+        """A renewal that was sent at `sent` has succeeded."""
         self._renewed = max(self._renewed, sent)
         self._open_until = max(self._open_until, sent + self._seconds)
 
     def close(self) -> None:
-        """The lease is over."""
+        """The lease is lost."""
         self._open_until = float("-inf")
 
     def is_open(self, now: float) -> bool:
-        """Whether the lease surely lives at `now`."""
+        """Whether this broker certainly holds its lease at `now`."""
         return now < self._open_until
 
     def age(self, now: float) -> float:
-        """Seconds since the last renewal that was answered had been sent; infinite before the first."""
+        """Seconds since the last successful renewal was sent; infinite before the first."""
         return now - self._renewed
 
     def remaining(self, now: float) -> float:
-        """Seconds until this fence closes unless the lease is renewed; 0 when it is closed."""
+        """Seconds until the fence closes unless the lease is renewed; 0 if it is closed."""
         return max(0.0, self._open_until - now)
 
 
 def clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system has such a clock."""
+    """A monotonic clock in seconds, which includes the time that the machine sleeps if the system has such a clock."""
     return time.clock_gettime(_CLOCK)
 
 

@@ -1,7 +1,7 @@
-"""The cluster as it is known: brokers, topics, configurations. Immutable; an event makes a new image.
+"""The cluster image: brokers, topics, configurations. Immutable; applying an event returns a new image. Pure.
 
-Handlers read an image and nothing else of the cluster. Events are the facts that a metadata store keeps; applying the
-same events in the same order gives the same image on every broker.
+Handlers read nothing of the cluster but the image. A metadata store keeps the events; applying the same events in the
+same order gives the same image on every broker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-#: Where a broker is told to be, by the name of the listener: host and port. At least one; the first comes first.
+#: A broker's advertised host and port by listener name; at least one, in the order of the configuration.
 Endpoints = Mapping[str, tuple[str, int]]
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class BrokerInfo(NamedTuple):
-    """A broker as clients are told about it; `epoch` tells one life of a broker from the next."""
+    """A registered broker. Each registration of a broker has another `epoch`."""
 
     node_id: int
     endpoints: Endpoints
@@ -24,22 +24,22 @@ class BrokerInfo(NamedTuple):
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the first listener, for people."""
+        """HOST:PORT of the first listener, for messages."""
         host, port = next(iter(self.endpoints.values()))
         return f"{host}:{port}"
 
 
 class PartitionInfo(NamedTuple):
-    """Who keeps a partition.
+    """A partition: its leader and its replicas.
 
     Attributes:
-        leader: its leader, -1 for none.
-        leader_epoch: grows with every new leader, and whenever the leader's followers are to be told anew.
-        replicas: who keeps it, the preferred leader first.
-        isr: those of them that are in sync.
+        leader: node id of the leader, -1 for none.
+        leader_epoch: grows with every new leader, and when a reassignment completes.
+        replicas: node ids, the preferred leader first.
+        isr: the in-sync replicas.
         partition_epoch: grows with every change.
-        adding: replicas that a reassignment brings.
-        removing: replicas that it takes away once the others are in sync.
+        adding: replicas that a reassignment adds.
+        removing: replicas that it removes once the added ones are in sync.
     """
 
     leader: int
@@ -52,7 +52,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic: its id (16 bytes, never zero), its partitions by index, what its configuration overrides."""
+    """A topic: its id (16 bytes, never zero), its partitions by index, its configuration overrides."""
 
     name: str
     topic_id: bytes
@@ -62,7 +62,7 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker is there, under these addresses, in this life of it."""
+    """A broker has registered, with these endpoints and this broker epoch."""
 
     node_id: int
     endpoints: Endpoints
@@ -72,7 +72,7 @@ class BrokerRegistered:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """A broker is gone, or has said that it goes; its partitions are changed by events beside this one."""
+    """A broker has lost its registration or shuts down; other events of the batch change its partitions."""
 
     node_id: int
     epoch: int
@@ -80,14 +80,14 @@ class BrokerFenced:
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker now decides what becomes of partitions whose broker comes or goes."""
+    """A broker has become the controller."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanged:
-    """A partition is now kept like this."""
+    """A partition has a new state."""
 
     name: str
     index: int
@@ -96,7 +96,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic came into being."""
+    """A topic was created."""
 
     name: str
     topic_id: bytes
@@ -106,14 +106,14 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """A topic is gone."""
+    """A topic was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """A topic has these partitions more."""
+    """Partitions were added to a topic."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -121,7 +121,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigured:
-    """A topic's configuration overrides are now these."""
+    """A topic has new configuration overrides."""
 
     name: str
     configs: Mapping[str, str]
@@ -129,7 +129,7 @@ class TopicConfigured:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigured:
-    """The dynamic configuration of a broker ("" for all brokers) is now this."""
+    """A broker ("" for all brokers) has a new dynamic configuration."""
 
     name: str
     configs: Mapping[str, str]
@@ -137,7 +137,7 @@ class BrokerConfigured:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
-    """Producer ids below `next_id` belong to somebody."""
+    """Producer ids below `next_id` were allocated."""
 
     next_id: int
 
@@ -161,12 +161,12 @@ class Image(NamedTuple):
 
     Attributes:
         cluster_id: the cluster's id, 22 characters.
-        controller_id: the broker that decides, -1 for none.
-        brokers: by node id.
+        controller_id: node id of the controller, -1 for none.
+        brokers: registered brokers by node id.
         topics: by name.
         names: topic names by topic id.
-        broker_configs: dynamic broker configuration by node id as text, "" for all.
-        next_producer_id: the first producer id that nobody has.
+        broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
+        next_producer_id: the first producer id that is not allocated.
     """
 
     cluster_id: str
@@ -178,7 +178,7 @@ class Image(NamedTuple):
     next_producer_id: int = 0
 
     def apply(self, event: Event) -> "Image":
-        """The image after `event`. An event about a topic that is not there changes nothing."""
+        """The image after `event`. An event of an unknown topic changes nothing."""
         return self.apply_all((event,))
 
     def apply_all(self, events: Iterable[Event]) -> "Image":
@@ -189,7 +189,7 @@ class Image(NamedTuple):
         return draft.finished()
 
     def snapshot(self) -> list[Event]:
-        """Events that make this image out of an empty one."""
+        """Events that turn an empty image into this one."""
         events: list[Event] = [BrokerRegistered(b.node_id, b.endpoints, b.rack, b.epoch) for b in self.brokers.values()]
         if self.controller_id >= 0:
             events.append(ControllerElected(self.controller_id))
@@ -200,7 +200,7 @@ class Image(NamedTuple):
 
 
 class _Draft:
-    """An image in the making: maps that are copied when they are first written, partitions as lists."""
+    """Builds an image: copies each map when it is first written, and keeps partitions as lists."""
 
     def __init__(self, base: Image) -> None:
         self._base = base
@@ -209,7 +209,7 @@ class _Draft:
 
     def _map(self, name: str) -> dict[Any, Any]:
         if name not in self._changed:
-            # The views' own copy: dict() of a view goes key by key.
+            # The view's own copy(): dict() of a view copies key by key.
             self._changed[name] = getattr(self._base, name).copy()
         copy: dict[Any, Any] = self._changed[name]
         return copy

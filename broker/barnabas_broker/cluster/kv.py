@@ -1,6 +1,6 @@
-"""What a cluster needs of etcd, as a port: reads, transactions, leases, a watch. Keys are text, values are bytes.
+"""The port onto etcd: reads, transactions, leases, watches. Keys are text, values are bytes.
 
-The revision counts what ever changed; a key's creating revision tells one life of it from the next. See the etcd v3
+The revision counts all changes. A key that is deleted and created again gets another create revision. See the etcd v3
 API guarantees, https://etcd.io/docs/v3.5/learning/api_guarantees/.
 """
 
@@ -13,25 +13,25 @@ from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
-#: Seconds before a watch that broke is set up anew, at first and at most.
+#: Seconds before a broken watch is set up again: the first time, and at most.
 _RETRY_SECONDS: Final = (0.05, 1.0)
 
 
 class KvError(Exception):
-    """A request that was refused; the text says why. Nothing was changed by it."""
+    """A request was rejected; the text says why. It changed nothing."""
 
 
 class KvUnavailable(KvError):
-    """No answer in time. Whether something was changed is not known."""
+    """No response in time. It is unknown whether the request changed anything."""
 
 
 class KvCompacted(KvError):
-    """What was asked for lies in a past that is no longer kept."""
+    """The requested revision has been compacted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A key, its value, and the revisions that made it and that changed it last."""
+class KeyEntry:
+    """A key, its value, its create revision and its last modification's revision."""
 
     key: str
     value: bytes
@@ -40,17 +40,17 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Keys in their order, as they were at `revision`; `more` if there are others behind."""
+class KeyRange:
+    """Keys in order, as of `revision`; `more` if the limit has cut off others."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[KeyEntry]
     revision: int
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A condition: `key` was created by `revision`; 0: it is not there."""
+    """A condition: the create revision of `key` is `revision`; 0 if the key does not exist."""
 
     key: str
     revision: int
@@ -58,7 +58,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """A condition: `key` holds `value`."""
+    """A condition: the value of `key` is `value`."""
 
     key: str
     value: bytes
@@ -66,7 +66,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set a key; it goes with its lease, 0 for none."""
+    """Set a key, attached to a lease; 0 for none."""
 
     key: str
     value: bytes
@@ -82,31 +82,31 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a transaction.
+class TxnOutcome:
+    """The result of a transaction.
 
     Attributes:
-        done: whether the conditions held, and so everything was done.
-        revision: after it.
-        found: the keys that were asked for in case it was not done.
+        done: whether the conditions held, so that the operations were applied.
+        revision: after the transaction.
+        found: if it was not done, the keys that it should read then.
     """
 
     done: bool
     revision: int
-    found: Mapping[str, Entry] = field(default_factory=dict)
+    found: Mapping[str, KeyEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease and for how many seconds it lives without being renewed."""
+    """A lease, and its time to live in seconds."""
 
     lease_id: int
     ttl: int
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A key that was set, or (`value` None) is gone."""
+class KeyChange:
+    """A key that was set, or deleted if `value` is None."""
 
     key: str
     value: bytes | None
@@ -114,59 +114,59 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Everything that happened to the watched keys up to `revision`, since what came before."""
+class KeyChanges:
+    """All changes of the watched keys up to `revision`, after those delivered before."""
 
     revision: int
-    changes: Sequence[Change]
+    changes: Sequence[KeyChange]
 
 
-class Kv(Protocol):
-    """etcd, or a model of it. Every method is bounded in time.
+class KeyValueStore(Protocol):
+    """A key-value store with etcd's guarantees. Every method is bounded in time.
 
     Raises:
-        KvUnavailable: no answer; every method may.
-        KvError: refused; every method may.
+        KvUnavailable: no response; from every method.
+        KvError: rejected; from every method.
     """
 
-    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> Range:
-        """Read one key, or those from `start` up to `end`, exclusive; now, or as they were at `revision`.
+    async def range(self, start: str, end: str | None = None, *, revision: int = 0, limit: int = 0) -> KeyRange:
+        """Read one key, or the keys from `start` up to `end`, exclusive; as of `revision`, or now.
 
         Raises:
-            KvCompacted: `revision` is no longer kept.
+            KvCompacted: `revision` has been compacted.
         """
 
     async def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
-    ) -> Outcome:
-        """If all conditions hold do all of `then`, else read the keys `otherwise`; in one step."""
+    ) -> TxnOutcome:
+        """If all conditions hold, apply all of `then`; otherwise read the keys `otherwise`. Atomic."""
 
     async def grant(self, ttl: int) -> Lease:
-        """A new lease of about `ttl` seconds."""
+        """Create a lease of about `ttl` seconds."""
 
     async def keep_alive(self, lease_id: int, seconds: float) -> int:
-        """Renew a lease, within `seconds`; for how many it lives now, 0 if it is gone."""
+        """Renew a lease, within `seconds`; its new time to live, 0 if it has expired."""
 
     async def revoke(self, lease_id: int) -> None:
-        """End a lease, if there is one, and with it the keys that go with it."""
+        """End a lease, if it exists, and delete the keys attached to it."""
 
-    def watch(self, start: str, end: str, after: int) -> AsyncIterator[Changes]:
-        """What happens to the keys from `start` up to `end` after revision `after`, until the connection breaks.
+    def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
+        """Yield the changes of the keys from `start` up to `end` after revision `after`.
 
         Raises:
-            KvUnavailable: the connection broke.
-            KvCompacted: `after` is no longer kept.
+            KvUnavailable: the connection was lost.
+            KvCompacted: `after` has been compacted.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
-async def follow(kv: Kv, start: str, end: str, after: int) -> AsyncIterator[Changes]:
-    """A watch that goes on where it was when its connection broke.
+async def follow(kv: KeyValueStore, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
+    """A watch that is set up again when its connection is lost, without missing changes.
 
     Raises:
-        KvCompacted: it was away for too long; list the keys, then follow from there.
+        KvCompacted: it was interrupted for too long; list the keys, then follow from there.
     """
     pause = _RETRY_SECONDS[0]
     while True:
@@ -178,11 +178,11 @@ async def follow(kv: Kv, start: str, end: str, after: int) -> AsyncIterator[Chan
         except KvCompacted:
             raise
         except KvError as error:
-            log.debug("watch broke", keys=start, reason=str(error))
+            log.debug("watch is broken, setting it up again", keys=start, reason=str(error))
         await asyncio.sleep(pause)
         pause = min(pause * 2, _RETRY_SECONDS[1])
 
 
 def prefix_end(prefix: str) -> str:
-    """The first key behind all that start with `prefix`, which ends in "/"."""
+    """The first key after all that begin with `prefix`, which ends in "/"."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -1,9 +1,9 @@
-"""The embedded metadata store of a single broker: a journal of events in the data directory.
+"""The metadata store of a single broker: a journal of events in the data directory. An adapter of :mod:`.store`.
 
-A line is the CRC-32C of the rest in hexadecimal, a space, and an event as JSON. An append is one write and one fsync. A
-kill in the middle of a write leaves a last line that is torn: it was never acknowledged and is cut when the journal is
-opened. A line that is broken before the end is damage, and refused. At start the journal is rewritten as a snapshot, by
-writing a temporary file, fsync, rename, and fsync of the directory.
+Each line holds the CRC-32C of the rest in hexadecimal, a space, and an event as JSON. An append is one write and one
+fsync. A process that is killed during a write leaves a torn last line, which was never acknowledged and is truncated at
+start. A corrupt line before the end is an error. At start the journal is replaced by a snapshot: write a temporary
+file, fsync, rename, fsync the directory.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from typing import Final
 
 from crc32c import crc32c
 
+from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.store import Batch, Loaded, StoreError, event_from_json, event_to_json
+from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
 
 NAME: Final = "metadata.journal"
 
@@ -24,7 +25,7 @@ class LocalStore:
     """A :class:`~barnabas_broker.cluster.store.MetadataStore` in a file.
 
     Args:
-        directory: the broker's data directory, which this process must have locked.
+        directory: the broker's data directory, locked by this process.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,12 +34,11 @@ class LocalStore:
         self._failed = False
         self._sequence = 0
 
-    async def load(self) -> Loaded:
-        """Every event in the journal; the journal is rewritten without what they made superfluous, and batches are
-        counted anew.
+    async def load(self) -> LoadedMetadata:
+        """Read every event, and replace the journal by a snapshot. The numbers of batches begin again at 0.
 
         Raises:
-            StoreError: the journal cannot be read or rewritten, or is damaged before its end.
+            StoreError: the journal cannot be read or rewritten, or is corrupt before its end.
         """
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
@@ -48,7 +48,7 @@ class LocalStore:
                 self._rewrite(snapshot)
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             self._sequence = 0
-            return Loaded(0, snapshot)
+            return LoadedMetadata(0, snapshot)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
@@ -84,10 +84,10 @@ class LocalStore:
             os.close(directory)
 
     async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
-        """Keep events; when this returns they are on disk. The write runs off the event loop.
+        """Store events on the disk; a thread writes them.
 
         Raises:
-            StoreError: they are not kept. After that nothing more is: what a failed fsync left is not known.
+            StoreError: they are not stored, and no later ones are: the state after a failed fsync is unknown.
         """
         if self._failed or self._file is None:
             raise StoreError(f"{self.path}: closed after an earlier failure")
@@ -102,13 +102,13 @@ class LocalStore:
         return True
 
     async def newest(self) -> int:
-        """The number of the last batch: nobody else writes here."""
+        """The number of the last batch."""
         return self._sequence
 
-    async def watch(self) -> AsyncIterator[Batch | Loaded]:
-        """Nothing, for ever: nobody else writes here."""
+    async def watch(self) -> AsyncIterator[EventBatch | LoadedMetadata]:
+        """Yield nothing, for ever: no other broker writes here."""
         await asyncio.Event().wait()
-        yield Batch(0, ())
+        yield EventBatch(0, ())
 
     @staticmethod
     def _append(file: int, data: bytes) -> None:

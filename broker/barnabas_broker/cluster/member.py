@@ -1,4 +1,4 @@
-"""All that ``--cluster`` switches on, put together: etcd, the shared store, the registration, the controller."""
+"""A broker as a member of a cluster (``--cluster``): wires etcd, the store, the lifecycle and the controller."""
 
 import asyncio
 import os
@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from barnabas_broker.cluster.control import Controller
+from barnabas_broker.cluster.controller_runner import ControllerRunner
+from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.fence import clock
 from barnabas_broker.cluster.image import (
     BrokerFenced,
@@ -20,11 +21,10 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicInfo,
 )
-from barnabas_broker.cluster.kv import Kv, KvError, KvUnavailable
-from barnabas_broker.cluster.membership import Membership, MembershipError
-from barnabas_broker.cluster.registration import Registration
-from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.cluster.shared import SharedStore
+from barnabas_broker.cluster.kv import KeyValueStore, KvError, KvUnavailable
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.registration import BrokerRegistration
 from barnabas_broker.cluster.store import StoreError, StoreUnavailable
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import (
@@ -49,83 +49,78 @@ from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 log = logger("cluster")
 
 T = TypeVar("T")
-#: Seconds that a start waits for etcd.
+#: Seconds that a start waits for etcd, and for the controller.
 START_SECONDS: Final = 30.0
-#: Seconds that a stop takes to hand partitions over.
+#: Seconds that a controlled shutdown may take.
 LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
 
 
-class Member:
-    """This broker's part in a cluster of several.
+class ClusterConnection:
+    """The connection to a cluster before this broker is a member: finds its id, and loads its metadata.
 
     Args:
         kv: etcd.
-        prefix: of all keys there, with a slash at both ends.
-        where: how errors call that place.
+        prefix: of all keys, with a slash at both ends.
+        where: the URL of the cluster, for error texts.
         config: the broker's configuration.
-        now: a clock in seconds that only goes forward, also while the machine sleeps.
-
-    Attributes:
-        cluster: the image and its changes, once loaded.
-        membership: this broker's registration, once it registers.
+        now: a monotonic clock in seconds, which includes the time that the machine sleeps.
     """
 
-    def __init__(self, kv: Kv, prefix: str, where: str, config: Config, now: Callable[[], float] = clock) -> None:
+    def __init__(
+        self, kv: KeyValueStore, prefix: str, where: str, config: Config, now: Callable[[], float] = clock
+    ) -> None:
         self.where = where
-        self.cluster: Cluster | None = None
-        self.membership: Membership | None = None
-        self._kv = kv
+        self.kv = kv
+        self.config = config
+        self.now = now
         self._prefix = prefix
-        self._config = config
         self._incarnation = str(uuid.uuid4())
-        self._store = SharedStore(kv, prefix, self._incarnation, now)
-        self._now = now
-        self._tasks: list[asyncio.Task[None]] = []
+        self.metadata = EtcdStore(kv, prefix, self._incarnation, now)
 
-    async def _patiently(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Try until etcd answers.
+    async def retry(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Repeat a step until etcd answers.
 
         Raises:
-            MembershipError: it did not for too long, or refuses.
+            MembershipError: etcd did not answer for too long, or has rejected a request.
         """
-        deadline = self._now() + START_SECONDS
-        told = False
+        deadline = self.now() + START_SECONDS
+        warned = False
         while True:
             try:
                 return await step()
             except (KvUnavailable, StoreUnavailable) as error:
-                if self._now() >= deadline:
+                if self.now() >= deadline:
                     raise MembershipError(
-                        f"cannot {what}: {error}; see that etcd runs and --cluster {self.where} names it"
+                        f"cannot {what}: {error}; check that etcd runs and that --cluster {self.where} names it"
                     ) from error
-                if not told:
+                if not warned:
                     log.warning("etcd does not answer, trying again", reason=str(error))
-                told = True
+                warned = True
             except KvError as error:
                 raise MembershipError(f"cannot {what}: {error}") from error
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def cluster_id(self, known: str | None, proposed: str) -> str:
-        """Which cluster this is; the first broker of all names it.
+        """The id of the cluster; the first broker of a new cluster stores the proposed one.
 
         Args:
-            known: the cluster that this broker's data belongs to, if it has some.
+            known: the cluster id in this broker's data directory; None for a new directory.
             proposed: for a new cluster.
 
         Raises:
-            MembershipError: this is not the cluster of this broker's data, or etcd does not answer.
-            StoreError: etcd refuses.
+            MembershipError: the data directory belongs to another cluster, or etcd does not answer.
+            StoreError: etcd rejects the request.
         """
 
         async def ask() -> str | None:
-            return await self._store.cluster_id(None if known is not None else proposed)
+            return await self.metadata.cluster_id(None if known is not None else proposed)
 
-        found = await self._patiently("reach the cluster", ask)
+        found = await self.retry("reach the cluster", ask)
         if found is None:
             raise MembershipError(
-                f"the data directory belongs to cluster {known}, but there is no cluster at {self.where}: see that "
-                "this is the right prefix, restore etcd from a backup, or give an empty data directory"
+                f"the data directory belongs to cluster {known}, but there is no cluster at {self.where}: check "
+                "the prefix, restore etcd from a backup, or give an empty data directory"
             )
         if known not in (None, found):
             raise MembershipError(
@@ -134,67 +129,90 @@ class Member:
             )
         return found
 
-    async def load(self, cluster_id: str, node_id: int, endpoints: Endpoints, directory: str) -> Cluster:
-        """Read what is known of the cluster. This broker is no member before :meth:`enter`.
+    async def load(self, cluster_id: str, node_id: int, endpoints: Endpoints, directory: str) -> "ClusterMember":
+        """Read the cluster's metadata. This broker is not a member before :meth:`ClusterMember.enter`.
 
         Args:
-            cluster_id: as :meth:`cluster_id` told it.
+            cluster_id: the result of :meth:`cluster_id`.
             node_id: of this broker.
-            endpoints: where others reach it.
-            directory: which data directory it has locked; no other directory has this name.
+            endpoints: the addresses where others reach it.
+            directory: the identity of the data directory that it has locked.
 
         Raises:
             MembershipError: etcd does not answer.
-            StoreError: what is there cannot be read.
+            StoreError: the metadata cannot be read.
         """
-        rack = self._config[BROKER_RACK] or None
-        me = Registration(node_id, endpoints, rack, self._incarnation, directory)
-        session = self._config[BROKER_SESSION_TIMEOUT_MS] / 1000
-        self.membership = Membership(self._kv, self._store, self._prefix, me, session, self._now)
-        loaded = await self._patiently("read the metadata", self._store.load)
+        rack = self.config[BROKER_RACK] or None
+        me = BrokerRegistration(node_id, endpoints, rack, self._incarnation, directory)
+        session = self.config[BROKER_SESSION_TIMEOUT_MS] / 1000
+        lifecycle = BrokerLifecycle(self.kv, self.metadata, self._prefix, me, session, self.now)
+        loaded = await self.retry("read the metadata", self.metadata.load)
         image = Image(cluster_id).apply_all(loaded.events)
-        self.cluster = Cluster(image, self._store, loaded.sequence, self.membership.may_serve)
-        self.cluster.subscribe(self.membership.image_changed)
-        self.cluster.subscribe(_tell)
-        self.cluster.subscribe(self._look_at_factor)
-        return self.cluster
+        cluster = ClusterMetadata(image, self.metadata, loaded.sequence, lifecycle.may_serve)
+        return ClusterMember(self, cluster, lifecycle)
+
+    async def close(self) -> None:
+        """Close the connection to etcd."""
+        await self.metadata.close()
+
+
+class ClusterMember:
+    """This broker as a member of a cluster.
+
+    Args:
+        connection: to the cluster; its owner closes it.
+        cluster: the image and its changes.
+        lifecycle: this broker's registration.
+
+    Attributes:
+        cluster: the image and its changes.
+        lifecycle: this broker's registration.
+    """
+
+    def __init__(self, connection: ClusterConnection, cluster: ClusterMetadata, lifecycle: BrokerLifecycle) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+        self._connection = connection
+        self._config = connection.config
+        self._tasks: list[asyncio.Task[None]] = []
+        cluster.subscribe(lifecycle.image_changed)
+        cluster.subscribe(_log_changes)
+        cluster.subscribe(self._check_internal_topics)
 
     async def enter(self) -> None:
-        """Become a member: register, and wait until the controller, which may be this broker, has taken note.
+        """Become a member: register, and wait until the controller, perhaps this broker, has added it to the image.
 
         Raises:
-            MembershipError: this node id is in use, or etcd does not answer.
+            MembershipError: another broker has this node id, or etcd does not answer.
         """
-        assert self.membership is not None
-        assert self.cluster is not None
-        membership, cluster = self.membership, self.cluster
-        await self._patiently("register", membership.register)
-        controller = Controller(self._kv, self._store, cluster, membership, self.unclean, self._balance_seconds)
+        connection, lifecycle, cluster = self._connection, self.lifecycle, self.cluster
+        await connection.retry("register", lifecycle.register)
+        controller = ControllerRunner(
+            connection.kv, connection.metadata, cluster, lifecycle, self.unclean, self._balance_seconds
+        )
         loop = asyncio.get_running_loop()
-        for work in (membership.stay, membership.look, controller.work, controller.balance, self._follow):
+        for work in (lifecycle.keep_registered, lifecycle.watch, controller.work, controller.balance, self._follow):
             self._tasks.append(loop.create_task(_forever(work), name=work.__name__))
-        deadline = self._now() + START_SECONDS
-        while not membership.may_serve() and self._now() < deadline:
+        deadline = connection.now() + START_SECONDS
+        while not lifecycle.may_serve() and connection.now() < deadline:
             sequence = cluster.sequence
             try:
                 async with asyncio.timeout(_RETRY_SECONDS):
                     await cluster.reached(sequence + 1)
             except TimeoutError:
                 pass
-        if not membership.may_serve():
-            log.warning("no controller has taken note of this broker yet")
+        if not lifecycle.may_serve():
+            log.warning("no controller has added this broker to the cluster yet")
 
     async def _follow(self) -> None:
-        assert self.cluster is not None
-        assert self.membership is not None
         try:
             await self.cluster.follow()
         except StoreError as error:
-            self.membership.image_changed(Image(""), ())
-            log.error("the cluster cannot be followed, so this broker leads nothing", reason=str(error))
+            self.lifecycle.image_changed(Image(""), ())
+            log.error("cluster metadata cannot be read, so this broker leads no partitions", reason=str(error))
 
-    def _look_at_factor(self, image: Image, events: Sequence[Event]) -> None:
-        """Tell people when the topics of groups wait for brokers, or did not."""
+    def _check_internal_topics(self, image: Image, events: Sequence[Event]) -> None:
+        """Warn when internal topics wait for more brokers, or were created with fewer replicas than configured."""
         wanted = self._config[OFFSETS_TOPIC_REPLICATION_FACTOR]
         for event in events:
             match event:
@@ -202,7 +220,7 @@ class Member:
                     asked = OFFSETS_TOPIC_REPLICATION_FACTOR.name in self._config.given
                     if asked and OFFSETS_TOPIC not in image.topics:
                         log.warning(
-                            "groups have to wait: start more brokers, or set a lower offsets.topic.replication.factor",
+                            "groups wait for more brokers: start some, or set a lower offsets.topic.replication.factor",
                             brokers=len(image.brokers),
                             replication_factor=wanted,
                         )
@@ -216,7 +234,7 @@ class Member:
                     )
 
     def unclean(self, topic: TopicInfo) -> bool:
-        """Whether a topic rather has a leader that lacks records than none."""
+        """Whether a topic allows unclean leader election."""
         text = topic.configs.get(TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE.name)
         return self._config[UNCLEAN_LEADER_ELECTION_ENABLE] if text is None else text.lower() == "true"
 
@@ -226,64 +244,62 @@ class Member:
         return self._config[LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
 
     async def leave(self) -> None:
-        """Hand partitions over, in bounded time."""
-        if self._config[CONTROLLED_SHUTDOWN_ENABLE] and self.membership is not None and self.cluster is not None:
-            await self.membership.leave(self.cluster, self.unclean, LEAVE_SECONDS)
+        """Move leaderships to other brokers (``controlled.shutdown.enable``), in bounded time."""
+        if self._config[CONTROLLED_SHUTDOWN_ENABLE]:
+            await self.lifecycle.leave(self.cluster, self.unclean, LEAVE_SECONDS)
 
     async def close(self) -> None:
-        """Be a member no more."""
+        """Stop the background work and end the registration."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self.membership is not None:
-            await self.membership.end()
-        await self._store.close()
+        await self.lifecycle.end()
 
 
-def _tell(image: Image, events: Sequence[Event]) -> None:
-    """Tell people who came and went."""
+def _log_changes(image: Image, events: Sequence[Event]) -> None:
+    """Log brokers that register or are fenced, and elected controllers."""
     moved = sum(isinstance(event, PartitionChanged) for event in events)
     for event in events:
         match event:
             case BrokerRegistered():
-                log.info("broker is there", node_id=event.node_id, epoch=event.epoch, partitions_changed=moved)
+                log.info("broker registered", node_id=event.node_id, epoch=event.epoch, partitions_changed=moved)
             case BrokerFenced():
-                log.info("broker is gone", node_id=event.node_id, epoch=event.epoch, partitions_changed=moved)
+                log.info("broker fenced", node_id=event.node_id, epoch=event.epoch, partitions_changed=moved)
             case ControllerElected():
                 log.info("controller elected", node_id=event.node_id)
 
 
 async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A bug in one turn of a loop must not end it for good."""
+    """Repeat a loop after an unexpected error, which must not end it for ever."""
     while True:
         try:
             await work()
         except Exception:
-            log.exception("begins again after a failure", work=work.__name__)
+            log.exception("background work failed, starting again", work=work.__name__)
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-def open_member(config: Config) -> Member:
-    """Make ready to talk to the cluster that the configuration names.
+def open_cluster(config: Config) -> ClusterConnection:
+    """Connect to the cluster that the configuration names.
 
     Raises:
-        MembershipError: the configuration cannot be used, or a library is missing.
+        MembershipError: the configuration cannot be used, or etcd's client is not installed.
     """
     url = config[CLUSTER_URL]
-    # gRPC's own lines on stderr say nothing that is not in ours.
+    # gRPC's own lines on stderr repeat what is logged here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv, parse_url
+        from barnabas_broker.cluster import etcd
     except ImportError as error:
         raise MembershipError(f"--cluster needs {error.name}: pip install 'barnabas[cluster]'") from error
     try:
-        endpoints, prefix = parse_url(url)
+        endpoints, prefix = etcd.parse_url(url)
     except ValueError as error:
         raise MembershipError(f"--cluster {url}: {error}") from error
     try:
         password = config[ETCD_PASSWORD_FILE] and Path(config[ETCD_PASSWORD_FILE]).read_text("utf-8").strip()
-        etcd = EtcdConfig(
+        settings = etcd.EtcdConfig(
             endpoints,
             config[ETCD_SSL_CAFILE],
             config[ETCD_SSL_CERTFILE],
@@ -291,6 +307,6 @@ def open_member(config: Config) -> Member:
             config[ETCD_USER],
             password,
         )
-        return Member(EtcdKv(etcd), prefix, url, config)
+        return ClusterConnection(etcd.EtcdClient(settings), prefix, url, config)
     except (OSError, UnicodeDecodeError) as error:
         raise MembershipError(f"etcd.*: {error}") from error

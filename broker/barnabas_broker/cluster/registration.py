@@ -1,26 +1,26 @@
-"""What a broker writes about itself where all can see it, bound to its lease."""
+"""Registrations of brokers in etcd, attached to their leases."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
+from barnabas_broker.cluster.event_json import UNREADABLE, endpoints_from_json
 from barnabas_broker.cluster.image import BrokerInfo, Endpoints
-from barnabas_broker.cluster.kv import Change, Entry
-from barnabas_broker.cluster.store import UNREADABLE, endpoints_from_json
+from barnabas_broker.cluster.kv import KeyChange, KeyEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """A broker that lives, or the controller.
+class BrokerRegistration:
+    """The registration of a broker, or of the controller.
 
     Attributes:
-        node_id: its id.
-        endpoints: where clients and brokers reach it.
-        rack: where it stands, if it says so.
-        incarnation: a name that no other process has.
-        directory: which data directory it has locked.
-        leaving: whether it is shutting down, and wants no partitions any more.
-        epoch: the revision that made the registration; -1 until it is made. It is not part of what is written.
+        node_id: of the broker.
+        endpoints: its advertised addresses.
+        rack: its rack, if configured.
+        incarnation: a unique name of the process.
+        directory: the identity of its data directory, which it has locked.
+        leaving: the broker shuts down and must not get partitions.
+        epoch: the broker epoch: the create revision of the key; -1 before. Not part of the JSON.
     """
 
     node_id: int
@@ -33,23 +33,23 @@ class Registration:
 
     @property
     def info(self) -> BrokerInfo:
-        """The broker as the image knows it."""
+        """The broker as it is in the image."""
         return BrokerInfo(self.node_id, self.endpoints, self.rack, self.epoch)
 
     def to_json(self) -> bytes:
-        """What is written."""
+        """The value of the registration's key."""
         fields = asdict(self)
         del fields["epoch"]
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def read_registration(entry: Entry | Change) -> Registration | None:
-    """Read what a broker wrote; None if it is gone, or nothing that a broker writes."""
+def read_registration(entry: KeyEntry | KeyChange) -> BrokerRegistration | None:
+    """Parse a registration; None if the key was deleted or its value is not one."""
     if entry.value is None:
         return None
     try:
         fields = json.loads(entry.value)
-        found = Registration(
+        found = BrokerRegistration(
             int(fields["node_id"]),
             endpoints_from_json(fields),
             None if fields["rack"] is None else str(fields["rack"]),
@@ -62,8 +62,8 @@ def read_registration(entry: Entry | Change) -> Registration | None:
     return replace(found, epoch=entry.created)
 
 
-class Living:
-    """Who lives, as the keys below a prefix tell: ``broker/ID`` and ``controller``.
+class LiveBrokers:
+    """The registered brokers and the controller, from the keys below a prefix: ``broker/ID`` and ``controller``.
 
     Args:
         prefix: of the keys.
@@ -72,21 +72,21 @@ class Living:
     def __init__(self, prefix: str) -> None:
         self.controller_key = f"{prefix}controller"
         self.broker_prefix = f"{prefix}broker/"
-        self.brokers: dict[str, Registration] = {}
-        self.controller: Registration | None = None
+        self.brokers: dict[str, BrokerRegistration] = {}
+        self.controller: BrokerRegistration | None = None
 
     def broker_key(self, node_id: int) -> str:
-        """Where a broker registers."""
+        """The key of a broker's registration."""
         return f"{self.broker_prefix}{node_id}"
 
-    def listed(self, entries: Iterable[Entry]) -> None:
-        """Take note of all keys there are."""
+    def listed(self, entries: Iterable[KeyEntry]) -> None:
+        """Apply a list of all keys."""
         self.brokers.clear()
         self.controller = None
         self.changed(entries)
 
-    def changed(self, entries: Iterable[Entry | Change]) -> None:
-        """Take note of keys that changed."""
+    def changed(self, entries: Iterable[KeyEntry | KeyChange]) -> None:
+        """Apply changed keys."""
         for entry in entries:
             found = read_registration(entry)
             if entry.key == self.controller_key:
@@ -96,6 +96,6 @@ class Living:
             elif entry.key == self.broker_key(found.node_id):
                 self.brokers[entry.key] = found
 
-    def members(self) -> dict[int, BrokerInfo]:
-        """The brokers that are there to have partitions, by node id."""
+    def available(self) -> dict[int, BrokerInfo]:
+        """The brokers that may have partitions, by node id: those that are not shutting down."""
         return {each.node_id: each.info for each in self.brokers.values() if not each.leaving}

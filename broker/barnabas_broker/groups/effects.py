@@ -1,4 +1,4 @@
-"""What the group machine wants done. It decides and returns these; the shell acts."""
+"""Effects: what a group's state machine asks its shell to do. The machine decides and returns them; the shell acts."""
 
 from enum import Enum
 from typing import Any, NamedTuple
@@ -7,31 +7,31 @@ from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
 
-#: Whatever the shell recognises a parked request by. The machine only hands it back.
+#: Identifies a deferred request to the shell. The machine only stores it and returns it.
 Token = object
 
 
 class Reply(NamedTuple):
-    """Answer the request that `token` stands for. The response is in the newest version's shape."""
+    """Respond to the request that `token` stands for. The response has the newest version's shape."""
 
     token: Token
     response: JoinGroupResponse | SyncGroupResponse
 
 
 class Persist(NamedTuple):
-    """Append the group's record, then report with ``Group.persisted(ticket, ...)``.
+    """Append the group's record, then report with ``ClassicGroup.persisted(ticket, ...)``.
 
-    The machine knows no time of day: the shell fills `value.current_state_timestamp`, as many ms before now as the
-    group entered its state, which is `since` (seconds, on the clock of `now`; None when that is not known).
+    The machine does not know the time of day. The shell sets `value.current_state_timestamp` from `state_since`, the
+    time at which the group entered its state: seconds on the clock of `now`, None if unknown.
     """
 
     ticket: int
     value: GroupMetadataValue
-    since: float | None
+    state_since: float | None
 
 
-class Kind(Enum):
-    """What happened to a group. The value is the ``type`` of its record in ``__group_events``."""
+class EventType(Enum):
+    """The type of a group event. The value is the ``type`` of its record in ``__group_events``."""
 
     MEMBER_JOINED = "member_joined"
     MEMBER_ID_GIVEN = "member_id_given"
@@ -60,16 +60,19 @@ class Kind(Enum):
     STORM = "rebalance_storm"
 
 
-class Note(NamedTuple):
-    """Something that happened, for the log, the metrics and the story of the group.
+class GroupEvent(NamedTuple):
+    """Something that happened to a group, for the log, the metrics and ``__group_events``.
 
-    `data` may hold bytes of subscriptions and assignments; :mod:`barnabas_broker.groups.events.events` decodes them,
-    later and not in the way of an answer.
+    Attributes:
+        type: what happened.
+        generation: the group's generation when it happened.
+        data: details. They may contain subscriptions and assignments as bytes, which
+            :mod:`barnabas_broker.groups.events.events` decodes later, after the response is sent.
     """
 
-    kind: Kind
+    type: EventType
     generation: int
     data: dict[str, Any]
 
 
-Effect = Reply | Persist | Note
+Effect = Reply | Persist | GroupEvent

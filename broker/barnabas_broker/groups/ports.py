@@ -1,7 +1,7 @@
-"""What the coordinator needs from outside: a log, a place for events, and a loop."""
+"""What the coordinator needs from outside: the logs of its topics, which partitions it leads, and an event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from barnabas_protocol.errors import ErrorCode
@@ -16,43 +16,53 @@ class OffsetsLog(Protocol):
 
         Args:
             partition: of ``__consumer_offsets``.
-            batch: one record batch; its offsets and its leader epoch are the log's to fill in.
-            done: called once, at once or later, in the order of the appends of a partition: NONE when the batch is as
-                durable as the topic is configured, or why it is not.
+            batch: one record batch; the log sets its offsets and its leader epoch.
+            done: called once, at once or later, in the order of a partition's appends: with NONE when the batch is as
+                durable as the topic's configuration demands, or with the reason why it is not.
         """
 
     def end_offset(self, partition: int) -> int:
-        """Where a replay ends: the log's end on this leader.
+        """Where a replay ends: the log end offset on this leader.
 
-        Not the high watermark: a new leader learns that late, and what lies between the two may have been acknowledged.
+        Not the high watermark: a new leader learns that late, and records between the two may have been acknowledged.
         """
 
     def start_offset(self, partition: int) -> int:
-        """Where a replay starts."""
+        """Where a replay starts: the log start offset."""
 
     async def read(self, partition: int, offset: int) -> Buffer:
-        """Whole batches from the one that holds `offset` on; b"" at the end."""
+        """Whole batches, starting with the one that contains `offset`; b"" at the end."""
 
 
-class EventSink(Protocol):
-    """The partitions of ``__group_events``: nobody waits for what goes there."""
+class EventsLog(Protocol):
+    """The partitions of ``__group_events``. Its appends are not confirmed."""
 
     def append(self, partition: int, batch: bytearray) -> None:
-        """Append a batch, or drop it."""
+        """Append a batch, or drop it if that fails."""
+
+
+class Leaderships(Protocol):
+    """The partitions that this broker leads."""
+
+    def led(self, topic: str) -> Mapping[int, int]:
+        """The leader epoch of each partition of `topic` that this broker leads."""
+
+    def creating(self, topic: str) -> bool:
+        """Whether logs of partitions of `topic` are still being created on this broker."""
 
 
 class Handle(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Let it not come."""
+        """Cancel the call."""
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that the coordinator uses. Every asyncio loop is one; simulations bring their own."""
+    """The part of an event loop that the coordinator uses: asyncio's, or that of a simulation."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """Call in the next turn."""
+        """Call in the next iteration of the loop."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
         """Call after `delay` seconds."""

@@ -1,8 +1,8 @@
 """Records of ``__consumer_offsets``: keys and values to and from bytes, as Kafka's own tools read them.
 
-Offset records are written and read by hand, because there are as many of them as commits; ``tests`` compare that with
-the declared schemas of :mod:`barnabas_protocol.coordinator_records`. Values are written in version 3, an offset that
-carries its own expiry in version 1, as Kafka 4.x does.
+Offset records are encoded and decoded by hand, because there is one for every commit; the tests compare the result with
+the schemas in :mod:`barnabas_protocol.coordinator_records`. Values are written in version 3, offsets with an expiry of
+their own in version 1, as in Kafka 4.x.
 """
 
 from struct import Struct
@@ -14,11 +14,11 @@ from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadat
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
-#: Record types, which are the versions of the key's schema.
+#: Record types: the versions of the key's schema.
 OFFSET_KEYS: Final = (0, 1)
 GROUP_KEY: Final = 2
 _VERSION: Final = 3
-#: Bytes that a string of a record may have; more cannot be written.
+#: Maximum length of a string in a record, in bytes.
 MAX_STRING: Final = 32767
 
 _INT16: Final = Struct(">h")
@@ -30,11 +30,11 @@ _TIMES_V1: Final = Struct(">qq")
 
 
 class CorruptRecord(Exception):
-    """A record that is not what its key or its version says."""
+    """The key or the value of a record cannot be read."""
 
 
 class OffsetKey(NamedTuple):
-    """What an offset record is about."""
+    """The key of an offset record."""
 
     group_id: str
     topic: str
@@ -45,12 +45,12 @@ class Committed(NamedTuple):
     """A committed offset.
 
     Attributes:
-        offset: the offset that was committed.
+        offset: the committed offset.
         leader_epoch: of the last consumed record, -1 if unknown.
-        metadata: the client's own text.
-        commit_ms: when, in ms since 1970.
-        expire_ms: when it expires by the client's own wish (OffsetCommit 2 to 4); -1 to leave that to the broker.
-        sequence: its place in the order of appends; what is older never replaces it.
+        metadata: a text of the client.
+        commit_ms: when it was committed, in ms since 1970.
+        expire_ms: when it expires, if the client said so (OffsetCommit 2 to 4); -1 for the broker's retention.
+        sequence: its position in the order of appends; an older commit never replaces a newer one.
     """
 
     offset: int
@@ -62,42 +62,42 @@ class Committed(NamedTuple):
 
 
 def group_key(group_id: str) -> bytes:
-    """The key of a group's own record.
+    """The key of a group's record.
 
     Raises:
-        EncodeError: the name is longer than a record may hold.
+        EncodeError: the group id is longer than a record allows.
     """
     return _INT16.pack(GROUP_KEY) + encode(GroupMetadataKey(group=group_id), GROUP_KEY)
 
 
 def group_value(value: GroupMetadataValue) -> bytes:
-    """The value of a group's own record.
+    """The value of a group's record.
 
     Raises:
-        EncodeError: something in it is longer than a record may hold.
+        EncodeError: a field is longer than a record allows.
     """
     return _INT16.pack(_VERSION) + encode(value, _VERSION)
 
 
 def offset_key_head(group_id: str, topic: str) -> bytes:
-    """What the keys of all offsets of a group in a topic start with.
+    """The first part of the keys of all offsets of a group in a topic.
 
     Raises:
-        ValueError: a name is longer than a record may hold.
+        ValueError: a name is longer than a record allows.
     """
     return b"\x00\x01" + _string(group_id) + _string(topic)
 
 
 def offset_key(head: bytes, partition: int) -> bytes:
-    """The key of an offset; `head` is its group's and topic's :func:`offset_key_head`."""
+    """The key of an offset's record; `head` is the :func:`offset_key_head` of its group and topic."""
     return head + _INT32.pack(partition)
 
 
 def offset_value(committed: Committed) -> bytes:
-    """The value of an offset.
+    """The value of an offset's record.
 
     Raises:
-        ValueError: the metadata is longer than a record may hold, or a number does not fit.
+        ValueError: the metadata is longer than a record allows, or a number is out of range.
     """
     metadata = committed.metadata.encode() if committed.metadata else b""
     try:
@@ -111,10 +111,10 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def key_type(key: Buffer | None) -> int:
-    """The type of a record; those that nobody here writes are to be skipped.
+    """The type of a record; callers skip unknown types.
 
     Raises:
-        CorruptRecord: there is no key, or hardly any.
+        CorruptRecord: the key is missing or shorter than its type.
     """
     if key is None or len(key) < 2:
         raise CorruptRecord(f"key {key!r}")
@@ -122,10 +122,10 @@ def key_type(key: Buffer | None) -> int:
 
 
 def read_offset_key(key: bytes) -> OffsetKey:
-    """Read an offset's key.
+    """Read the key of an offset's record.
 
     Raises:
-        CorruptRecord: it is none.
+        CorruptRecord: it is not such a key.
     """
     try:
         (size,) = _INT16.unpack_from(key, 2)
@@ -141,10 +141,10 @@ def read_offset_key(key: bytes) -> OffsetKey:
 
 
 def read_group_key(key: bytes) -> str:
-    """Read the name of the group whose record this is the key of.
+    """Read the key of a group's record: the group id.
 
     Raises:
-        CorruptRecord: it is none.
+        CorruptRecord: it is not such a key.
     """
     try:
         return decode(GroupMetadataKey, GROUP_KEY, key[2:]).group
@@ -153,10 +153,10 @@ def read_group_key(key: bytes) -> str:
 
 
 def read_offset_value(value: bytes, sequence: int) -> Committed:
-    """Read an offset's value.
+    """Read the value of an offset's record.
 
     Raises:
-        CorruptRecord: it is none, or of a version that does not exist.
+        CorruptRecord: it is not such a value, or of an unknown version.
     """
     try:
         if value[:2] == b"\x00\x03":
@@ -176,10 +176,10 @@ def read_offset_value(value: bytes, sequence: int) -> Committed:
 
 
 def read_group_value(value: bytes) -> GroupMetadataValue:
-    """Read the value of a group's own record.
+    """Read the value of a group's record.
 
     Raises:
-        CorruptRecord: it is none, or of a version that does not exist.
+        CorruptRecord: it is not such a value, or of an unknown version.
     """
     try:
         return decode(GroupMetadataValue, int(_INT16.unpack_from(value)[0]), value[2:])
@@ -190,5 +190,5 @@ def read_group_value(value: bytes) -> GroupMetadataValue:
 def _string(text: str) -> bytes:
     data = text.encode()
     if len(data) > MAX_STRING:
-        raise ValueError(f"{len(data)} bytes where a record may hold {MAX_STRING}")
+        raise ValueError(f"string of {len(data)} bytes is longer than a record allows ({MAX_STRING})")
     return _INT16.pack(len(data)) + data

@@ -1,6 +1,6 @@
-"""What members of protocol type "consumer" say to each other, as far as the coordinator looks into it. Pure.
+"""Subscriptions and assignments of protocol type "consumer", as far as the coordinator reads them. Pure.
 
-Every version of Kafka's consumer protocol starts with the fields of version 0, and nothing else is needed here.
+Every version of Kafka's consumer protocol starts with the fields of version 0, and the coordinator needs no others.
 Source: ``ConsumerProtocol``, ``ClassicGroup.computeSubscribedTopics``.
 """
 
@@ -17,7 +17,7 @@ _INT32: Final = Struct(">i")
 
 
 def read_topics(subscription: bytes) -> list[str] | None:
-    """The topics that a member subscribes to; None if the blob is not a subscription."""
+    """The topics of a subscription; None if the bytes are not a subscription."""
     try:
         (count,) = _INT32.unpack_from(subscription, 2)
         at = 6
@@ -31,7 +31,7 @@ def read_topics(subscription: bytes) -> list[str] | None:
 
 
 def read_assignment(assignment: bytes) -> dict[str, list[int]] | None:
-    """The partitions that a member got, by topic; {} of an empty blob, None if it is not an assignment."""
+    """The partitions of an assignment by topic: {} if it is empty, None if the bytes are not an assignment."""
     if not assignment:
         return {}
     try:
@@ -53,7 +53,7 @@ def read_assignment(assignment: bytes) -> dict[str, list[int]] | None:
 
 
 def subscribed_topics(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that a generation subscribes to; None where that cannot be known."""
+    """All topics of `subscriptions`; None if the protocol type is not "consumer" or one of them cannot be read."""
     if protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
@@ -69,5 +69,5 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
     (size,) = _INT16.unpack_from(data, at)
     end = at + 2 + size
     if size < 0 or end > len(data):
-        raise ValueError("string beyond the end")
+        raise ValueError(f"string of {size} bytes at {at}, but only {len(data) - at - 2} bytes follow")
     return str(data[at + 2 : end], "utf-8"), end

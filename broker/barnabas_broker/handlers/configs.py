@@ -24,9 +24,9 @@ from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from barnabas_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResourceResponse,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 from barnabas_protocol.messages.list_config_resources import (
@@ -213,7 +213,7 @@ async def handle_incremental_alter_configs(
                 request.validate_only,
             )
         responses.append(
-            AlterConfigsResourceResponse(
+            IncrementalAlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=resource.resource_type,
@@ -261,7 +261,7 @@ def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
     return change
 
 
-def _incremental(resource_type: int, wanted: Sequence[AlterableConfig]) -> Change:
+def _incremental(resource_type: int, wanted: Sequence[IncrementalAlterableConfig]) -> Change:
     keys = TOPIC_KEYS if resource_type == _TOPIC else BROKER_KEYS
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
@@ -286,7 +286,7 @@ def _incremental(resource_type: int, wanted: Sequence[AlterableConfig]) -> Chang
     return change
 
 
-def _edit_list(key: Key[Any] | None, old: str | None, one: AlterableConfig) -> str:
+def _edit_list(key: Key[Any] | None, old: str | None, one: IncrementalAlterableConfig) -> str:
     if key is None or key.type is not ConfigType.LIST:
         word = "append" if one.config_operation == _APPEND else "subtract"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {word} to key {one.name} because its type is not LIST.")

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from barnabas_broker.config.config import Config
+from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.server.server import Peer
 
 if TYPE_CHECKING:
-    from barnabas_broker.cluster.service import Cluster
-    from barnabas_broker.group_partitions import GroupPartitions
-    from barnabas_broker.groups.coordinator.service import GroupCoordinator
+    from barnabas_broker.cluster.metadata import ClusterMetadata
     from barnabas_broker.replication.manager import ReplicaManager
     from barnabas_broker.replication.sessions import FetchSessionCache
 
 
 @dataclass(slots=True)
 class Services:
-    """What the broker consists of. Wired once, in the composition root; `groups` makes the coordinator when it must."""
+    """What the broker consists of. Wired once, in the composition root."""
 
     config: Config
     node_id: int
-    cluster: "Cluster"
+    cluster: "ClusterMetadata"
     replicas: "ReplicaManager"
     fetch_sessions: "FetchSessionCache"
-    groups: "Callable[[], GroupCoordinator]"
-    group_partitions: "GroupPartitions"
+    groups: GroupCoordinator
+    group_partitions: GroupPartitions
     wall_ms: Callable[[], int]
 
 

@@ -19,8 +19,8 @@ from barnabas_broker.replication.sessions import CachedPartition, FetchContext, 
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -132,7 +132,7 @@ class _Reading:
                 if epoch < 0:
                     return _nothing(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)  # no leader here had that epoch
                 if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-                    answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                    answer.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
             if follows and not self._told:
                 self._hear(replica, wanted)

@@ -1,10 +1,11 @@
-"""The APIs of the group coordinator: each is handed on with who asks."""
+"""The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
 from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
@@ -15,14 +16,14 @@ Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any]]
 
 
 def handler_for(method: Method) -> Handler:
-    """A handler that asks the coordinator by `method`."""
+    """A handler that calls `method` of the coordinator."""
 
     def handle(context: RequestContext, request: Any) -> Response | Future[Any]:
         services = context.services
         if not services.cluster.may_serve():
-            services.group_partitions.look()  # lets go of all, so that the answer is NOT_COORDINATOR
+            services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
-        return method(services.groups(), request, context.version, caller)
+        return method(services.groups, request, context.version, caller)
 
     return handle
 

@@ -215,7 +215,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    leader = topic.partitions[services.groups().partition_for(key) % len(topic.partitions)].leader
+    leader = topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader
     there = _reachable(context, image).get(leader)
     if there is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
-from barnabas_broker.cluster.service import new_topic_id
+from barnabas_broker.cluster.metadata import new_topic_id
 from barnabas_broker.config.config import Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,

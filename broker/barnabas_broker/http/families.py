@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
-from barnabas_broker.groups.classic.states import GroupState
-from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.events.journal import BUCKETS, GroupMetrics
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
@@ -122,16 +122,16 @@ class _GroupSamples:
         self.gaps: list[Sample] = []
         self.gap_ratios: list[Sample] = []
 
-    def add_members(self, hosted: Hosted, mark: str, now: float) -> None:
+    def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
         """Take in how many members a group has, and how long ago the most silent of them was heard of."""
         members = hosted.group.members
         self.members.append((f"{{{mark}}}", len(members)))
-        silent = [(now - each.heard, each.allowance) for each in members if not each.excused]
+        silent = [(now - each.last_seen, each.timeout) for each in members if not each.awaits_response]
         if silent:
             self.gaps.append((f"{{{mark}}}", round(max(gap for gap, _ in silent), 3)))
             self.gap_ratios.append((f"{{{mark}}}", round(max(gap / allowed for gap, allowed in silent), 4)))
 
-    def add_positions(self, view: View, image: Image, hosted: Hosted, mark: str) -> Iterator[str]:
+    def add_positions(self, view: View, image: Image, hosted: HostedGroup, mark: str) -> Iterator[str]:
         """Take in how far a group is. As in kafka_exporter, -1 says that nothing was committed of a partition whose
         neighbours have commits; such a partition does not count in the sums."""
         for topic, positions in groupby(view.positions(image, hosted), attrgetter("topic")):
@@ -171,7 +171,7 @@ class _GroupSamples:
 
 def _groups(view: View, image: Image) -> Iterator[str]:
     samples = _GroupSamples()
-    states = dict.fromkeys((state for state in GroupState if state is not GroupState.DEAD), 0)
+    states = dict.fromkeys((state for state in ClassicGroupState if state is not ClassicGroupState.DEAD), 0)
     for hosted in view.known_groups():
         mark = f'consumergroup="{escape(hosted.group.group_id)}"'
         if hosted.group.state in states:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.groups.classic.members import Member
-from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.groups.classic.members import ClassicGroupMember
+from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
@@ -18,7 +18,7 @@ def all_groups(view: View) -> Iterator[str]:
     return listing({"unloaded_partitions": view.unloaded()}, "groups", rows)
 
 
-def one_group(view: View, hosted: Hosted) -> Iterator[str]:
+def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     """``/groups/{id}``: a group with its members and offsets."""
     group = hosted.group
     members = group.members
@@ -33,15 +33,15 @@ def one_group(view: View, hosted: Hosted) -> Iterator[str]:
     head = {
         **_head(hosted),
         "leader": members.leader,
-        "seconds_in_state": None if group.since is None else round(now - group.since, 3),
+        "seconds_in_state": None if group.state_since is None else round(now - group.state_since, 3),
         "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
         "members": [
             {
-                **each.who(),
-                "session_timeout_ms": round(each.session * 1000),
-                "rebalance_timeout_ms": round(each.rebalance * 1000),
-                "heard_ago_ms": round((now - each.heard) * 1000),
-                "waits_for_broker": each.excused,
+                **each.identity(),
+                "session_timeout_ms": round(each.session_timeout * 1000),
+                "rebalance_timeout_ms": round(each.rebalance_timeout * 1000),
+                "heard_ago_ms": round((now - each.last_seen) * 1000),
+                "waits_for_broker": each.awaits_response,
                 "assignment": shares[each.member_id],
             }
             for each in members
@@ -51,7 +51,7 @@ def one_group(view: View, hosted: Hosted) -> Iterator[str]:
     return listing(head, "offsets", (_offset(each, owners) for each in positions))
 
 
-def _head(hosted: Hosted) -> dict[str, Any]:
+def _head(hosted: HostedGroup) -> dict[str, Any]:
     group = hosted.group
     return {
         "group": group.group_id,
@@ -62,14 +62,14 @@ def _head(hosted: Hosted) -> dict[str, Any]:
     }
 
 
-def _summary(view: View, image: Image, hosted: Hosted) -> dict[str, Any]:
+def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
     lags = [position.lag for position in view.positions(image, hosted)]
     known = [lag for lag in lags if lag is not None]
     lag = sum(known) if known else None
     return {**_head(hosted), "members": len(hosted.group.members), "lag": lag}
 
 
-def _share(member: Member, protocol_type: str | None) -> dict[str, list[int]] | None:
+def _share(member: ClassicGroupMember, protocol_type: str | None) -> dict[str, list[int]] | None:
     """The partitions of a member; None if they cannot be known."""
     return read_assignment(member.assignment) if protocol_type == CONSUMER else None
 

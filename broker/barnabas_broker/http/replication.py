@@ -8,23 +8,23 @@ kafka.controller are 0 everywhere but at the controller.
 from collections.abc import Iterator
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.cluster.membership import Membership
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, one
 from barnabas_broker.http.view import View
 
 
 def replication(view: View, image: Image) -> Iterator[str]:
     """Everything about it, in pieces."""
-    if view.membership is not None:
-        yield from _registration(view, view.membership)
+    if view.lifecycle is not None:
+        yield from _registration(view, view.lifecycle)
     yield from one("barnabas_controller_id", GAUGE, "Node id of the controller, -1 for none.", image.controller_id)
     yield from _led(view)
     yield from _controlled(view, image)
 
 
-def _registration(view: View, membership: Membership) -> Iterator[str]:
+def _registration(view: View, lifecycle: BrokerLifecycle) -> Iterator[str]:
     for name, description, value in (
-        ("barnabas_registered", "1 while this broker has a registration in the cluster.", int(membership.lease != 0)),
+        ("barnabas_registered", "1 while this broker has a registration in the cluster.", int(lifecycle.lease != 0)),
         (
             "barnabas_serving",
             "1 while this broker may lead and coordinate: its lease surely lives, and the cluster knows of it.",
@@ -33,13 +33,13 @@ def _registration(view: View, membership: Membership) -> Iterator[str]:
         (
             "barnabas_broker_epoch",
             "Which life of this broker it is, as the cluster counts; -1 for none.",
-            membership.epoch,
+            lifecycle.epoch,
         ),
-        ("barnabas_lease_age_seconds", "Since the last renewal of the lease that etcd answered.", membership.lease_age),
+        ("barnabas_lease_age_seconds", "Since the last renewal of the lease that etcd answered.", lifecycle.lease_age),
         (
             "barnabas_lease_remaining_seconds",
             "For how long this broker may act if its lease is not renewed.",
-            membership.lease_remaining,
+            lifecycle.lease_remaining,
         ),
     ):
         yield from one(name, GAUGE, description, value)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.cluster.image import Image
-from barnabas_broker.cluster.membership import Membership
-from barnabas_broker.cluster.service import Cluster
-from barnabas_broker.groups.coordinator.hosting import Hosted
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.records import Committed
 from barnabas_broker.metrics import RequestMetrics
@@ -66,13 +66,13 @@ class View:
         requests: what was asked.
         history: what has happened to groups.
         now: the coordinator's clock: seconds, never going back.
-        membership: the broker's registration in a cluster of several; None for a single broker.
+        lifecycle: the broker's registration in a cluster of several; None for a single broker.
         stopping: whether the broker is going down.
     """
 
     node_id: int
     version: str
-    cluster: Cluster
+    cluster: ClusterMetadata
     replicas: ReplicaManager
     groups: GroupCoordinator
     directory: LogDirectory
@@ -80,7 +80,7 @@ class View:
     requests: RequestMetrics
     history: History
     now: Callable[[], float]
-    membership: Membership | None = None
+    lifecycle: BrokerLifecycle | None = None
     stopping: bool = False
 
     def log(self, topic: str, partition: int) -> Log | None:
@@ -109,7 +109,7 @@ class View:
         if not self.cluster.may_serve():
             reasons.append(
                 "the broker is not registered in the cluster"
-                if self.membership is not None and self.membership.lease == 0
+                if self.lifecycle is not None and self.lifecycle.lease == 0
                 else "the broker's lease is not renewed, or the cluster has not taken note of it yet"
             )
         unloaded = self.unloaded()
@@ -119,20 +119,20 @@ class View:
 
     def member(self) -> dict[str, Any] | None:
         """What this broker is in a cluster of several; None for a single broker."""
-        membership = self.membership
-        if membership is None:
+        lifecycle = self.lifecycle
+        if lifecycle is None:
             return None
-        age = membership.lease_age
+        age = lifecycle.lease_age
         return {
-            "registered": membership.lease != 0,
+            "registered": lifecycle.lease != 0,
             "serving": self.cluster.may_serve(),
-            "broker_epoch": membership.epoch,
+            "broker_epoch": lifecycle.epoch,
             "controller_id": self.cluster.image.controller_id,
             "lease_age_ms": None if age == float("inf") else round(age * 1000),
-            "lease_remaining_ms": round(membership.lease_remaining * 1000),
+            "lease_remaining_ms": round(lifecycle.lease_remaining * 1000),
         }
 
-    def known_groups(self) -> list[Hosted]:
+    def known_groups(self) -> list[HostedGroup]:
         """The groups of this broker, without those that were only asked about and hold nothing."""
         return [
             each
@@ -140,7 +140,7 @@ class View:
             if each.group.generation or each.offsets or len(each.group.members)
         ]
 
-    def positions(self, image: Image, hosted: Hosted) -> Iterator[Position]:
+    def positions(self, image: Image, hosted: HostedGroup) -> Iterator[Position]:
         """How far a group is, in every partition of the topics that it has committed anything of."""
         for topic, commits in list(hosted.offsets.topics.items()):
             info = image.topics.get(topic)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from barnabas_broker.broker import BrokerError
 from barnabas_broker.config.config import Config, ConfigError
 from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.groups.events.events import Event
+from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.rules import Rules, api_name, find_api
@@ -38,7 +38,7 @@ class Host:
         self._where = ("127.0.0.1", 0)
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
-        self._past: dict[str, list[Event]] = {}
+        self._past: dict[str, list[EventRecord]] = {}
         self._warming: asyncio.Task[None] | None = None
         self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
             "start": self.start,
@@ -72,7 +72,7 @@ class Host:
             return {"failed": f"{command['do']}: {type(error).__name__}: {error}", "kind": "broker"}
 
     async def start(
-        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[Event]]
+        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[EventRecord]]
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -219,9 +219,9 @@ class Host:
         await self._running.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
 
 
-def _histories(broker: WatchedBroker, past: dict[str, list[Event]]) -> dict[str, list[Event]]:
+def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:
     """What happened to every group, before and with this broker."""
-    groups = broker.dispatch.services.groups()
+    groups = broker.dispatch.services.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
         events = out.get(group, []) + groups.journal.recent(group)

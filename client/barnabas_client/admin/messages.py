@@ -60,9 +60,9 @@ from barnabas_protocol.messages.describe_configs import (
 )
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from barnabas_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from barnabas_protocol.messages.list_offsets import (
@@ -285,10 +285,13 @@ def alter_configs_request(
     """Create the request of IncrementalAlterConfigs for some of the resources in `changes`."""
     return IncrementalAlterConfigsRequest(
         resources=[
-            AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=one.type,
                 resource_name=one.name,
-                configs=[AlterableConfig(name=op.name, config_operation=op.op, value=op.value) for op in changes[one]],
+                configs=[
+                    IncrementalAlterableConfig(name=op.name, config_operation=op.op, value=op.value)
+                    for op in changes[one]
+                ],
             )
             for one in resources
         ],

@@ -1,18 +1,18 @@
-"""A consumer's commits: by hand, waiting or in the background, and by themselves.
+"""A consumer's commits: those that the program waits for, those in the background, and automatic ones.
 
-**In the background** a commit is tried once. If it fails the next one covers it, because a commit says "everything
-before this offset"; tried again it could overtake a later one and set the group back. **A waiting commit** first waits
-for those in the background, so that none of them comes after it and their callbacks have been called, then tries until
-it succeeds or its time is up (K6; ``KafkaConsumer.commitSync``). **Automatic** commits are background ones of what
-polls returned before the last poll, every `auto_commit_interval_ms`; when partitions go, and at the end, what was read
-is committed once more, waiting.
+**In the background** a commit is tried once. If it fails, the next one covers it, because a commit says "everything
+before this offset"; tried again it could overtake a later one and set the group back. **A commit that the program waits
+for** first waits for those in the background, so that none of them completes after it and their callbacks have been
+called, then tries until it succeeds or its time is up (``KafkaConsumer.commitSync``). **Automatic** commits are
+background ones of what polls returned before the last poll, every `auto_commit_interval_ms`; when partitions are
+revoked, and at the end, positions are committed once more, waiting.
 """
 
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
 from barnabas_client.config import ConsumerConfig
 from barnabas_client.consumer.offsets import OffsetStore
@@ -20,12 +20,13 @@ from barnabas_client.consumer.subscription import Subscription
 from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import KafkaError
 
-_log: Final = logger("barnabas_client.consumer.consumer")
+_log: Final = logger("barnabas_client.consumer")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-#: Told how a commit in the background ended: with these offsets, and None or what went wrong. It may be async.
+#: Called after a commit in the background, with its offsets, and None or the error. It may be a coroutine function.
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Awaitable[None] | None]
 
 
@@ -33,11 +34,11 @@ class Commits:
     """The commits of one consumer.
 
     Args:
-        store: where they go.
-        config: whether and how often they happen by themselves.
-        subscription: what was read.
+        store: the group's committed offsets.
+        config: whether and how often to commit automatically.
+        subscription: has the positions.
         timeout: seconds for one commit.
-        due: called when an automatic commit is due; the next poll is to call :meth:`automatic`.
+        due: called when an automatic commit is due; the next poll then calls :meth:`automatic`.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Commits:
         self._timeout = timeout
         self._due = due
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks(self._task_failed)
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
         self._ended = False
@@ -63,7 +64,7 @@ class Commits:
     async def commit(self, offsets: Offsets) -> None:
         """Commit and wait; see :meth:`OffsetStore.commit`."""
         began = time.monotonic()
-        before = {task for task in self._under_way if task is not asyncio.current_task()}
+        before = {task for task in self._background if task is not asyncio.current_task()}
         late: set[asyncio.Task[None]] = set()
         if before:
             _, late = await asyncio.wait(before, timeout=self._timeout)
@@ -73,15 +74,15 @@ class Commits:
                 "that the group's coordinator is up"
             )
         left = max(self._timeout - (time.monotonic() - began), 0.0) if before else self._timeout
-        await self._store.commit(offsets, as_member=not self._subscription.by_hand, timeout=left)
+        await self._store.commit(offsets, as_member=not self._subscription.manual, timeout=left)
         self._committed.update(offsets)
 
     def in_background(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commit without waiting."""
-        self._spawn(self._once(dict(offsets), callback))
+        self._background.spawn(self._once(dict(offsets), callback))
 
     async def quietly(self, offsets: Offsets) -> None:
-        """Commit what is not committed yet, if that is to happen by itself; a failure is logged."""
+        """Commit what is not committed yet, with `enable_auto_commit`; a failure is logged."""
         new = self._new(offsets)
         if not new or not self._config.enable_auto_commit:
             return
@@ -90,27 +91,26 @@ class Commits:
         except KafkaError as error:
             _log.warning("offsets were not committed", group=self._config.group_id, reason=str(error))
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Others may commit this partition from now on."""
-        self._committed.pop(tp, None)
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Other members may commit these partitions from now on."""
+        for tp in partitions:
+            self._committed.pop(tp, None)
 
     async def settle(self) -> None:
-        """Wait for commits in the background, and begin no more by themselves."""
+        """Wait for commits in the background, and start no more automatic ones."""
         self._stop_timer()
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        if self._background:
+            await asyncio.wait(self._background)
 
     async def close(self) -> None:
-        """Give up those that are under way."""
+        """Give up commits in the background."""
         self._stop_timer()
-        for task in self._under_way:
-            task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._background.close()
 
-    # Automatic ones.
+    # Automatic commits.
 
     def automatic(self) -> None:
-        """A poll says that the program is done with what it got before: commit that, if it is time."""
+        """A poll means that the program has processed what it received before: commit that, if a commit is due."""
         if not self._is_due or self._ended:
             return
         self._is_due = False
@@ -118,7 +118,7 @@ class Commits:
         new = self._new(positions)
         self._committed = {tp: offset for tp, offset in self._committed.items() if tp in positions}
         if new:
-            self._spawn(self._once(new, None)).add_done_callback(self._schedule)
+            self._background.spawn(self._once(new, None)).add_done_callback(self._schedule)
         else:
             self._schedule()
 
@@ -141,16 +141,13 @@ class Commits:
     def _new(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         return {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
+    def _task_failed(self, error: BaseException) -> None:
+        _log.error("a commit in the background raised", group=self._config.group_id, exc_info=error)
 
     async def _once(self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None) -> None:
         failure: KafkaError | None = None
         try:
-            await self._store.commit_once(offsets, as_member=not self._subscription.by_hand, timeout=self._timeout)
+            await self._store.commit_once(offsets, as_member=not self._subscription.manual, timeout=self._timeout)
             self._committed.update(offsets)
         except KafkaError as error:
             failure = error
@@ -171,5 +168,5 @@ class Commits:
             if inspect.isawaitable(result):
                 await result
         except Exception:
-            # The program's own code, with nobody above it to raise to.
+            # The program's own code, and no call of the program to raise it from.
             _log.exception("the callback of commit_async raised", group=self._config.group_id)

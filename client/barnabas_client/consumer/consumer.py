@@ -1,39 +1,72 @@
-"""The consumer, as programs see it; inside is :mod:`barnabas_client.consumer.core`.
+"""The consumer, as programs see it.
 
-A poll is :meth:`Consumer.getmany`, :meth:`Consumer.poll`, :meth:`Consumer.getone` or a step of ``async for``; all take
-from the same buffers (:mod:`barnabas_client.consumer.fetcher`). Most steps find a record ready and look at nothing but
-one flag, `attention`, that is set whenever a poll has more to do: partitions to let go, a commit that is due, a wakeup,
-an error. As in Kafka's consumer a poll says that the program is done with everything it got before: positions are
-committed, and partitions are given up, only then (:mod:`barnabas_client.consumer.rebalance`). Sources:
-``KafkaConsumer.java``, and aiokafka's ``AIOKafkaConsumer``, whose names and units these are.
+:class:`Consumer` checks what programs give, keeps what exists before its start (settings, subscription, meters) and
+owns the rest as one :class:`~barnabas_client.consumer.session.Session` while it runs. Sources: ``KafkaConsumer.java``,
+and aiokafka's ``AIOKafkaConsumer``, whose names and units these are.
 """
 
+import asyncio
 import re
 import ssl
+import time
 import warnings
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from enum import Enum, auto
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Final, Self
 
 from barnabas_client.assignors import Assignor
-from barnabas_client.checks import check_topic, partitions_of
-from barnabas_client.config import ClientConfig, ConsumerConfig, Deserializer, default_assignors, parse_servers
-from barnabas_client.consumer.core import ConsumerCore
-from barnabas_client.consumer.metrics import Metrics
-from barnabas_client.consumer.parts import Phase
-from barnabas_client.consumer.places import ConsumerPlaces
-from barnabas_client.consumer.rebalance import ConsumerRebalanceListener
-from barnabas_client.errors import ConsumerStoppedError, IllegalStateError
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.checks import Offset, check_topic, is_int64, mapped, offsets_of, partitions_of
+from barnabas_client.config import (
+    DEFAULT_SERVERS,
+    ClientConfig,
+    ConsumerConfig,
+    Deserializer,
+    default_assignors,
+    parse_servers,
+)
+from barnabas_client.consumer.attention import Attention
+from barnabas_client.consumer.commits import CommitCallback
+from barnabas_client.consumer.listener import ConsumerRebalanceListener
+from barnabas_client.consumer.metrics import ConsumerMeters, Metrics, metrics_of
+from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
+from barnabas_client.consumer.parallel.config import Handler, RunConfig
+from barnabas_client.consumer.parallel.runner import Runner
+from barnabas_client.consumer.polls import stopped_error
+from barnabas_client.consumer.session import GroupSession, Session
+from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
+from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
+from barnabas_client.logs import logger
+from barnabas_client.network.network import Network
+from barnabas_client.producer.producer import Producer
+from barnabas_client.structs import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas_client.consumer.parallel import Runner
-    from barnabas_client.consumer.parallel_config import Handler
-    from barnabas_client.producer.producer import Producer
+_log: Final = logger("barnabas_client.consumer")
+
+#: Seconds that a fetch may take beyond `fetch_max_wait_ms` for its response to count as current.
+_FETCH_TAKES: Final = 0.5
 
 
-class Consumer(ConsumerPlaces):
+class Phase(Enum):
+    """The life of a consumer, in order."""
+
+    #: Made. Topics can be subscribed to, partitions assigned.
+    NOT_STARTED = auto()
+    #: `start` is connecting. Calls that need the cluster are refused, as before the start.
+    STARTING = auto()
+    #: The session exists.
+    STARTED = auto()
+    #: `stop` is committing and leaving the group. Polls are refused; the rebalance listener may still commit.
+    STOPPING = auto()
+    #: The session has ended. Calls that need the cluster are refused for good.
+    STOPPED = auto()
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+class Consumer:
     """Reads records from topics, alone or as a member of a group.
 
     ::
@@ -43,49 +76,49 @@ class Consumer(ConsumerPlaces):
                 print(record.offset, record.value)
 
     Settings are explained at :class:`~barnabas_client.config.ConsumerConfig` and
-    :class:`~barnabas_client.config.ClientConfig`. Nothing happens before :meth:`start`. All methods belong to the event
-    loop that called it, but :meth:`wakeup`, which any thread may call.
+    :class:`~barnabas_client.config.ClientConfig`. Nothing happens before :meth:`start`. Call all methods in the event
+    loop that called it, except for :meth:`wakeup`, which any thread may call.
 
     Raises:
-        TypeError, ValueError: a setting that cannot be; the message names it and what would be right.
+        TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
 
     def __init__(
         self,
         *topics: str,
-        bootstrap_servers: str | Iterable[str] = "localhost:9092",
-        client_id: str = "barnabas",
-        group_id: str | None = None,
-        group_instance_id: str | None = None,
+        bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
+        client_id: str = ClientConfig.client_id,
+        group_id: str | None = ConsumerConfig.group_id,
+        group_instance_id: str | None = ConsumerConfig.group_instance_id,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        fetch_min_bytes: int = 1,
-        max_partition_fetch_bytes: int = 1_048_576,
-        request_timeout_ms: int = 40_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        auto_offset_reset: str = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        check_crcs: bool = True,
-        metadata_max_age_ms: int = 300_000,
+        fetch_max_wait_ms: int = ConsumerConfig.fetch_max_wait_ms,
+        fetch_max_bytes: int = ConsumerConfig.fetch_max_bytes,
+        fetch_min_bytes: int = ConsumerConfig.fetch_min_bytes,
+        max_partition_fetch_bytes: int = ConsumerConfig.max_partition_fetch_bytes,
+        request_timeout_ms: int = ClientConfig.request_timeout_ms,
+        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
+        auto_offset_reset: str = ConsumerConfig.auto_offset_reset,
+        enable_auto_commit: bool = ConsumerConfig.enable_auto_commit,
+        auto_commit_interval_ms: int = ConsumerConfig.auto_commit_interval_ms,
+        check_crcs: bool = ConsumerConfig.check_crcs,
+        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
         partition_assignment_strategy: Sequence[Assignor] | None = None,
-        max_poll_interval_ms: int = 300_000,
-        rebalance_timeout_ms: int | None = None,
-        session_timeout_ms: int = 10_000,
-        heartbeat_interval_ms: int = 3_000,
-        max_poll_records: int = 500,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
-        exclude_internal_topics: bool = True,
-        connections_max_idle_ms: int = 540_000,
-        isolation_level: str = "read_uncommitted",
-        client_rack: str = "",
-        close_timeout_ms: int = 10_000,
+        max_poll_interval_ms: int = ConsumerConfig.max_poll_interval_ms,
+        rebalance_timeout_ms: int | None = ConsumerConfig.rebalance_timeout_ms,
+        session_timeout_ms: int = ConsumerConfig.session_timeout_ms,
+        heartbeat_interval_ms: int = ConsumerConfig.heartbeat_interval_ms,
+        max_poll_records: int = ConsumerConfig.max_poll_records,
+        security_protocol: str = ClientConfig.security_protocol,
+        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
+        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
+        isolation_level: str = ConsumerConfig.isolation_level,
+        client_rack: str = ConsumerConfig.client_rack,
+        close_timeout_ms: int = ConsumerConfig.close_timeout_ms,
     ) -> None:
-        client = ClientConfig(
+        self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
@@ -96,7 +129,7 @@ class Consumer(ConsumerPlaces):
             security_protocol=security_protocol,
             ssl_context=ssl_context,
         )
-        config = ConsumerConfig(
+        self._config = ConsumerConfig(
             group_id=group_id,
             group_instance_id=group_instance_id,
             auto_offset_reset=auto_offset_reset,
@@ -122,36 +155,88 @@ class Consumer(ConsumerPlaces):
             exclude_internal_topics=exclude_internal_topics,
             close_timeout_ms=close_timeout_ms,
         )
-        self._core = ConsumerCore(client, config)
+        self._subscription = Subscription()
+        self._attention = Attention()
+        self._meters = ConsumerMeters(time.monotonic())
+        self._phase = Phase.NOT_STARTED
+        self._starting: asyncio.Task[None] | None = None
+        self._session: Session | None = None
         self._runner: Runner | None = None
         if topics:
             self.subscribe(topics)
 
+    # Lifecycle.
+
     async def start(self) -> None:
-        """Connect. With a group and a subscription also join, and wait for the first partitions up to
-        `request_timeout_ms`.
+        """Connect. With a group and a subscription also join, and wait up to `request_timeout_ms` for the first
+        assignment.
 
         Raises:
             KafkaConnectionError: no broker answers.
             IllegalStateError: it was started before.
             KafkaError: the group cannot be joined.
         """
-        await self._core.start()
+        if self._phase is not Phase.NOT_STARTED:
+            raise IllegalStateError(f"start(): this consumer is {self._phase} already. To do: make a new one")
+        self._phase = Phase.STARTING
+        # In a task of its own, so that a stop can cancel it wherever it waits.
+        self._starting = asyncio.get_running_loop().create_task(self._open(), name="barnabas-consumer-start")
+        try:
+            await self._starting
+        except BaseException as error:
+            await self.stop()
+            caller = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
+                raise ConsumerStoppedError("this consumer was stopped while it started") from None
+            raise
+
+    async def _open(self) -> None:
+        network = Network(self._client, auto_create=True)
+        network.watch(self._subscription.watched)
+        try:
+            await network.start()
+        except BaseException:
+            await network.close(min(1.0, self._config.close_timeout_ms / 1000))
+            raise
+        session = Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
+        self._session, self._phase = session, Phase.STARTED
+        if session.group is not None and self._subscription.topics:
+            await session.group.first_assignment()
 
     async def stop(self) -> None:
         """Commit (with `enable_auto_commit`), leave the group and disconnect, within `close_timeout_ms` even if no
         broker answers.
 
-        Polls that wait end with `ConsumerStoppedError`, and iteration ends. A second call does nothing.
-
-        A :meth:`run` ends first, as after :meth:`wakeup`.
+        Polls that wait raise `ConsumerStoppedError`, and iteration ends. A :meth:`run` ends first, as after
+        :meth:`wakeup`. A second call does nothing.
 
         Raises:
             IllegalStateError: called in a rebalance listener, or in a handler of :meth:`run`.
         """
+        timeout = self._config.close_timeout_ms / 1000
         if self._runner is not None:
-            await self._runner.stop(self._core.config.close_timeout_ms / 1000)
-        await self._core.stop()
+            await self._runner.stop(timeout)
+        if self._phase in (Phase.STOPPING, Phase.STOPPED):
+            return
+        if self._session is not None:
+            self._session.refuse_inside_listener("stop")
+            self._session.polls.close()
+        self._phase = Phase.STOPPING
+        deadline = time.monotonic() + timeout
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait((self._starting,))
+        session = self._session
+        try:
+            if session is not None:
+                async with asyncio.timeout(timeout):
+                    await session.leave()
+        except TimeoutError:
+            _log.warning("stopped without an answer from the brokers", group=self._config.group_id)
+        finally:
+            self._phase = Phase.STOPPED
+            if session is not None:
+                await session.close(deadline)
 
     async def close(self) -> None:
         """The same as :meth:`stop`."""
@@ -167,17 +252,53 @@ class Consumer(ConsumerPlaces):
         await self.stop()
 
     def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # absent if a setting was refused
-        if core is not None and core.phase is Phase.RUNNING:
-            core.abandon()
+        # A consumer whose settings were refused has no attributes.
+        session = getattr(self, "_session", None)
+        if session is not None and self._phase is Phase.STARTED:
+            session.abandon()
             warnings.warn(
                 f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
             )
 
     def __repr__(self) -> str:
-        core = self._core
-        what = sorted(core.subscription.topics) or [str(tp) for tp in core.subscription.states]
-        return f"<Consumer of {', '.join(what) or 'nothing'}, group {core.config.group_id!r}, {core.phase.value}>"
+        subscription = self._subscription
+        what = sorted(subscription.topics) or [str(tp) for tp in subscription.states]
+        return f"<Consumer of {', '.join(what) or 'nothing'}, group {self._config.group_id!r}, {self._phase}>"
+
+    def _running(self) -> Session:
+        """The session, for every call that needs a started consumer.
+
+        Raises:
+            ConsumerStoppedError: the consumer was stopped.
+            IllegalStateError: it was not started.
+        """
+        if self._phase is Phase.STOPPED:
+            raise stopped_error()
+        if self._session is None:
+            raise IllegalStateError(
+                "this consumer is not started. To do: await start() first, or use it in `async with`"
+            )
+        return self._session
+
+    def _running_group(self) -> GroupSession:
+        """The group's part of the session, for every call that needs a group.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            IllegalStateError: see :meth:`_running`.
+        """
+        group = None if self._config.group_id is None else self._running().group
+        if group is None:
+            raise IllegalOperationError(
+                "this consumer has no group_id, so it cannot commit or fetch committed offsets. To do: give it a "
+                "group_id"
+            )
+        return group
+
+    def _changed(self) -> None:
+        """Positions or pauses have changed."""
+        if self._session is not None:
+            self._session.changed()
 
     # What is read.
 
@@ -187,18 +308,18 @@ class Consumer(ConsumerPlaces):
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read these topics; the group deals out their partitions. Replaces an earlier subscription.
+        """Read these topics; the group assigns their partitions to its members. Replaces an earlier subscription.
 
         Args:
             topics: names.
-            pattern: a regular expression instead, matched from the start of topic names; topics that appear later are
-                read too.
-            listener: told when partitions come and go.
+            pattern: a regular expression instead, matched from the start of topic names. Topics that are created later
+                are read as well.
+            listener: called when partitions are revoked and assigned.
 
         Raises:
             IllegalStateError: partitions were assigned by hand.
             TypeError: both or neither of topics and pattern; a single string; a listener without its methods.
-            ValueError: a name that no topic has; a pattern that is no regular expression.
+            ValueError: an invalid topic name; an invalid regular expression.
         """
         if isinstance(topics, str):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as [{topics!r}]")
@@ -210,35 +331,46 @@ class Consumer(ConsumerPlaces):
         for name in names:
             check_topic(f"subscribe({names!r})", name)
         if listener is not None and not hasattr(listener, "on_partitions_revoked"):
-            raise TypeError(f"subscribe(): listener {listener!r} is no ConsumerRebalanceListener")
+            raise TypeError(f"subscribe(): listener {listener!r} is not a ConsumerRebalanceListener")
         if not (pattern is None or isinstance(pattern, str | re.Pattern)):
-            raise TypeError(f"subscribe(): pattern {pattern!r} is no regular expression: give a string")
+            raise TypeError(f"subscribe(): pattern {pattern!r} is not a regular expression: give a string")
         try:
             compiled = None if pattern is None else re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"subscribe(): pattern {pattern!r} is no regular expression: {error}") from error
-        self._core.subscribe(names, compiled, listener)
+            raise ValueError(f"subscribe(): pattern {pattern!r} is not a regular expression: {error}") from error
+        self._subscription.subscribe(names, compiled, listener)
+        self._attention.forget_errors()
+        if self._session is not None:
+            self._session.resubscribed()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without the help of a group. Replaces what was assigned before.
+        """Read exactly these partitions, without the help of a group. Replaces an earlier assignment.
 
         Raises:
             IllegalStateError: topics are subscribed to.
             TypeError: something else than `TopicPartition`.
         """
-        self._core.assign(partitions_of("assign", partitions))
+        self._subscription.assign(partitions_of("assign", partitions))
+        self._attention.refusal = None
+        if self._session is not None:
+            self._session.assigned()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more. A group is left in the background, after a commit and a call of the listener."""
-        self._core.unsubscribe()
+        """Read nothing any more. The group is left in the background, after a commit and a call of the listener."""
+        subscription = self._subscription
+        from_group, offsets = bool(subscription.topics) and not subscription.manual, subscription.positions()
+        subscription.unsubscribe()
+        self._attention.refusal = None
+        if self._session is not None:
+            self._session.unsubscribed(offsets, from_group=from_group)
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, or that match the pattern."""
-        return self._core.subscription.topics
+        return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read."""
-        return frozenset(self._core.subscription.states)
+        """The assigned partitions."""
+        return frozenset(self._subscription.states)
 
     async def topics(self) -> frozenset[str]:
         """All topics of the cluster that this client may see.
@@ -246,11 +378,11 @@ class Consumer(ConsumerPlaces):
         Raises:
             KafkaError: no broker answers.
         """
-        return frozenset((await self._core.network.look_up(None)).topics)
+        return frozenset((await self._running().network.look_up(None)).topics)
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
-        """The partition numbers of a topic that is read; None if it is not known."""
-        numbers = self._core.network.cluster.partitions(topic)
+        """The partition numbers of a topic that is read; None if they are not known."""
+        numbers = self._running().network.cluster.partitions(topic)
         return None if numbers is None else frozenset(numbers)
 
     # Polls.
@@ -264,27 +396,29 @@ class Consumer(ConsumerPlaces):
         Raises:
             ConsumerStoppedError: the consumer was stopped.
             WakeupError: :meth:`wakeup` was called.
-            RecordDeserializationError, CorruptRecordError, RecordTooLargeError: the next record cannot be had; `seek`
-            over it.
+            RecordDeserializationError, CorruptRecordError, RecordTooLargeError: the next record cannot be returned;
+                `seek` over it.
             OffsetOutOfRangeError, NoOffsetForPartitionError: there is no position and ``auto_offset_reset="none"``.
             IllegalStateError: nothing is subscribed to or assigned.
             KafkaError: the group or a topic may not be used, or the membership failed.
         """
-        core = self._core
-        state = await core.next_ready(partitions_of("getone", partitions) or None, None)
-        assert state is not None
-        (record,) = core.fetcher.take(state, 1)
+        session = self._running()
+        only = partitions_of("getone", partitions) or None
+        state: PartitionState | None = None
+        while state is None:
+            state = await session.polls.next_ready(only, None)
+        (record,) = session.fetcher.take(state, 1)
         return record
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Take what is there, waiting up to `timeout_ms` if nothing is.
+        """Take the records that are ready, waiting up to `timeout_ms` if there are none.
 
         Args:
             partitions: of these; of any assigned one if none is given.
             timeout_ms: milliseconds to wait for the first records.
-            max_records: the most records; `max_poll_records` if None.
+            max_records: at most so many records; `max_poll_records` if None.
 
         Returns:
             Records in order of their offsets, by partition; empty if none came.
@@ -297,15 +431,16 @@ class Consumer(ConsumerPlaces):
             raise TypeError(f"timeout_ms is {timeout_ms!r}: give milliseconds")
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 0")
-        limit = self._limit(max_records)
-        return await self._take(partitions_of("getmany", partitions) or None, timeout_ms / 1000, limit)
+        limit = self._config.max_poll_records if max_records is None else _limit(max_records)
+        only = partitions_of("getmany", partitions) or None
+        return await self._running().polls.take(only, timeout_ms / 1000, limit)
 
     async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """As :meth:`getmany`, but with all records in one list.
+        """Like :meth:`getmany`, but with all records in one list.
 
         Args:
             timeout_ms: milliseconds to wait for the first records.
-            max_records: the most records; `max_poll_records` if None.
+            max_records: at most so many records; `max_poll_records` if None.
 
         Raises:
             ValueError: `timeout_ms` is negative, or `max_records` is below 1.
@@ -320,16 +455,17 @@ class Consumer(ConsumerPlaces):
         Raises:
             KafkaError: see :meth:`getone`.
         """
-        core = self._core
+        attention = self._attention
         while True:
             try:
-                state = await core.next_ready(None, None)
+                state = await self._running().polls.next_ready(None, None)
             except ConsumerStoppedError:
                 return
-            assert state is not None
+            if state is None:
+                continue
             ready = state.ready
-            # Whatever happens to the partition meanwhile sets `attention` or empties `ready`.
-            while ready and not core.attention:
+            # Whatever happens to the partition in the meantime sets `needed`, or empties `ready`.
+            while ready and not attention.needed:
                 record = ready.popleft()
                 state.position = record.offset + 1
                 yield record
@@ -348,78 +484,313 @@ class Consumer(ConsumerPlaces):
 
     def wakeup(self) -> None:
         """End the poll that waits, or the next one, with `WakeupError`. Safe to call from any thread."""
-        self._core.wakeup()
+        self._attention.woken = True
+        self._attention.needed = True
+        if self._session is not None:
+            self._session.wakeup()
 
-    async def _take(
-        self, only: Collection[TopicPartition] | None, timeout: float, limit: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        core = self._core
-        state = await core.next_ready(only, timeout)
-        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
-        fetcher = core.fetcher
-        while state is not None:
-            records = fetcher.take(state, limit)
-            limit -= len(records)
-            if state.tp in taken:
-                taken[state.tp] += records
+    # Flow control.
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until they are resumed. They stay assigned and keep their buffers.
+
+        Raises:
+            IllegalStateError: one is not assigned.
+        """
+        for tp in partitions_of("pause", partitions):
+            self._subscription.state(tp).paused = True
+        self._changed()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause.
+
+        Raises:
+            IllegalStateError: one is not assigned.
+        """
+        for tp in partitions_of("resume", partitions):
+            self._subscription.state(tp).paused = False
+        self._changed()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(tp for tp, state in self._subscription.states.items() if state.paused)
+
+    # Positions.
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that a poll will return; waits until it is known.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+            KafkaTimeoutError: it is not known within `request_timeout_ms`.
+            NoOffsetForPartitionError: no offset is committed and ``auto_offset_reset="none"``.
+        """
+        (tp,) = partitions_of("position", (partition,))
+        while (position := self._subscription.state(tp).position) is None:
+            await self._running().wait_for_positions([tp], f"position of {tp}")
+        return position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at `offset`. Polls return no records that were fetched before.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+            ValueError: not an offset.
+        """
+        (tp,) = partitions_of("seek", (partition,))
+        if not is_int64(offset):
+            raise ValueError(f"seek({tp}, {offset!r}): give an offset of at least 0")
+        self._subscription.state(tp).seek(offset)
+        self._changed()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Continue at the first record of these partitions, of all assigned ones if none is given.
+
+        Raises:
+            IllegalStateError: one is not assigned.
+            KafkaTimeoutError: the start was not found within `request_timeout_ms`.
+        """
+        await self._reset("seek_to_beginning", partitions, Needed.EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Continue after the last record of these partitions, of all assigned ones if none is given.
+
+        Raises:
+            IllegalStateError: one is not assigned.
+            KafkaTimeoutError: the end was not found within `request_timeout_ms`.
+        """
+        await self._reset("seek_to_end", partitions, Needed.LATEST)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """Continue at the group's committed offset of these partitions, of all assigned ones if none is given; where no
+        offset is committed, as `auto_offset_reset` says.
+
+        Returns:
+            The new positions.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            IllegalStateError: a partition is not assigned.
+            KafkaTimeoutError: they were not found within `request_timeout_ms`.
+            NoOffsetForPartitionError: no offset is committed and ``auto_offset_reset="none"``.
+        """
+        self._running_group()
+        chosen = await self._reset("seek_to_committed", partitions, Needed.COMMITTED)
+        return {tp: await self.position(tp) for tp in chosen}
+
+    async def _reset(self, what: str, partitions: tuple[TopicPartition, ...], to: Needed) -> tuple[TopicPartition, ...]:
+        session = self._running()
+        chosen = partitions_of(what, partitions) or tuple(self._subscription.states)
+        for state in [self._subscription.state(tp) for tp in chosen]:
+            state.need(to)
+        session.changed()
+        await session.wait_for_positions(chosen, what)
+        return chosen
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark as of the last fetch: the offset after the last record that consumers may read. None
+        before the first fetch.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        return self._subscription.state(partition).high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The last stable offset as of the last fetch: that of the first record of an open transaction, or the high
+        watermark. None before the first fetch.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        return self._subscription.state(partition).last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When the last response to a fetch of this partition came, in milliseconds since 1970; None before it.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        return self._subscription.state(partition).fetched_at
+
+    async def lag(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """How many offsets lie between this consumer's position and the end of each partition.
+
+        The end is that of the records that polls may return: the high watermark, with
+        ``isolation_level="read_committed"`` the last stable offset. It is known from the last fetch. If that is too
+        long ago (nothing was fetched yet, the partition is paused, its buffer is full), the leader is asked. The lag
+        counts from the position, whether it is committed or not; ``barnabas groups describe`` shows the lag of
+        committed offsets. Compacted topics have fewer records than offsets.
+
+        Args:
+            partitions: these; all assigned ones if none is given.
+
+        Raises:
+            IllegalStateError: one is not assigned.
+            KafkaTimeoutError: a position or an end was not found within `request_timeout_ms`.
+            NoOffsetForPartitionError: no offset is committed and ``auto_offset_reset="none"``.
+            KafkaError: a partition may not be read.
+        """
+        session, subscription = self._running(), self._subscription
+        chosen = partitions_of("lag", partitions) or tuple(subscription.states)
+        await session.wait_for_positions(chosen, "lag")
+        committed = self._config.read_committed
+        fresh = asyncio.get_running_loop().time() - self._config.fetch_max_wait_ms / 1000 - _FETCH_TAKES
+        states = [subscription.state(tp) for tp in chosen]
+        old = [one.tp for one in states if one.measured_at < fresh or one.lag(read_committed=committed) is None]
+        ends = await self.end_offsets(old) if old else {}
+        lags = {}
+        for tp in chosen:
+            state = subscription.state(tp)
+            if tp in ends and state.position is not None:
+                lags[tp] = max(0, ends[tp] - state.position)
             else:
-                taken[state.tp] = records
-            if limit == 0:
-                break
-            try:
-                state = fetcher.next_ready(only)
-            except Exception:
-                # What was taken must reach the program; the error is found again by the next poll.
-                break
-        fetcher.rotate()
-        return taken
+                lags[tp] = state.lag(read_committed=committed) or 0
+        return lags
 
-    def _limit(self, max_records: int | None) -> int:
-        if max_records is None:
-            return self._core.config.max_poll_records
-        if isinstance(max_records, bool) or not isinstance(max_records, int):
-            raise TypeError(f"max_records is {max_records!r}: give an integer")
-        if max_records < 1:
-            raise ValueError(f"max_records is {max_records}: give at least 1")
-        return max_records
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition, assigned or not.
 
-    # Working in parallel.
+        Raises:
+            KafkaError: the leaders did not answer within `request_timeout_ms`.
+        """
+        found = await self._list(
+            "beginning_offsets", dict.fromkeys(partitions_of("beginning_offsets", partitions), EARLIEST)
+        )
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition, assigned or not.
+
+        Raises:
+            KafkaError: the leaders did not answer within `request_timeout_ms`.
+        """
+        found = await self._list("end_offsets", dict.fromkeys(partitions_of("end_offsets", partitions), LATEST))
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after a time, for each partition, assigned or not; None if there is none.
+
+        Args:
+            timestamps: milliseconds since 1970.
+
+        Raises:
+            ValueError: a negative timestamp.
+            KafkaError: the leaders did not answer within `request_timeout_ms`.
+        """
+        for tp, timestamp in mapped("offsets_for_times", timestamps).items():
+            if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+                raise TypeError(f"offsets_for_times: {timestamp!r} for {tp}: give milliseconds since 1970")
+            if timestamp < 0:
+                raise ValueError(f"offsets_for_times: {timestamp} for {tp}: give milliseconds since 1970")
+        found = await self._list("offsets_for_times", timestamps)
+        return {tp: one if one.offset >= 0 else None for tp, one in found.items()}
+
+    async def _list(self, what: str, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        network = self._running().network
+        partitions = partitions_of(what, times)
+        if network.watch_also(tp.topic for tp in partitions):
+            await network.refresh()
+        timeout = self._client.request_timeout
+        return await list_offsets(network, times, read_committed=self._config.read_committed, timeout=timeout)
+
+    # Commits.
+
+    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
+        """Commit and wait until the commit is durable.
+
+        Args:
+            offsets: for each partition the offset of the next record to read: alone, with metadata, or as
+                `OffsetAndMetadata`. If None, the positions of all assigned partitions: everything that polls returned.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            CommitFailedError: this consumer is no longer a member of the group.
+            RebalanceInProgressError: the group is rebalancing; poll, then commit again.
+            KafkaTimeoutError: it did not succeed within `request_timeout_ms`.
+            TypeError, ValueError: an invalid offset.
+        """
+        commits = self._running_group().commits
+        await commits.commit(self._subscription.positions() if offsets is None else offsets_of("commit", offsets))
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, Offset] | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit in the background, once. If it fails, the next commit covers it: at the end call :meth:`commit`, which
+        waits for those in the background first.
+
+        Args:
+            offsets: as for :meth:`commit`.
+            callback: called in the event loop with the offsets, and None or the error; it may be a coroutine function.
+                Without one a failure is logged.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            TypeError, ValueError: an invalid offset; a callback that cannot be called.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"commit_async: callback is {callback!r}: give a function of offsets and error")
+        made = self._subscription.positions() if offsets is None else offsets_of("commit", offsets)
+        self._running_group().commits.in_background(made, callback)
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """The group's committed offset of a partition; None if there is none.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            KafkaError: the coordinator did not answer within `request_timeout_ms`.
+        """
+        found = await self.committed_offsets(partition)
+        offset = found[partition]
+        return None if offset is None else offset.offset
+
+    async def committed_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets of these partitions, with metadata; None where there is none.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            KafkaError: the coordinator did not answer within `request_timeout_ms`.
+        """
+        chosen = partitions_of("committed", partitions)
+        return await self._running_group().store.committed(chosen, timeout=self._client.request_timeout)
+
+    # Parallel work.
 
     async def run(
         self,
-        handler: "Handler",
+        handler: Handler,
         *,
-        concurrency: int = 10,
-        order: str = "partition",
-        executor: Executor | None = None,
-        retries: int = 3,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 10_000,
-        dead_letter_topic: str | None = None,
-        producer: "Producer | None" = None,
-        max_in_flight: int = 10_000,
-        max_in_flight_bytes: int = 67_108_864,
-        drain_timeout_ms: int | None = None,
-        commit_interval_ms: int = 1_000,
+        concurrency: int = RunConfig.concurrency,
+        order: str = RunConfig.order,
+        executor: Executor | None = RunConfig.executor,
+        retries: int = RunConfig.retries,
+        retry_backoff_ms: int = RunConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = RunConfig.retry_backoff_max_ms,
+        dead_letter_topic: str | None = RunConfig.dead_letter_topic,
+        producer: Producer | None = RunConfig.producer,
+        max_in_flight: int = RunConfig.max_in_flight,
+        max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
+        drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,
+        commit_interval_ms: int = RunConfig.commit_interval_ms,
     ) -> None:
-        """Handle records with `concurrency` handlers at a time, and commit what is finished, until told to end.
+        """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or
+        :meth:`stop`.
 
-        Settings are explained at :class:`~barnabas_client.consumer.parallel_config.RunConfig`. An offset is committed
-        when everything before it is finished, so that a crash skips nothing; some records may be handled twice.
+        Settings are explained at :class:`~barnabas_client.consumer.parallel.config.RunConfig`. An offset is committed
+        when all records before it are finished, so a crash skips no record; some records may be handled twice.
 
-        :meth:`wakeup` and :meth:`stop` end the run: what is running finishes and is committed, the call returns, and
-        another one would go on at the first unfinished record. A cancellation does the same, but for the return; a
-        second one does not wait. Nothing else may poll, seek or subscribe meanwhile.
+        :meth:`wakeup` and :meth:`stop` end the run: running handlers finish and are committed, then the call returns.
+        Another run would continue at the first unfinished record. A cancellation does the same, except that it is
+        raised; a second one does not wait. Do not poll, seek or subscribe during a run.
 
         Raises:
             IllegalStateError: the consumer is not started, runs already, or has `enable_auto_commit` on.
-            TypeError, ValueError: a setting, or a handler, that cannot be.
+            TypeError, ValueError: an invalid setting or handler.
             KafkaError: polls or commits fail, or a dead letter cannot be written.
-            Exception: what the handler raised, for a record that had all its tries, without a `dead_letter_topic`.
+            Exception: the handler's error, for a record without attempts left and without a `dead_letter_topic`.
         """
-        from barnabas_client.consumer.parallel import Runner
-        from barnabas_client.consumer.parallel_config import RunConfig
-
         if self._runner is not None:
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
         config = RunConfig(
@@ -436,27 +807,42 @@ class Consumer(ConsumerPlaces):
             drain_timeout_ms=drain_timeout_ms,
             commit_interval_ms=commit_interval_ms,
         )
-        self._runner = Runner(self, self._core, handler, config)
+        runner = Runner(self, self._subscription, self._client, self._config, handler, config)
+        self._running()
+        self._runner = runner
         try:
-            await self._runner.run()
+            await runner.run()
         finally:
             self._runner = None
 
-    # What it knows about itself.
+    # Metrics, and the group.
 
     def metrics(self) -> Metrics:
-        """How this consumer is doing, by Kafka's names: ``records-consumed-rate``, ``records-lag-max``,
+        """Metrics of this consumer, by Kafka's names: ``records-consumed-rate``, ``records-lag-max``,
         ``commit-latency-avg``, ``rebalance-total``, ``last-heartbeat-seconds-ago``, ``time-between-poll-max`` and so
-        on; and ``event-loop-lag``, how long the event loop kept others waiting (both only with a group). None stands
-        for what has not happened yet. See :mod:`barnabas_client.consumer.metrics`.
+        on; and ``event-loop-lag``, how long the event loop took to answer. Those of commits, rebalances, heartbeats and
+        the event loop exist only with a group. None means that it has not happened yet. See
+        :mod:`barnabas_client.consumer.metrics`.
         """
-        return self._core.metrics()
+        states, read_committed = self._subscription.states.values(), self._config.read_committed
+        found = metrics_of(self._meters, states, time.monotonic(), read_committed=read_committed)
+        if self._session is not None and self._session.group is not None:
+            found |= self._session.group.metrics()
+        return found
 
     def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
-        """Have the group rebalance (KIP-568), for a reason that the coordinator notes. It happens in the polls that
-        follow; nothing happens while a rebalance is under way.
+        """Have the group rebalance (KIP-568), for a reason that the coordinator logs. It happens in the polls that
+        follow. Does nothing during a rebalance.
 
         Raises:
             IllegalOperationError: there is no group.
         """
-        self._core.rejoin(reason)
+        self._running_group().membership.rejoin(reason)
+
+
+def _limit(max_records: object) -> int:
+    if isinstance(max_records, bool) or not isinstance(max_records, int):
+        raise TypeError(f"max_records is {max_records!r}: give an integer")
+    if max_records < 1:
+        raise ValueError(f"max_records is {max_records}: give at least 1")
+    return max_records

@@ -1,13 +1,12 @@
-"""From the bytes of a Fetch answer to records for the program. Pure.
+"""From the bytes of a Fetch response to records for the program. Pure.
 
-An answer holds, for a partition, record batches one after the other. :func:`cut` looks at their headers only and makes
-a :class:`Chunk` of each, so that an answer of a megabyte costs next to nothing when it arrives. :func:`unpack` reads
-one chunk's records when the program is about to get them: check sum, decompression, decoding and deserializing are
-spread over the polls that way, and what is dropped by a seek was never decoded.
+For a partition, a response holds record batches one after the other. :func:`cut` reads only their headers and makes a
+:class:`Chunk` of each, so that a response of a megabyte costs next to nothing when it arrives. :func:`unpack` decodes
+one chunk when the program is about to receive its records: check sums, decompression, decoding and deserializing are
+spread over the polls, and batches that a seek drops are never decoded.
 
-Left out are batches of control records (markers for clients), and, for ``read_committed``, those of aborted
-transactions: an answer names the aborted ones by producer id and first offset, and each ends at its ABORT marker
-(KIP-98). Source: Kafka's ``CompletedFetch.java``.
+Control batches are left out, and, for ``read_committed``, batches of aborted transactions: a response names these by
+producer id and first offset, and each ends at its ABORT marker (KIP-98). Source: Kafka's ``CompletedFetch.java``.
 """
 
 from collections.abc import Iterable
@@ -35,9 +34,9 @@ class Chunk(NamedTuple):
 
     Attributes:
         end: the offset after it.
-        batch: its bytes; None if there is nothing in it for the program.
+        batch: its bytes; None if it has no records for the program.
         leader_epoch: of the leader that wrote it.
-        error: what to raise instead, when the program gets here.
+        error: to raise instead, when the program gets here.
     """
 
     end: int
@@ -47,20 +46,20 @@ class Chunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it keeps."""
+        """Bytes that it keeps in memory."""
         return 0 if self.batch is None else len(self.batch)
 
 
 def cut(
     tp: TopicPartition, records: Buffer, offset: int, aborted: Iterable[AbortedTransaction] | None = None
 ) -> list[Chunk]:
-    """Cut what was fetched at `offset` into chunks.
+    """Cut the record batches of a Fetch response into chunks.
 
     Args:
-        tp: where it is from.
+        tp: the partition.
         records: batches; the last one may be incomplete.
-        offset: what was asked for; batches that end before it are left out.
-        aborted: the aborted transactions in it, for ``read_committed``; None to see them all.
+        offset: the fetch offset; batches that end before it are left out.
+        aborted: the aborted transactions among the batches, for ``read_committed``; None to keep their records.
     """
     chunks: list[Chunk] = []
     filter_aborted = None if aborted is None else _Aborted(aborted)
@@ -86,7 +85,7 @@ def cut(
 
 
 class _Aborted:
-    """Which transactions are aborted at the place that has been reached."""
+    """Tracks which transactions are aborted at the batch that was reached."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
@@ -99,7 +98,7 @@ class _Aborted:
         return header.is_transactional and header.producer_id in self._producers
 
     def marker(self, header: BatchHeader, batch: memoryview) -> None:
-        """A control batch: an ABORT marker ends the transaction of its producer."""
+        """Process a control batch: an ABORT marker ends the transaction of its producer."""
         if header.producer_id in self._producers:
             records = decode_records(batch)
             if records and control_record_type(records[0]) is ControlType.ABORT:
@@ -107,7 +106,7 @@ class _Aborted:
 
 
 class Unpacked(NamedTuple):
-    """The records of a chunk, and the error that stands in the way of the rest, if there is one."""
+    """The records of a chunk, and the error that prevents the rest from being decoded, if there is one."""
 
     records: list[ConsumerRecord]
     error: KafkaError | None
@@ -122,7 +121,7 @@ def unpack(
     key_deserializer: Deserializer | None = None,
     value_deserializer: Deserializer | None = None,
 ) -> Unpacked:
-    """Read the records of a chunk from `position` on."""
+    """Decode the records of a chunk from `position` on."""
     if chunk.error is not None or chunk.batch is None:
         return Unpacked([], chunk.error)
     try:
@@ -142,8 +141,8 @@ def unpack(
             made_key = key if key is None or key_deserializer is None else key_deserializer(key)
             made_value = value if value is None or value_deserializer is None else value_deserializer(value)
         except Exception as error:
-            # The program's own code: whatever it raises is reported with the place, so that the program can seek over
-            # it.
+            # The program's own code: the error carries partition and offset, so that the program can seek over the
+            # record.
             failure = RecordDeserializationError(tp, offset, error)
             failure.__cause__ = error
             return Unpacked(records, failure)
@@ -153,8 +152,8 @@ def unpack(
 
 def _corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:
     failure = CorruptRecordError(
-        f"records of {tp} at offset {offset} cannot be read: {error}. To do: poll again; if it stays, the data is "
-        "damaged: seek() over it"
+        f"records of {tp} at offset {offset} cannot be decoded: {error}. To do: poll again; if the error stays, the "
+        "data is damaged: seek() over it"
     )
     failure.__cause__ = error
     return failure
@@ -162,6 +161,6 @@ def _corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:
 
 def _too_large(tp: TopicPartition, offset: int, size: int) -> KafkaError:
     return RecordTooLargeError(
-        f"the batch of {tp} at offset {offset} does not fit into one fetch, {size} bytes of it came. To do: raise "
-        f"max_partition_fetch_bytes and fetch_max_bytes, or seek() over it"
+        f"the batch of {tp} at offset {offset} does not fit into one fetch, which returned {size} bytes of it. To do: "
+        f"raise max_partition_fetch_bytes and fetch_max_bytes, or seek() over it"
     )

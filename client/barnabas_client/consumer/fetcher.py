@@ -1,27 +1,26 @@
-"""Fetches ahead of the program, from each leader, and hands out what it has.
+"""Fetches ahead of the program, from each leader, and decodes batch by batch when the program takes records.
 
-One request is under way for each leader: a long poll that the broker answers when it has `fetch_min_bytes`, or after
-`fetch_max_wait_ms`. It asks for every partition led there that has little buffered, so that the next records are on
-their way while the program works on the last ones. Buffers are bounded: a partition is asked for again when less than
-`max_partition_fetch_bytes` of it wait, and nothing is asked for while `fetch_max_bytes` wait in all. While some
-partition's buffer is full the others are polled in short turns, because a poll that waits for them could not be joined
-by the full one when it empties.
+One request is in flight for each leader: a long poll that the broker answers when it has `fetch_min_bytes`, or after
+`fetch_max_wait_ms`. It asks for every partition of that leader that has little buffered, so that the next records are
+on their way while the program works on the last ones. Buffers are bounded: a partition is asked for again when less
+than `max_partition_fetch_bytes` of it are buffered, and nothing is asked for while `fetch_max_bytes` are buffered in
+all. While the buffer of one partition is full, the others are fetched with a short wait: the full one could not join a
+long poll when its buffer empties.
 
-What arrives is cut into batches (:mod:`barnabas_client.consumer.fetched`) and decoded batch by batch when the program
-takes it.
+What arrives is cut into batches (:mod:`barnabas_client.consumer.fetched`), and decoded when the program takes it.
 
-Errors: where the leader has moved, or cannot be reached, metadata is asked for and the partition tried again after a
-back-off, or at once when another leader is known: what the old one was asked is not waited for. A position outside of
-the partition is reset as `auto_offset_reset` says, one in a history that is no longer the partition's goes back to
-where the two part (:mod:`barnabas_client.consumer.truncation`); what the program must know is raised by its next poll.
-Full fetch requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, ``FetchCollector.java``.
+Errors: where the leader has moved, or cannot be reached, metadata is refreshed and the partition tried again after a
+back-off, or at once when another leader is known. A position outside of the partition is reset as `auto_offset_reset`
+says; one in a history that the partition no longer has goes back to where the two diverge
+(:mod:`barnabas_client.consumer.truncation`). Errors that concern the program are raised by its next poll. Full fetch
+requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, ``FetchCollector.java``.
 """
 
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
 from barnabas_client.config import ConsumerConfig
 from barnabas_client.consumer.fetched import cut, unpack
@@ -35,18 +34,19 @@ from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-_log: Final = logger("barnabas_client.consumer.consumer")
+_log: Final = logger("barnabas_client.consumer")
 
-#: While some buffer is full, the others are polled for no longer than this, in milliseconds.
+#: While the buffer of a partition is full, the others are polled for no longer than this, in milliseconds.
 SHORT_WAIT_MS: Final = 25
-#: The newest Fetch version that names topics instead of giving their ids.
+#: The newest Fetch version with topic names instead of topic ids.
 NAMES: Final = 12
 
-#: The leader has moved, or its news has not got round.
+#: The leader has moved, or brokers do not agree yet which one it is.
 _MOVED: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -66,15 +66,16 @@ _Asked = dict[TopicPartition, tuple[PartitionState, int, int]]
 
 
 class Fetcher:
-    """Keeps buffers filled.
+    """Keeps the buffers of all assigned partitions filled.
 
     Args:
         network: the cluster.
         subscription: the partitions.
-        positions: finds positions.
+        positions: finds and checks positions.
         config: sizes and times.
         meters: count what is fetched.
-        arrived: called when there is something new to hand out.
+        arrived: called when there are new records, or a new error, for a poll.
+        wake: set it when the assignment, positions, pauses or metadata have changed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Fetcher:
         config: ConsumerConfig,
         meters: ConsumerMeters,
         arrived: Callable[[], None],
+        wake: asyncio.Event,
     ) -> None:
         self._network = network
         self._subscription = subscription
@@ -95,33 +97,28 @@ class Fetcher:
         self._policy = Needed.of_policy(config.auto_offset_reset)
         self._loop = asyncio.get_running_loop()
         self._backoff = network.config.retry_backoff_ms / 1000
-        self._wake = asyncio.Event()
-        self._under_way: set[int] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._runner: asyncio.Task[None] | None = None
-        #: Why nothing is fetched any more, if this part itself has failed.
+        self._wake = wake
+        self._fetching: set[int] = set()  # nodes with a request in flight
+        self._tasks = BackgroundTasks(self._task_failed)
+        #: Set if the fetcher itself has failed: nothing is fetched any more.
         self.failure: KafkaError | None = None
-        #: Partitions that have something to hand out, the next one first.
+        #: Partitions with records or an error for the program, the next one first.
         self._filled: deque[PartitionState] = deque()
         self._buffered = 0
 
     def start(self) -> None:
-        """Begin."""
-        self._runner = asyncio.create_task(self._run(), name="barnabas-fetcher")
-        self._runner.add_done_callback(self._ended)
+        """Start to fetch."""
+        self._tasks.spawn(self._run(), name="barnabas-fetcher")
 
     async def close(self) -> None:
-        """End."""
-        tasks = [*self._tasks, *([self._runner] if self._runner is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Stop, and give up requests in flight."""
+        await self._tasks.close()
 
     def wake(self) -> None:
-        """Something changed: assignment, positions, pauses, metadata."""
+        """The assignment, positions, pauses or metadata have changed."""
         self._wake.set()
 
-    # Handing out.
+    # For polls.
 
     def next_ready(self, only: Collection[TopicPartition] | None = None) -> PartitionState | None:
         """A partition with records in `ready`, decoding the next batch if need be; None if there is none.
@@ -130,8 +127,7 @@ class Fetcher:
             only: of these partitions; of any if None.
 
         Raises:
-            KafkaError: what stands in the way of the next records of a partition. It is raised once and tried again
-                after.
+            KafkaError: the next records of a partition cannot be returned. Raised once, then fetched again.
         """
         passed: list[PartitionState] = []
         found: PartitionState | None = None
@@ -155,7 +151,7 @@ class Fetcher:
         return found
 
     def rotate(self) -> None:
-        """Let the next partition be first in turn."""
+        """Put another partition first for the next poll."""
         self._filled.rotate(-1)
 
     def take(self, state: PartitionState, limit: int) -> list[ConsumerRecord]:
@@ -174,9 +170,9 @@ class Fetcher:
         """Whether records are ready, after decoding the next batch if there is one."""
         while not state.ready:
             if state.position is not None and state.batch_end > state.position:
-                state.position = state.batch_end  # what the batch held beside records for the program
+                state.position = state.batch_end  # control records, and records of aborted transactions
             if state.error is not None:
-                raise self._raised(state)
+                raise self._retry_later(state, state.error)
             if not state.chunks:
                 return False
             chunk = state.chunks.popleft()
@@ -205,10 +201,8 @@ class Fetcher:
                 self._meters.records.add(len(records), time.monotonic())
         return True
 
-    def _raised(self, state: PartitionState) -> KafkaError:
-        """The error of a partition; the next poll tries it again."""
-        error = state.error
-        assert error is not None
+    def _retry_later(self, state: PartitionState, error: KafkaError) -> KafkaError:
+        """The error of a partition, which is fetched again afterwards."""
         if state.position is None:
             state.error = None
         else:
@@ -237,17 +231,17 @@ class Fetcher:
             self._wake.clear()
             now = self._loop.time()
             cluster = self._network.cluster
-            self._look_at_partitions(cluster)
-            self._positions.look_at_topics(cluster)
+            self._update_partitions(cluster)
+            self._positions.check_topics(cluster)
             due = self._positions.due(now)
             if due:
-                self._spawn(self._resolve(due))
+                self._tasks.spawn(self._resolve(due))
                 for node in {node for state in due if (node := cluster.leader(state.tp)) is not None}:
-                    self._spawn(self._connect(node))
+                    self._tasks.spawn(self._connect(node))
             for leader, states in self._positions.unchecked(now, cluster).items():
                 for state in states:
                     state.checking = True
-                self._spawn(self._check(leader, states))
+                self._tasks.spawn(self._check(leader, states))
             self._send(now)
             self._show_errors()
             next_try = min((s.retry_at for s in self._subscription.states.values() if s.retry_at > now), default=None)
@@ -257,8 +251,8 @@ class Fetcher:
             except TimeoutError:
                 pass
 
-    def _look_at_partitions(self, cluster: Cluster) -> None:
-        """Who leads them, and what is buffered, after seeks and revocations threw some of it away."""
+    def _update_partitions(self, cluster: Cluster) -> None:
+        """Update the leaders, and the number of buffered bytes, which seeks and revocations reduce."""
         self._buffered = 0
         for state in self._subscription.states.values():
             self._buffered += state.buffered
@@ -292,27 +286,19 @@ class Fetcher:
                 self._network.want_refresh()
             elif self._is_full(state):
                 full.add(node)
-            elif node not in self._under_way:
+            elif node not in self._fetching:
                 by_node[node].append(state)
         for node, states in by_node.items():
-            self._under_way.add(node)
-            self._spawn(self._fetch(node, states, short=node in full))
+            self._fetching.add(node)
+            self._tasks.spawn(self._fetch(node, states, short=node in full))
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            # Not expected; but a poll that waits for ever would be worse than one that tells.
-            _log.error("fetching failed", exc_info=error)
-            self.failure = KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"fetching failed: {error!r}. To do: report this as a bug"
-            )
-            self._arrived()
+    def _task_failed(self, error: BaseException) -> None:
+        """A task raised, which is a bug: polls raise it instead of waiting for ever."""
+        _log.error("fetching failed", exc_info=error)
+        self.failure = KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"fetching failed: {error!r}. To do: report this as a bug"
+        )
+        self._arrived()
 
     async def _resolve(self, states: list[PartitionState]) -> None:
         await self._positions.resolve(states)
@@ -320,7 +306,7 @@ class Fetcher:
         self._arrived()
 
     async def _connect(self, node: int) -> None:
-        """Be connected by the time that the positions are known."""
+        """Connect before the positions are known, so that the first fetch does not wait for it."""
         try:
             await self._network.connection(node, Purpose.FETCH)
         except KafkaError as error:
@@ -338,7 +324,7 @@ class Fetcher:
             asked[state.tp] = (state, state.epoch, state.fetch_offset)
         try:
             response = await self._ask(node, states, short)
-            self._take_in(response, asked, node)
+            self._take_response(response, asked, node)
         except KafkaError as error:
             _log.info("a fetch failed", node=node, reason=str(error))
             self._network.want_refresh()
@@ -350,7 +336,7 @@ class Fetcher:
             for state, epoch, _ in asked.values():
                 if state.epoch == epoch:
                     state.fetching = False
-            self._under_way.discard(node)
+            self._fetching.discard(node)
             self.wake()
 
     async def _ask(self, node: int, states: list[PartitionState], short: bool) -> FetchResponse:
@@ -400,7 +386,7 @@ class Fetcher:
         self._meters.fetch_latency.add(now - began, now)
         self._meters.fetched_bytes.add(size, now)
 
-    def _take_in(self, response: FetchResponse, asked: _Asked, node: int) -> None:
+    def _take_response(self, response: FetchResponse, asked: _Asked, node: int) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 found = asked.get(TopicPartition(topic.topic, data.partition_index))
@@ -408,9 +394,9 @@ class Fetcher:
                     continue
                 state, epoch, offset = found
                 if state.epoch == epoch and state.tp in self._subscription.states:
-                    self._take_in_one(state, data, offset, node)
+                    self._take_partition(state, data, offset, node)
 
-    def _take_in_one(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> None:
+    def _take_partition(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> None:
         code = ErrorCode.of(data.error_code)
         if code != ErrorCode.NONE:
             self._refused(state, code, data, offset, node)
@@ -442,7 +428,7 @@ class Fetcher:
 
     def _diverged(self, state: PartitionState, epoch: int, end: int) -> None:
         if epoch < 0 or end < 0:
-            # It knows nothing of that epoch; OffsetForLeaderEpoch tells it from one that wrote nothing here yet.
+            # The leader does not know that epoch. OffsetForLeaderEpoch finds out whether it has written nothing yet.
             state.doubted = True
         elif state.position is not None and not judge(state, epoch, end, self._policy) and state.error is not None:
             self._fill(state)
@@ -470,12 +456,12 @@ class Fetcher:
 
     def _out_of_range(self, state: PartitionState, offset: int) -> None:
         if state.preferred is not None:
-            # The replica may only be behind; the leader knows better.
+            # The replica may only be behind; ask the leader.
             state.preferred = None
             return
         policy = self._policy
         if state.chunks or state.ready:
-            # Records before it can still be had; when the program has them, it is asked for again.
+            # Buffered records before it come first; it is fetched again afterwards.
             state.retry_at = self._loop.time() + self._backoff
         elif policy is not None:
             _log.warning(
@@ -485,7 +471,6 @@ class Fetcher:
         else:
             state.error = OffsetOutOfRangeError(
                 f"offset {offset} of {state.tp} is out of range and auto_offset_reset is 'none'. To do: seek() to an "
-                "offset that exists, or "
-                f"set auto_offset_reset to 'earliest' or 'latest'"
+                "offset that exists, or set auto_offset_reset to 'earliest' or 'latest'"
             )
             self._fill(state)

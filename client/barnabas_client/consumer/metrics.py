@@ -1,13 +1,16 @@
-"""What :meth:`Consumer.metrics` tells. Names and units are those of Kafka's consumer (``FetchMetricsRegistry.java``,
-``ConsumerCoordinatorMetrics``, ``KafkaConsumerMetrics.java``) where it has the like: ``-rate`` is per second over the
-last half minute, ``-avg`` and ``-max`` look back on the same time, latencies are in milliseconds. What Kafka does not
-have is about the event loop."""
+"""The metrics of :meth:`Consumer.metrics`.
+
+Names and units are those of Kafka's consumer (``FetchMetricsRegistry.java``, ``ConsumerCoordinatorMetrics``,
+``KafkaConsumerMetrics.java``) where it has the same metric: ``-rate`` is per second over the last 30 seconds, ``-avg``
+and ``-max`` cover the same time, latencies are in milliseconds. Those that Kafka does not have are about the event
+loop.
+"""
 
 from collections.abc import Collection
 from typing import Final
 
 from barnabas_client.consumer.subscription import PartitionState
-from barnabas_client.membership.view import MemberView
+from barnabas_client.membership.member import MemberView
 from barnabas_client.meters import Meter
 
 Metrics = dict[str, float | int | str | None]
@@ -16,23 +19,23 @@ _MS: Final = 1000.0
 
 
 class ConsumerMeters:
-    """The meters of one consumer; whoever does a thing adds to its meter. Times are those of the monotonic clock."""
+    """The meters of one consumer; each part adds to the meters of what it does. Times are of the monotonic clock."""
 
     def __init__(self, now: float) -> None:
-        #: Seconds from a Fetch to its answer.
+        #: Seconds from a Fetch to its response.
         self.fetch_latency = Meter(now)
-        #: Bytes of records in an answer.
+        #: Bytes of records in a Fetch response.
         self.fetched_bytes = Meter(now)
-        #: Records that were decoded for the program, by batch.
+        #: Records decoded for the program, by batch.
         self.records = Meter(now)
-        #: Seconds from an OffsetCommit to its answer, of those that succeeded.
+        #: Seconds from an OffsetCommit to its response, of those that succeeded.
         self.commit_latency = Meter(now)
-        #: Seconds from the moment that the member was to let go of partitions until it had its new ones.
+        #: Seconds from the revocation that begins a rebalance to the new assignment.
         self.rebalance_latency = Meter(now)
         self.rebalanced_at: float | None = None
-        #: How often partitions were lost, because the membership was.
+        #: How often partitions were lost with the membership.
         self.failed_rebalances = 0
-        #: Seconds from the end of a poll to the beginning of the next, where it is worth measuring.
+        #: Seconds from the end of a poll to the beginning of the next, without very short ones.
         self.between_polls = Meter(now)
         self.polled_at: float | None = None
 
@@ -40,8 +43,8 @@ class ConsumerMeters:
 def metrics_of(
     meters: ConsumerMeters, states: Collection[PartitionState], now: float, *, read_committed: bool
 ) -> Metrics:
-    """About fetching, the partitions that are assigned, and the polls. Lag is that of the last fetch; the time
-    that a poll waits does not count as time between polls."""
+    """About fetches, the assigned partitions, and polls. Lag is as of the last fetch; the time that a poll waits does
+    not count as time between polls."""
     fetches, size, records = meters.fetch_latency, meters.fetched_bytes, meters.records
     lags = [lag for state in states if (lag := state.lag(read_committed=read_committed)) is not None]
     return {
@@ -66,7 +69,7 @@ def metrics_of(
 
 
 def group_metrics(meters: ConsumerMeters, view: MemberView, last_lag: float, longest_lag: float, now: float) -> Metrics:
-    """About the membership, its commits, and the event loop as the membership's thread sees it."""
+    """About the membership, commits, and the lag of the event loop."""
     commits, rebalances = meters.commit_latency, meters.rebalance_latency
     return {
         "group-id": view.group_id,

@@ -1,9 +1,9 @@
-"""Offsets: those that a group has committed, and those that a partition has.
+"""Offsets: committed ones, at the group's coordinator, and the offsets of a partition, at its leader.
 
-**Committing** (C8, K6). A commit carries the member's generation, so that the coordinator can refuse it when the
-partitions belong to someone else by now; outside of the group protocol it carries generation -1.
-:meth:`OffsetStore.commit` tries again while that may help and time is left. A commit in the background is tried once: a
-repeated one could overtake a later one and set the group back (Kafka's ``commitAsync``).
+**Committing.** A commit carries the member's generation, so that the coordinator refuses it when the partitions belong
+to another member by now; outside of the group protocol it carries generation -1. :meth:`OffsetStore.commit` tries again
+while that may help and time is left. A commit in the background is tried once: a repeated one could overtake a later
+one and set the group back (Kafka's ``commitAsync``).
 
 **Listing.** :func:`list_offsets` asks each partition's leader for the offset of a time, of the start or of the end.
 
@@ -24,8 +24,8 @@ from barnabas_client.errors import (
     error_for,
 )
 from barnabas_client.membership.consumer_protocol import by_topic
+from barnabas_client.membership.member import NO_GENERATION, NOT_A_MEMBER, CommitIdentity
 from barnabas_client.membership.membership import Membership
-from barnabas_client.membership.types import NO_GENERATION, Identity
 from barnabas_client.meters import Meter
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
@@ -54,16 +54,16 @@ from barnabas_protocol.messages.offset_fetch import (
 LATEST: Final = -1
 EARLIEST: Final = -2
 
-#: Codes of a commit after which the same commit may succeed, beside the retriable ones.
-_NO_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
+#: The coordinator does not know this member or its generation.
+_NOT_A_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 class OffsetStore:
-    """What a group has committed, at its coordinator.
+    """The committed offsets of a group, at its coordinator.
 
     Args:
-        network: to wait with its back-off.
-        membership: knows the coordinator.
+        network: has the back-off of retries.
+        membership: knows the coordinator, and the identity that commits carry.
         latency: measures commits.
     """
 
@@ -85,14 +85,14 @@ class OffsetStore:
 
         Args:
             offsets: for each partition that of the next record to read.
-            as_member: with this member's generation; otherwise as someone outside of the group, which must have no
-                members.
+            as_member: commit with this member's generation; otherwise from outside of the group, which must have no
+                members then.
             timeout: seconds.
 
         Raises:
-            CommitFailedError: this consumer is no member any more.
-            RebalanceInProgressError: not before the rebalance is over.
-            KafkaTimeoutError: the coordinator could not be reached, or could not commit, in that time.
+            CommitFailedError: this consumer is no longer a member of the group.
+            RebalanceInProgressError: the group is rebalancing; commit after the rebalance.
+            KafkaTimeoutError: the coordinator could not be reached, or could not commit, within `timeout`.
             KafkaError: the coordinator refused.
         """
         backoff = retry_backoff(self._network.config)
@@ -122,11 +122,11 @@ class OffsetStore:
         """Commit without trying again; see :meth:`commit`.
 
         Raises:
-            KafkaError: it did not succeed. A retriable one may the next time.
+            KafkaError: the commit failed. If the error is retriable, the next attempt may succeed.
         """
         if not offsets:
             return
-        identity = self._membership.identity() if as_member else Identity(NO_GENERATION, "", None)
+        identity = self._membership.identity() if as_member else NOT_A_MEMBER
         request = OffsetCommitRequest(
             group_id=self.group_id,
             generation_id_or_member_epoch=identity.generation,
@@ -158,11 +158,11 @@ class OffsetStore:
     async def committed(
         self, partitions: Collection[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What is committed for each of `partitions`, None where nothing is.
+        """The committed offset of each partition, None where there is none.
 
         Raises:
-            KafkaTimeoutError: the coordinator could not be asked in `timeout` seconds.
-            KafkaError: it refused.
+            KafkaTimeoutError: the coordinator did not answer within `timeout` seconds.
+            KafkaError: the coordinator refused.
         """
         backoff = retry_backoff(self._network.config)
         last: KafkaError | None = None
@@ -178,7 +178,7 @@ class OffsetStore:
                     await asyncio.sleep(backoff.failed())
         except TimeoutError as error:
             raise KafkaTimeoutError(
-                f"the offsets of group {self.group_id!r} could not be read within {timeout:g} s{_after(last)}"
+                f"the committed offsets of group {self.group_id!r} were not fetched within {timeout:g} s{_after(last)}"
             ) from error
 
     async def _committed_once(
@@ -188,14 +188,14 @@ class OffsetStore:
             OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
         ]
         group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
-        # Offsets of open transactions are waited for, as Kafka's consumer does (KIP-447).
+        # Wait for offsets of open transactions, as Kafka's consumer does (KIP-447).
         request = OffsetFetchRequest(groups=[group], require_stable=True)
         response = await self._membership.ask_coordinator(request, OffsetFetchResponse, timeout)
         answered = response.groups[0] if response.groups else None
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answered is None else ErrorCode.of(answered.error_code)
         if answered is None or code != ErrorCode.NONE:
             self._membership.commit_refused(code, NO_GENERATION)
-            raise error_for(code, f"read the offsets of group {self.group_id!r}")
+            raise error_for(code, f"fetch the committed offsets of group {self.group_id!r}")
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
         for topic in answered.topics:
             for partition in topic.partitions:
@@ -203,27 +203,30 @@ class OffsetStore:
                 if partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
                 if partition.error_code != ErrorCode.NONE:
-                    raise error_for(partition.error_code, f"read the offset of group {self.group_id!r} for {tp}")
+                    raise error_for(
+                        partition.error_code, f"fetch the committed offset of group {self.group_id!r} for {tp}"
+                    )
                 if partition.committed_offset >= 0:
                     found[tp] = OffsetAndMetadata(
                         partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                     )
         return found
 
-    def _refused(self, refused: Mapping[TopicPartition, ErrorCode], identity: Identity) -> None:
+    def _refused(self, refused: Mapping[TopicPartition, ErrorCode], identity: CommitIdentity) -> None:
         code = next(iter(refused.values()))
         self._membership.commit_refused(code, identity.generation)
         what = f"commit {', '.join(map(str, refused))} to group {self.group_id!r}"
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             raise RebalanceInProgressError(
-                f"{what}: it is rebalancing. To do: poll until it is over, then commit again"
+                f"{what}: the group is rebalancing. To do: poll until the rebalance is over, then commit again"
             )
-        if code in _NO_MEMBER:
+        if code in _NOT_A_MEMBER:
             remedy = (
-                "poll to rejoin; if records took longer to process than max_poll_interval_ms, raise it or lower "
+                "poll to rejoin; if processing took longer than max_poll_interval_ms, raise it or lower "
                 "max_poll_records"
                 if identity.generation != NO_GENERATION
-                else "the group has members, and only they commit to it: subscribe() to be one, or use another group_id"
+                else "the group has members, and only they can commit: subscribe() to become one, or use another "
+                "group_id"
             )
             raise CommitFailedError(f"{what}: {code.name}. To do: {remedy}")
         raise error_for(code, what)
@@ -231,7 +234,9 @@ class OffsetStore:
 
 def _after(error: KafkaError | None) -> str:
     if error is None:
-        return ". To do: check that the brokers are up and their partitions have leaders, __consumer_offsets among them"
+        return (
+            ". To do: check that the brokers are up and partitions have leaders, those of __consumer_offsets included"
+        )
     return f"; the last attempt: {error}"
 
 
@@ -253,10 +258,10 @@ async def list_offsets_once(network: Network, times: Mapping[TopicPartition, int
     Args:
         network: the cluster.
         times: for each partition milliseconds since 1970, or `LATEST` or `EARLIEST`.
-        read_committed: whether the end is that of finished transactions.
+        read_committed: whether the end is the last stable offset.
 
     Returns:
-        For each partition its offset, -1 if there is none at or after the time, or the error that stood in the way.
+        For each partition its offset, which is -1 if no record is at or after the time, or the error.
     """
     cluster = network.cluster
     found: Listed = {}
@@ -287,7 +292,7 @@ async def list_offsets_once(network: Network, times: Mapping[TopicPartition, int
 
     await asyncio.gather(*(ask(leader, partitions) for leader, partitions in by_leader.items()))
     for tp in times:
-        found.setdefault(tp, KafkaConnectionError(f"list offsets of {tp}: the answer does not mention it"))
+        found.setdefault(tp, KafkaConnectionError(f"list offsets of {tp}: the response does not contain it"))
     if any(isinstance(one, KafkaError) and one.retriable for one in found.values()):
         network.want_refresh()
     return found
@@ -299,7 +304,7 @@ async def list_offsets(
     """Ask each partition's leader until all have answered; see :func:`list_offsets_once`.
 
     Raises:
-        KafkaTimeoutError: some have not within `timeout` seconds.
+        KafkaTimeoutError: some leaders have not answered within `timeout` seconds.
         KafkaError: a partition does not exist or may not be read.
     """
     backoff = retry_backoff(network.config)

@@ -1,12 +1,12 @@
-"""Finds the positions of partitions that have none: what was committed, else the start or the end, as
-`auto_offset_reset` says.
+"""Finds the positions of partitions that have none, and checks those that are known.
 
-All partitions that need one are asked about together: one OffsetFetch, then one ListOffsets for each leader. What fails
-for a while is tried again after a back-off; what fails for good is raised by the program's next poll.
+A position comes from the group's committed offset, else from the start or the end of the partition, as
+`auto_offset_reset` says. All partitions that need one are asked about together: one OffsetFetch, then one ListOffsets
+for each leader. Temporary failures are tried again after a back-off; others are raised by the program's next poll.
 
-A position that is known is **checked** before anything is fetched there whenever its partition has another leader than
-at the last check (:mod:`barnabas_client.consumer.truncation`). A topic that was deleted and made anew has another id
-(KIP-516); the positions in the old one mean nothing in the new one and are reset by the policy.
+A known position is **checked** before anything is fetched there whenever its partition has another leader than at the
+last check (:mod:`barnabas_client.consumer.truncation`). A topic that was deleted and created again has another id
+(KIP-516): the positions in the old one mean nothing in the new one and are reset as `auto_offset_reset` says.
 
 Source: ``SubscriptionState.java`` (FetchStates), ``OffsetFetcher.java``.
 """
@@ -27,17 +27,17 @@ from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-_log: Final = logger("barnabas_client.consumer.consumer")
+_log: Final = logger("barnabas_client.consumer")
 
 
 class Positions:
-    """Resolves positions.
+    """Finds and checks the positions of all assigned partitions.
 
     Args:
         network: the cluster.
         subscription: the partitions.
         config: reset policy and isolation level.
-        store: what the group committed; None without a group.
+        store: the committed offsets; None without a group.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Positions:
         self._store = store
         self._policy = Needed.of_policy(config.auto_offset_reset)
 
-    # Looking for them.
+    # Finding.
 
     def due(self, now: float) -> list[PartitionState]:
-        """The partitions whose position should be looked for now."""
+        """The partitions whose position should be found now."""
         return [
             state
             for state in self._subscription.states.values()
@@ -62,7 +62,7 @@ class Positions:
         ]
 
     async def resolve(self, states: Sequence[PartitionState]) -> None:
-        """Look for the positions of these partitions. Does not raise: what fails is kept in the state."""
+        """Find the positions of these partitions. Does not raise: errors are kept in their states."""
         epochs = {state.tp: state.epoch for state in states}
         for state in states:
             state.resolving = True
@@ -100,9 +100,8 @@ class Positions:
                 state.needed = policy
             else:
                 state.error = NoOffsetForPartitionError(
-                    f"no offset is committed for {state.tp} and auto_offset_reset is 'none'. To do: seek() to where "
-                    "it shall start, or set "
-                    f"auto_offset_reset to 'earliest' or 'latest'"
+                    f"no offset is committed for {state.tp} and auto_offset_reset is 'none'. To do: seek() to the "
+                    "offset to start at, or set auto_offset_reset to 'earliest' or 'latest'"
                 )
 
     async def _from_partitions(self, states: Collection[PartitionState], epochs: dict[TopicPartition, int]) -> None:
@@ -128,10 +127,10 @@ class Positions:
         state.seek(offset, leader_epoch)
         epochs[state.tp] = state.epoch
 
-    # Checking them.
+    # Checking.
 
-    def look_at_topics(self, cluster: Cluster) -> None:
-        """Tell topics that were made anew, and those that are gone, from those that were read."""
+    def check_topics(self, cluster: Cluster) -> None:
+        """Find topics that were deleted, or deleted and created again."""
         for state in self._subscription.states.values():
             topic = cluster.topics.get(state.tp.topic)
             if topic is None:
@@ -147,20 +146,20 @@ class Positions:
             if state.topic_id == NO_ID:
                 state.topic_id = topic.id
             elif state.topic_id != topic.id:
-                self._made_anew(state)
+                self._recreated(state)
 
-    def _made_anew(self, state: PartitionState) -> None:
+    def _recreated(self, state: PartitionState) -> None:
         if state.error is not None:
             return
         if self._policy is None:
             state.error = OffsetOutOfRangeError(
-                f"topic {state.tp.topic!r} was deleted and made anew, so position {state.position} of {state.tp} means "
-                "nothing any more, and auto_offset_reset is 'none'. To do: seek() to where the new one shall be read "
-                "from, or set auto_offset_reset to 'earliest' or 'latest'"
+                f"topic {state.tp.topic!r} was deleted and created again, so position {state.position} of {state.tp} "
+                "is no longer valid, and auto_offset_reset is 'none'. To do: seek() to the offset to start at, or set "
+                "auto_offset_reset to 'earliest' or 'latest'"
             )
             return
         _log.warning(
-            "a topic was deleted and made anew, resetting",
+            "a topic was deleted and created again, resetting",
             partition=str(state.tp),
             position=state.position,
             to=self._policy.name.lower(),
@@ -184,7 +183,7 @@ class Positions:
         return found
 
     async def check(self, leader: int, states: Sequence[PartitionState]) -> None:
-        """Check the positions of these partitions. Does not raise: what fails is kept in the state."""
+        """Check the positions of these partitions. Does not raise: errors are kept in their states."""
         epochs = {state.tp: state.epoch for state in states}
         cluster = self._network.cluster
         for state in states:
@@ -202,7 +201,7 @@ class Positions:
                     info = cluster.partition(state.tp)
                     state.checked = -1 if info is None else info.leader_epoch
                     if state.doubted:
-                        state.doubted, state.fetch_epoch = False, -1  # let Fetch not ask again
+                        state.doubted, state.fetch_epoch = False, -1  # the next Fetch does not ask again
         finally:
             for state in states:
                 if state.epoch == epochs[state.tp]:

@@ -1,119 +1,101 @@
-"""The program's side of a rebalance: partitions are taken away and given, between polls, and the listener is told.
+"""The program's side of a rebalance: partitions are revoked and assigned between polls, and the listener is called.
 
-Kafka's consumer rebalances inside of ``poll``, so a program has always processed what it was given before its
-partitions go. Here the group protocol runs in the background, and the :class:`Gate` keeps that promise: partitions are
-taken away only while the program waits in a poll, or when it comes to one. From that moment none of their records is
-handed out any more; then what was read is committed (with ``enable_auto_commit``), the listener is called, and the
-group is told. The partitions of a new assignment are fetched after the listener has returned, so that it can seek (K8).
+Kafka's consumer rebalances inside of ``poll``, so a program has always processed the records of a partition before it
+is revoked. Here the group protocol runs in the background, and the :class:`Gate` keeps that promise: partitions are
+revoked only while the program waits in a poll, or when it comes to one. From then on, no poll returns their records;
+what was read is committed (with ``enable_auto_commit``), the listener is called, and the coordinator hears of it. The
+partitions of a new assignment are fetched after the listener has returned, so that the listener can seek.
 
-Steps are taken one after the other, in the order of the group's decisions. A listener that raises stops nothing: its
-error is raised by the next poll. Source: ``ConsumerCoordinator.java`` (onJoinPrepare, onJoinComplete), aiokafka's
-``ConsumerRebalanceListener``.
+Steps are taken one after the other, in the order of the group's decisions. A listener that raises stops nothing: the
+next poll raises its error. Source: ``ConsumerCoordinator.java`` (onJoinPrepare, onJoinComplete).
 """
 
 import asyncio
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from barnabas_client.consumer.attention import Attention
+from barnabas_client.consumer.listener import ListenerMethod, call_listener, lost_method
 from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.subscription import Subscription
 from barnabas_client.errors import IllegalStateError, RebalanceListenerError
 from barnabas_client.logs import logger
-from barnabas_client.membership.types import Assign, Revoke
+from barnabas_client.membership.effects import Assign, Revoke
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
-from barnabas_protocol.errors import KafkaError
+from barnabas_client.tasks import BackgroundTasks
 
-_log: Final = logger("barnabas_client.consumer.consumer")
-
-
-class ConsumerRebalanceListener:
-    """Told when partitions come and go. Override what is of interest; each method may be a coroutine function.
-
-    `on_partitions_lost` is called instead of `on_partitions_revoked` when others may have the partitions already: then
-    nothing can be committed for them any more. Unless it is overridden it calls `on_partitions_revoked`, as in Kafka.
-    """
-
-    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are about to go; what was read of them can still be committed."""
-
-    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are new here; nothing was fetched yet, so `seek` decides where they start."""
-
-    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are gone."""
-        return self.on_partitions_revoked(lost)
-
-
-class Gate:
-    """Knows whether the program is in a poll, and who waits for that."""
-
-    def __init__(self) -> None:
-        #: Polls so far.
-        self.count = 0
-        #: Polls that are waiting now.
-        self.inside = 0
-        self._comes: list[asyncio.Future[None]] = []
-        self._then: list[Callable[[], None]] = []
-
-    @property
-    def awaited(self) -> bool:
-        """Whether someone waits for the program."""
-        return any(not future.done() for future in self._comes)
-
-    def enter(self) -> None:
-        """The program polls. Whatever waited for that has happened when this returns."""
-        self.count += 1
-        self.inside += 1
-        if self._then:
-            then, self._then = self._then, []
-            for action in then:
-                action()
-        if self._comes:
-            comes, self._comes = self._comes, []
-            for future in comes:
-                if not future.done():
-                    future.set_result(None)
-
-    def leave(self) -> None:
-        """The poll returns."""
-        self.inside -= 1
-
-    def then(self, action: Callable[[], None]) -> None:
-        """When the program is in a poll, now or later, do this before the poll hands out anything more."""
-        if self.inside:
-            action()
-        else:
-            self._then.append(action)
-
-    async def passed(self, action: Callable[[], None]) -> None:
-        """Wait until the program is in a poll; `action` happens before that poll hands out anything more."""
-        self.then(action)
-        if self.inside:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._comes.append(future)
-        await future
-
-
-class Group(Protocol):
-    """What the program's side wants of the group's."""
-
-    def generation(self) -> int:
-        """The member's generation now."""
-
-    def released(self, ticket: int) -> None:
-        """Partitions were let go."""
-
+_log: Final = logger("barnabas_client.consumer")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
+class Gate:
+    """Knows whether the program is in a poll, and lets others wait until it is."""
+
+    def __init__(self) -> None:
+        #: Polls so far.
+        self.count = 0
+        #: Polls that are in progress now.
+        self.inside = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._actions: list[Callable[[], None]] = []
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a rebalance waits for the program to poll."""
+        return any(not future.done() for future in self._waiters)
+
+    def enter(self) -> None:
+        """A poll begins. Actions that waited for it have run when this returns."""
+        self.count += 1
+        self.inside += 1
+        if self._actions:
+            actions, self._actions = self._actions, []
+            for action in actions:
+                action()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+
+    def leave(self) -> None:
+        """A poll returns."""
+        self.inside -= 1
+
+    def run_in_poll(self, action: Callable[[], None]) -> None:
+        """Run `action` while the program is in a poll, now or later, before that poll returns more records."""
+        if self.inside:
+            action()
+        else:
+            self._actions.append(action)
+
+    async def wait_for_poll(self, action: Callable[[], None]) -> None:
+        """Wait until the program is in a poll; `action` runs before that poll returns more records."""
+        self.run_in_poll(action)
+        if self.inside:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        await future
+
+
+class RebalanceMembership(Protocol):
+    """What a rebalancer needs of the group membership."""
+
+    @property
+    def generation(self) -> int:
+        """The member's generation now."""
+
+    def revoked(self, ticket: int) -> None:
+        """A `Revoke` is done."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """The program unsubscribed."""
+class _Unsubscribed:
+    """The program unsubscribed; `offsets` are the positions at that moment."""
 
     offsets: Offsets
     then: Callable[[], Awaitable[None]]
@@ -123,128 +105,118 @@ class Rebalancer:
     """Carries out the group's decisions.
 
     Args:
-        subscription: the partitions.
+        subscription: the partitions and the listener.
         gate: the program's polls.
-        group: to be told.
-        commit: commits where partitions stand that go, if that is to happen by itself; does not raise.
+        membership: is notified when a revocation is done.
+        commit: commits positions of revoked partitions, with `enable_auto_commit`; does not raise.
         changed: called when the assignment has changed.
-        attention: called when the program is wanted at the gate, so that its next poll goes there.
-        meters: measure how long it takes.
+        attention: of the program's polls.
+        meters: measure how long rebalances take.
     """
 
     def __init__(
         self,
         subscription: Subscription,
         gate: Gate,
-        group: Group,
+        membership: RebalanceMembership,
         commit: Callable[[Offsets], Awaitable[None]],
         changed: Callable[[], None],
-        attention: Callable[[], None],
+        attention: Attention,
         meters: ConsumerMeters,
     ) -> None:
-        self.listener: ConsumerRebalanceListener | None = None
-        #: Raised by the next poll.
-        self.error: KafkaError | None = None
-        #: Set while the first assignment is still to come.
+        #: Set when the first assignment is complete.
         self.assigned = asyncio.Event()
         self._subscription = subscription
         self._gate = gate
-        self._group = group
+        self._membership = membership
         self._commit = commit
         self._changed = changed
         self._attention = attention
         self._meters = meters
-        self._began: float | None = None  # when the round began that is under way
-        self._queue: asyncio.Queue[Revoke | Assign | _Left] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self._began: float | None = None  # when the rebalance in progress began
+        self._queue: asyncio.Queue[Revoke | Assign | _Unsubscribed] = asyncio.Queue()
+        self._tasks = BackgroundTasks(self._failed)
 
     def start(self) -> None:
-        """Begin to work."""
-        self._task = asyncio.create_task(self._run(), name="barnabas-rebalance")
+        """Start to work."""
+        self._tasks.spawn(self._run(), name="barnabas-rebalance")
 
     async def stop(self) -> None:
-        """End. What was not begun is dropped."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Stop. Decisions that are still queued are dropped."""
+        await self._tasks.close()
 
     def put(self, effect: Revoke | Assign) -> None:
-        """The group decided something. What goes is not handed out any more from the next poll on, even if that comes
-        before the effect has its turn."""
+        """Queue a decision of the group. From the next poll on, records of revoked partitions are not returned, even if
+        that poll comes before the decision has its turn."""
         if isinstance(effect, Revoke):
             self._began = self._began or time.monotonic()
-            self._gate.then(lambda: self._hold(effect.partitions))
+            self._gate.run_in_poll(lambda: self._mark_revoking(effect.partitions))
         self._queue.put_nowait(effect)
-        self._attention()
+        self._attention.call()
 
     def refuse_inside_listener(self, what: str) -> None:
-        """Raise in a listener, where `what` would wait for the listener itself.
+        """Refuse a call that would wait for the listener that makes it.
 
         Raises:
-            IllegalStateError: this is the listener's call.
+            IllegalStateError: a rebalance listener calls this.
         """
-        if self._task is not None and asyncio.current_task() is self._task:
+        if asyncio.current_task() in self._tasks:
             raise IllegalStateError(
                 f"a rebalance listener cannot {what}: that would wait for the listener to return. To do: commit or "
-                "seek in the "
-                f"listener, and {what} outside of it"
+                f"seek in the listener, and {what} outside of it"
             )
 
-    def leave(self, offsets: Offsets, then: Callable[[], Awaitable[None]]) -> None:
-        """The program unsubscribed, its partitions are gone already: commit where they stood, tell the listener, then
-        go on."""
-        self._queue.put_nowait(_Left(offsets, then))
+    def unsubscribed(self, offsets: Offsets, then: Callable[[], Awaitable[None]]) -> None:
+        """The program unsubscribed, and its partitions are gone already: commit their positions, call the listener,
+        then `then`."""
+        self._queue.put_nowait(_Unsubscribed(offsets, then))
 
-    async def give_up(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
-        """Take partitions from the program: it gets no more of their records."""
+    async def revoke(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
+        """Take partitions from the program: polls return no more of their records."""
         if not partitions:
             return
-        self._hold(partitions)
+        self._mark_revoking(partitions)
         if not lost:
             await self._commit(self._subscription.positions(partitions))
-        await self._tell_gone(partitions, lost=lost)
+        await self._call_revoked(partitions, lost=lost)
         self._subscription.remove(partitions)
         self._changed()
 
-    async def _tell_gone(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
-        listener = self.listener
-        if listener is None or not partitions:
-            return
-        # A listener written for aiokafka does not know that partitions can be lost.
-        if lost and hasattr(listener, "on_partitions_lost"):
-            await self._call(listener.on_partitions_lost, partitions)
-        else:
-            await self._call(listener.on_partitions_revoked, partitions)
+    async def _call_revoked(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
+        listener = self._subscription.listener
+        if listener is not None and partitions:
+            await self._call(lost_method(listener) if lost else listener.on_partitions_revoked, partitions)
 
     async def _run(self) -> None:
         while True:
             effect = await self._queue.get()
             try:
                 if isinstance(effect, Revoke):
-                    await self._revoke(effect)
+                    await self._revoke_in_poll(effect)
                 elif isinstance(effect, Assign):
                     await self._assign(effect)
                 else:
                     await self._commit(effect.offsets)
-                    await self._tell_gone(list(effect.offsets), lost=False)
+                    await self._call_revoked(list(effect.offsets), lost=False)
                     await effect.then()
             except Exception as error:
-                # Nothing above is expected to raise; if it does, polls must say so instead of waiting for ever.
-                _log.exception("a rebalance failed")
-                self.error = RebalanceListenerError(f"a rebalance failed: {error!r}")
-                self._attention()
+                # This code is not expected to raise; if it does, polls must raise instead of waiting for ever.
+                self._failed(error)
 
-    async def _revoke(self, effect: Revoke) -> None:
+    def _failed(self, error: BaseException) -> None:
+        _log.error("a rebalance failed", exc_info=error)
+        self._attention.raise_once(RebalanceListenerError(f"a rebalance failed: {error!r}"))
+
+    async def _revoke_in_poll(self, effect: Revoke) -> None:
         if not self._gate.inside:
-            self._attention()
-        await self._gate.passed(lambda: self._hold(effect.partitions))
-        # Meanwhile the membership may have been lost.
-        lost = effect.lost or self._group.generation() != effect.generation
+            self._attention.call()
+        await self._gate.wait_for_poll(lambda: self._mark_revoking(effect.partitions))
+        # The membership may have been lost while this waited.
+        lost = effect.lost or self._membership.generation != effect.generation
         if lost and effect.partitions:
             self._meters.failed_rebalances += 1
-        held = [tp for tp in sorted(effect.partitions) if tp in self._subscription.states]
-        await self.give_up(held, lost=lost)
-        self._group.released(effect.ticket)
+        await self.revoke([tp for tp in sorted(effect.partitions) if tp in self._subscription.states], lost=lost)
+        self._membership.revoked(effect.ticket)
 
     async def _assign(self, effect: Assign) -> None:
         now = time.monotonic()
@@ -254,8 +226,8 @@ class Rebalancer:
         self._subscription.keep(effect.partitions)
         self._subscription.add(effect.partitions, active=False)
         self._changed()
-        if self.listener is not None:
-            await self._call(self.listener.on_partitions_assigned, sorted(effect.added))
+        if self._subscription.listener is not None:
+            await self._call(self._subscription.listener.on_partitions_assigned, sorted(effect.added))
         for tp in effect.partitions:
             state = self._subscription.states.get(tp)
             if state is not None:
@@ -263,24 +235,21 @@ class Rebalancer:
         self.assigned.set()
         self._changed()
 
-    def _hold(self, partitions: Collection[TopicPartition]) -> None:
+    def _mark_revoking(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
             state = self._subscription.states.get(tp)
             if state is not None:
                 state.revoking = True
 
-    async def _call(self, method: Callable[[Any], Any], partitions: Collection[TopicPartition]) -> None:
+    async def _call(self, method: ListenerMethod, partitions: Collection[TopicPartition]) -> None:
         try:
-            result = method(list(partitions))
-            if inspect.isawaitable(result):
-                await result
+            await call_listener(method, partitions)
         except Exception as error:
-            # The program's own code; Kafka's consumer, too, finishes the rebalance and raises afterwards.
+            # The program's own code. Kafka's consumer also completes the rebalance and raises afterwards.
+            name = getattr(method, "__name__", repr(method))
             failure = RebalanceListenerError(
-                f"the rebalance listener's {method.__name__} raised {type(error).__name__}: {error}. To do: repair "
-                "the listener"
+                f"the rebalance listener's {name} raised {type(error).__name__}: {error}. To do: repair the listener"
             )
             failure.__cause__ = error
             _log.warning("a rebalance listener raised", reason=str(failure))
-            self.error = self.error or failure
-            self._attention()
+            self._attention.raise_once(failure)

@@ -1,39 +1,44 @@
-"""What a consumer reads and where it stands: its subscription, its partitions and their positions. Pure.
+"""What a consumer reads and how far it is: its subscription, its partitions and their positions. Pure.
 
 A partition is **assigned** by the group, by hand, or, without a group, because its topic is subscribed to. It can be
-fetched when it has a position, is not paused, is not being taken away, and the program's listener has been told about
-it. Its **position** is the offset of the next record that the program will get; what was fetched beyond it waits in
-`chunks` and `ready`. A position that is not known yet is `needed`: what was committed, or else the start or the end of
-the partition.
+fetched when it has a position, is not paused, is not being revoked, and the rebalance listener has returned. Its
+**position** is the offset of the next record that the program receives; records that were fetched beyond it wait in
+`chunks` and `ready`. A position that is not known yet comes from where `needed` says: from the committed offset, or
+else from the start or the end of the partition.
 
-`epoch` changes whenever what is under way for a partition must be forgotten, by a seek or when it is taken away:
-whoever waits for an answer remembers the epoch and drops the answer if it has changed.
+`epoch` changes whenever responses in flight for a partition must be ignored, after a seek or a revocation: code that
+waits for a response remembers the epoch and drops the response if the epoch has changed.
 
-**Leader epochs** (KIP-320) tell whether the history that was read is still the partition's: `leader_epoch` is that of
-the last record that the program got, `fetch_epoch` that of the last one fetched. Source: Kafka's
+**Leader epochs** (KIP-320) show whether the history that was read is still the partition's: `leader_epoch` is that of
+the last record that the program received, `fetch_epoch` that of the last one fetched. Source: Kafka's
 ``SubscriptionState.java``.
 """
 
+import re
 from collections import deque
 from collections.abc import Collection, Iterable
 from enum import Enum
 
 from barnabas_client.consumer.fetched import Chunk
+from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.errors import IllegalStateError
 from barnabas_client.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from barnabas_protocol.errors import KafkaError
 
 
 class Needed(Enum):
-    """Where a partition's position is to come from. The values are timestamps for ListOffsets where there is one."""
+    """Where a partition's position comes from. The values are the timestamps that ListOffsets takes."""
 
+    #: From the group's committed offset; without one as `auto_offset_reset` says. Not a question for ListOffsets.
     COMMITTED = None
+    #: From the end of the partition.
     LATEST = -1
+    #: From the start of the partition.
     EARLIEST = -2
 
     @classmethod
     def of_policy(cls, auto_offset_reset: str) -> "Needed | None":
-        """What `auto_offset_reset` asks for, None for "none"."""
+        """What `auto_offset_reset` asks for; None for "none"."""
         return {"latest": cls.LATEST, "earliest": cls.EARLIEST}.get(auto_offset_reset)
 
 
@@ -78,7 +83,7 @@ class PartitionState:
 
     def __init__(self, tp: TopicPartition, *, active: bool) -> None:
         self.tp = tp
-        self.active = active  # the listener has been told
+        self.active = active  # the rebalance listener has returned
         self.revoking = False
         self.paused = False
         self.epoch = 0
@@ -86,29 +91,29 @@ class PartitionState:
         self.resolving = False
         self.position: int | None = None
         self.position_epoch = -1  # of the last record before `batch_start`
-        self.batch_start = 0  # the position when the batch was decoded that `ready` is from
+        self.batch_start = 0  # the position when the batch in `ready` was decoded
         self.batch_epoch = -1  # of that batch
         self.fetch_offset = 0
         self.fetch_epoch = -1  # of the last record before `fetch_offset`, -1 if unknown
-        self.checked = -1  # the leader epoch at which `fetch_epoch` was found to be part of the leader's history
+        self.checked = -1  # the leader epoch in which `fetch_epoch` was found to be part of the leader's history
         self.checking = False
-        self.doubted = False  # a fetch was answered that the leader knows nothing of `fetch_epoch`
-        self.topic_id = bytes(16)  # of the topic that the position is about
-        self.missing = False  # the topic does not exist, and that was said
-        self.leader: int | None = None  # the node that was last known to lead
+        self.doubted = False  # the leader answered a fetch that it does not know `fetch_epoch`
+        self.topic_id = bytes(16)  # of the topic that the position belongs to
+        self.missing = False  # the topic does not exist, and a warning was logged
+        self.leader: int | None = None  # the last known leader
         self.fetching = False
         self.retry_at = 0.0
         self.chunks: deque[Chunk] = deque()
         self.buffered = 0
         self.ready: deque[ConsumerRecord] = deque()
-        self.batch_end = 0  # where the batch ends that `ready` is from
+        self.batch_end = 0  # where the batch in `ready` ends
         self.queued = False
         self.error: KafkaError | None = None
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
-        self.measured_at = 0.0  # when the three above were true
-        self.fetched_at: int | None = None  # the same of a fetch, in milliseconds since 1970
+        self.measured_at = 0.0  # when the three above were measured
+        self.fetched_at: int | None = None  # the time of the last fetch response, in milliseconds since 1970
         self.preferred: int | None = None  # a replica nearer than the leader (KIP-392)
 
     @property
@@ -122,29 +127,29 @@ class PartitionState:
 
     @property
     def deliverable(self) -> bool:
-        """Whether records of it may be handed to the program."""
+        """Whether polls may return its records."""
         return self.active and not (self.paused or self.revoking)
 
     @property
     def leader_epoch(self) -> int:
-        """Of the last record that the program got, -1 if unknown."""
+        """The leader epoch of the last record that the program received, -1 if unknown."""
         began = self.position is not None and self.position > self.batch_start
         return self.batch_epoch if began else self.position_epoch
 
     def lag(self, *, read_committed: bool) -> int | None:
-        """Records between the position and the end that the program may see, as of the last fetch; None if unknown."""
+        """Offsets between the position and the end that the program may read, as of the last fetch; None if unknown."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         if end is None or end < 0 or self.position is None:
             return None
         return max(0, end - self.position)
 
     def unpacked(self, leader_epoch: int) -> None:
-        """A batch is handed to the program from the position on."""
+        """A batch has been decoded, from the position on."""
         self.position_epoch = self.leader_epoch
         self.batch_start, self.batch_epoch = self.position or 0, leader_epoch
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at `offset`, the record before which is of `leader_epoch`; forget what was fetched."""
+        """Continue at `offset`; the record before it is of `leader_epoch`. Forget what was fetched."""
         self.forget()
         self.needed = None
         self.topic_id = bytes(16)
@@ -153,7 +158,7 @@ class PartitionState:
         self._fetch_from(offset, leader_epoch)
 
     def need(self, what: Needed) -> None:
-        """Forget the position; it must be found anew."""
+        """Forget the position and find it again."""
         self.forget()
         self.needed = what
         self.topic_id = bytes(16)
@@ -170,7 +175,7 @@ class PartitionState:
         self.fetch_epoch = self.position_epoch = self.batch_epoch = leader_epoch
 
     def led_by(self, node: int) -> None:
-        """This node leads it: what another one was asked, or refused, is waited for no longer."""
+        """This node is the leader: requests to another one, and back-offs after its errors, no longer count."""
         if self.leader is None:
             self.retry_at = 0.0
         elif self.leader != node:
@@ -183,7 +188,7 @@ class PartitionState:
         self.retry_at = 0.0
 
     def forget(self) -> None:
-        """Forget what was fetched, and whatever is under way."""
+        """Forget what was fetched, and requests in flight."""
         self._drop_pending()
         self.chunks.clear()
         self.ready.clear()
@@ -194,59 +199,77 @@ class PartitionState:
 
 
 class Subscription:
-    """All of it."""
+    """The topics, the pattern, the rebalance listener and the assigned partitions of one consumer."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
-        self.by_hand = False
+        self.pattern: re.Pattern[str] | None = None
+        self.listener: ConsumerRebalanceListener | None = None
+        #: Partitions were assigned by the program, not by a group.
+        self.manual = False
         self.states: dict[TopicPartition, PartitionState] = {}
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Read these topics; the partitions come from elsewhere.
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        pattern: re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or those that match a pattern. The partitions are assigned later.
 
         Raises:
             IllegalStateError: partitions were assigned by hand.
         """
-        if self.by_hand:
+        if self.manual:
             raise IllegalStateError(
                 "subscribe() after assign(): a consumer does one or the other. To do: call unsubscribe() first, or "
                 "use a second consumer"
             )
-        self.topics = frozenset(topics)
+        self.topics, self.pattern, self.listener = frozenset(topics), pattern, listener
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions; those that were read before go on where they are.
+        """Read exactly these partitions. Those that were assigned before keep their positions.
 
         Raises:
             IllegalStateError: topics are subscribed to.
         """
-        if self.topics:
+        if self.topics or self.pattern is not None:
             raise IllegalStateError(
                 "assign() after subscribe(): a consumer does one or the other. To do: call unsubscribe() first, or "
                 "use a second consumer"
             )
-        self.by_hand = bool(partitions)
+        self.manual = bool(partitions)
         self.keep(partitions)
         self.add(partitions, active=True)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
-        self.topics, self.by_hand = frozenset(), False
+        """Read nothing. The listener stays, for the revocation that follows."""
+        self.topics, self.pattern, self.manual = frozenset(), None, False
         self.keep(())
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is subscribed to or assigned."""
+        return not (self.topics or self.states or self.pattern)
+
+    @property
+    def watched(self) -> set[str] | None:
+        """The topics whose metadata matters; None for all topics."""
+        return None if self.pattern is not None else set(self.topics) | {tp.topic for tp in self.states}
+
     def add(self, partitions: Iterable[TopicPartition], *, active: bool) -> None:
-        """Read these as well. They cannot be fetched before they are `active`."""
+        """Assign more partitions. They cannot be fetched before they are `active`."""
         for tp in sorted(partitions):
             if tp not in self.states:
                 self.states[tp] = PartitionState(tp, active=active)
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop reading all but these."""
+        """Drop all partitions but these."""
         for tp in [tp for tp in self.states if tp not in partitions]:
             self.states.pop(tp).forget()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop reading these."""
+        """Drop these partitions."""
         for tp in partitions:
             if tp in self.states:
                 self.states.pop(tp).forget()
@@ -259,18 +282,17 @@ class Subscription:
         """
         state = self.states.get(tp)
         if state is None:
-            held = ", ".join(str(one) for one in sorted(self.states)) or "none"
+            assigned = ", ".join(str(one) for one in sorted(self.states)) or "none"
             raise IllegalStateError(
-                f"partition {tp} is not assigned to this consumer (assigned: {held}). To do: assign() it, or wait "
-                "until the group does, in "
-                f"on_partitions_assigned"
+                f"partition {tp} is not assigned to this consumer (assigned: {assigned}). To do: assign() it, or wait "
+                f"until the group does, in on_partitions_assigned"
             )
         return state
 
     def positions(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition stands whose position is known, to be committed."""
+        """The known positions, of all partitions or of these, as offsets to commit."""
         return {
             tp: OffsetAndMetadata(state.position, "", state.leader_epoch)
             for tp, state in self.states.items()

@@ -1,11 +1,11 @@
-"""Whether what was read is still the partition's history (KIP-320). Pure, but for :func:`ask_epoch_ends`.
+"""Checks that what was read is still part of the partition's history (KIP-320). Pure, but for :func:`ask_epoch_ends`.
 
-A new leader may lack records that the old one had handed out: after an unclean election, or when a disk was lost. Every
-batch carries the epoch of the leader that wrote it, so a consumer can ask where the records of an epoch end here. If
-that is before its position, or if the leader does not know the epoch, the histories part there: the **divergence**.
+A new leader may lack records that the old one had returned: after an unclean election, or when a disk was lost. Every
+batch carries the epoch of the leader that wrote it, so a consumer can ask where the records of an epoch end. If that is
+before its position, or if the leader does not know the epoch, the two histories **diverge** there.
 
-Two ways lead to the same judgement, :func:`judge`: OffsetForLeaderEpoch, which is asked when the leader has changed or
-the position comes from a commit; and the diverging epoch in the answer to a Fetch that carries the last fetched epoch
+Two paths lead to the same decision, :func:`judge`: OffsetForLeaderEpoch, which is sent when the leader has changed or
+the position comes from a commit; and the diverging epoch in the response to a Fetch that carries the last fetched epoch
 (version 12 on, KIP-595). Source: ``SubscriptionState.maybeCompleteValidation``.
 """
 
@@ -31,38 +31,40 @@ from barnabas_protocol.messages.offset_for_leader_epoch import (
 )
 from barnabas_protocol.registry import ApiKey
 
-_log: Final = logger("barnabas_client.consumer.consumer")
+_log: Final = logger("barnabas_client.consumer")
 
-#: Older versions are for brokers only, which takes rights on the cluster (KIP-320).
+#: Older versions need rights on the cluster: they are for brokers (KIP-320).
 FOR_CONSUMERS: Final = 3
 
 
 def judge(state: PartitionState, epoch: int, end: int, policy: Needed | None) -> bool:
-    """The leader says that its records of `epoch`, the largest up to the last fetched one, end at `end`.
+    """Decide where to continue after the leader has said that its records of `epoch` end at `end`.
 
     Args:
-        state: what was read; put where it must go on, or given the error to raise.
-        epoch: -1 if the leader does not know.
+        state: the partition, which has a position. It is moved to where it must continue, or receives the error to
+            raise.
+        epoch: the largest epoch of the leader up to the last fetched one; -1 if it does not know any.
         end: -1 if the leader does not know.
         policy: what `auto_offset_reset` asks for.
 
     Returns:
-        Whether all that was fetched is part of the leader's history.
+        Whether everything fetched is part of the leader's history.
     """
+    position = state.position
+    if position is None:
+        return True
     known = epoch >= 0 and end >= 0
     if known and epoch >= state.fetch_epoch and end >= state.fetch_offset:
         return True
-    position = state.position
-    assert position is not None
     if known and end >= position and epoch >= state.leader_epoch:
-        _log.info("what was fetched ahead is gone, fetching again", partition=str(state.tp), offset=position)
+        _log.info("records that were fetched ahead are gone, fetching again", partition=str(state.tp), offset=position)
         state.refetch()
         state.checked = -1
     elif policy is None:
         state.error = _truncated(state.tp, position, min(end, position) if known else None, epoch if known else -1)
     elif known:
         _log.warning(
-            "records that were read are gone from the partition, going on where its history is another one",
+            "records that were read are gone from the partition, continuing where its history diverges",
             partition=str(state.tp),
             position=position,
             to=min(end, position),
@@ -71,7 +73,7 @@ def judge(state: PartitionState, epoch: int, end: int, policy: Needed | None) ->
         state.seek(min(end, position), epoch)
     else:
         _log.warning(
-            "the leader does not know the history that was read, resetting",
+            "the leader does not know the epoch of the records that were read, resetting",
             partition=str(state.tp),
             position=position,
             to=policy.name.lower(),
@@ -81,11 +83,11 @@ def judge(state: PartitionState, epoch: int, end: int, policy: Needed | None) ->
 
 
 def _truncated(tp: TopicPartition, position: int, offset: int | None, epoch: int) -> LogTruncationError:
-    where = "the leader cannot tell since which offset" if offset is None else f"from offset {offset} on"
+    where = "the leader does not know from which offset on" if offset is None else f"from offset {offset} on"
     target = "an offset that exists" if offset is None else f"offset {offset} (leader epoch {epoch})"
     return LogTruncationError(
         f"records of {tp} that were read before position {position} are gone, {where}: a new leader did not have them, "
-        f"and auto_offset_reset is 'none'. To do: undo what came of them, then seek() to {target}, or set "
+        f"and auto_offset_reset is 'none'. To do: undo what was derived from them, then seek() to {target}, or set "
         "auto_offset_reset to 'earliest' or 'latest'",
         tp,
         position,
@@ -101,7 +103,7 @@ async def ask_epoch_ends(network: Network, leader: int, states: Iterable[Partiti
     """Ask a leader where the last fetched epochs end.
 
     Returns:
-        For each partition the end, or what stood in the way; None if the broker does not tell consumers.
+        For each partition the end, or the error; None if the broker answers this only to brokers.
     """
     asked = {state.tp: state.fetch_epoch for state in states}
     cluster = network.cluster
@@ -131,7 +133,7 @@ async def ask_epoch_ends(network: Network, leader: int, states: Iterable[Partiti
         for end in answered.partitions:
             tp = TopicPartition(answered.topic, end.partition)
             failed = end.error_code != ErrorCode.NONE
-            found[tp] = error_for(end.error_code, f"check the history of {tp}") if failed else end
+            found[tp] = error_for(end.error_code, f"check the leader epoch of {tp}") if failed else end
     for tp in asked:
-        found.setdefault(tp, KafkaConnectionError(f"check the history of {tp}: the answer does not mention it"))
+        found.setdefault(tp, KafkaConnectionError(f"check the leader epoch of {tp}: the response does not contain it"))
     return found

@@ -1,68 +1,136 @@
-"""A member of a consumer group as a pure state machine: what it does about every answer, failure and passing of time.
+"""A member of a classic consumer group as a pure state machine.
 
-It finds the coordinator, joins, assigns if it leads, syncs, sends heartbeats, and starts over when it must. It reads no
-clock and does no I/O: events come in with the time `now`, in seconds of any clock, and each returns the effects that
-its shell carries out (:mod:`barnabas_client.membership.membership`, or a simulation):
+The machine finds the coordinator, joins, computes the assignment if it is the leader, syncs, sends heartbeats, and
+starts over when it has to. It reads no clock and does no I/O: events come in with the time `now`, in seconds of any
+clock, and each returns the effects (:mod:`barnabas_client.membership.effects`) that its shell carries out. The shell is
+:mod:`barnabas_client.membership.thread`, or a simulation:
 
-- :class:`Send` a request; then :meth:`GroupMember.answered` or :meth:`GroupMember.failed` with its ticket.
-- :class:`Revoke` partitions: wait until the program polls, commit, call its listener; then
-  :meth:`GroupMember.released`. Each round begins with one, even of no partitions: the program has then processed what
-  it was given (in Kafka's consumer rebalances happen inside of ``poll``), and a program that never polls again does not
-  rejoin.
-- :class:`Assign` partitions: these are this member's now.
-- :class:`AskCluster`: the leader needs partition counts; then :meth:`GroupMember.counted`.
+- :class:`Send` a request, then call :meth:`ClassicMember.answered` or :meth:`ClassicMember.failed` with its ticket.
+- :class:`Revoke` partitions: wait until the program polls, commit, call its rebalance listener, then call
+  :meth:`ClassicMember.revoked`. Each rebalance begins with one, even without partitions: the program has then processed
+  what it was given (in Kafka's consumer, rebalances happen inside of ``poll``), and a program that does not poll does
+  not rejoin.
+- :class:`Assign` partitions: they are owned by this member now.
+- :class:`CountPartitions`: the leader needs partition counts; then call :meth:`ClassicMember.counted`.
 - :class:`Disconnect`, :class:`Fail`, :class:`Note`.
 
-The shell keeps one timer, at :meth:`GroupMember.next_deadline`, for :meth:`GroupMember.tick`. Answers to anything but
-the current request of a kind are ignored. Eager and cooperative rebalancing (KIP-429) differ in what a round gives up,
-before the join or after the sync. Sources: ``AbstractCoordinator.java``, ``ConsumerCoordinator.java``; KIP-62, 345,
-394, 429, 814.
+The shell keeps one timer, at :meth:`ClassicMember.next_deadline`, for :meth:`ClassicMember.tick`. Responses to anything
+but the current request of a kind are ignored. Eager and cooperative rebalancing (KIP-429) differ in which partitions
+are revoked, and whether before the join or after the sync. Sources: ``AbstractCoordinator.java``,
+``ConsumerCoordinator.java``; KIP-62, 345, 394, 429, 814.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
-from barnabas_client.assignors import Assignor, MemberSubscription, RebalanceProtocol
-from barnabas_client.errors import error_for
-from barnabas_client.membership.consumer_protocol import decode_assignment
-from barnabas_client.membership.leader import Leadership
-from barnabas_client.membership.messages import (
-    fenced,
-    heartbeat_request,
-    join_request,
-    leave_request,
-    sync_request,
-    tell_assignor,
+from barnabas_client.assignors import Assignor, MemberSubscription, PartitionCounts, RebalanceProtocol
+from barnabas_client.errors import FencedInstanceIdError, error_for
+from barnabas_client.membership.consumer_protocol import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
 )
-from barnabas_client.membership.types import (
-    NO_GENERATION,
-    TRANSITIONS,
-    AskCluster,
+from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
+    CountPartitions,
     Disconnect,
     Effect,
     Fail,
-    Identity,
-    MemberConfig,
-    MemberState,
     Note,
     Revoke,
     Send,
 )
-from barnabas_client.membership.view import MemberView
+from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
 from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas_protocol.messages.heartbeat import HeartbeatResponse
-from barnabas_protocol.messages.join_group import JoinGroupResponse
-from barnabas_protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from barnabas_protocol.schema import Request, Response
 
-_NONE = frozenset[TopicPartition]()
+TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
+    MemberState.UNJOINED: frozenset({MemberState.UNJOINED, MemberState.JOINING, MemberState.FAILED}),
+    MemberState.JOINING: frozenset({MemberState.SYNCING, MemberState.UNJOINED, MemberState.FAILED}),
+    MemberState.SYNCING: frozenset({MemberState.STABLE, MemberState.UNJOINED, MemberState.FAILED}),
+    MemberState.STABLE: frozenset({MemberState.JOINING, MemberState.UNJOINED, MemberState.FAILED}),
+    MemberState.FAILED: frozenset({MemberState.UNJOINED, MemberState.FAILED}),
+}
+
+_NONE: Final = frozenset[TopicPartition]()
+#: After these errors the request will never succeed.
+_HOPELESS: Final = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
+#: After these errors the first attempt to rejoin comes without a pause, as in Kafka's ``joinGroupIfNeeded``.
+_REJOIN_AT_ONCE: Final = (
+    ErrorCode.MEMBER_ID_REQUIRED,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
 
 
-class GroupMember:
+class Leadership:
+    """What the leader of one generation knows: the subscriptions of all members, and the partition counts that its
+    assignment was computed for.
+
+    Args:
+        response: the JoinGroup response that made this member the leader.
+    """
+
+    def __init__(self, response: JoinGroupResponse) -> None:
+        self._members: dict[str, MemberSubscription] = {}
+        #: Warnings about subscriptions that cannot be decoded.
+        self.notes: list[Note] = []
+        for member in response.members:
+            try:
+                subscription = decode_subscription(member.metadata, member.group_instance_id)
+            except DecodeError as error:
+                # One broken member must not stop the group: it gets no partitions.
+                subscription = MemberSubscription(())
+                fields = {"member": member.member_id, "reason": str(error)}
+                self.notes.append(Note("a member's subscription cannot be decoded", fields, warns=True))
+            self._members[member.member_id] = subscription
+        #: The topics of all members.
+        self.topics: Final = frozenset(topic for member in self._members.values() for topic in member.topics)
+        self._with_racks = any(member.rack for member in self._members.values())
+        self._skip = response.skip_assignment
+        self._counts = PartitionCounts({})
+
+    def assign(self, counts: Mapping[str, int], assignor: Assignor) -> list[SyncGroupRequestAssignment]:
+        """Compute the assignment for the leader's SyncGroup. If the coordinator asked to skip it (KIP-814), it is
+        empty.
+
+        Raises:
+            KafkaError: the assignor raised, or returned something else than an assignment.
+        """
+        self._counts = self._relevant(counts)
+        if self._skip:
+            return []
+        try:
+            assigned = assignor.assign(self._counts, self._members)
+            return [
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(assigned.get(member, ())))
+                for member in self._members
+            ]
+        except Exception as error:
+            raise _assignor_raised(assignor, error) from error
+
+    def changed(self, counts: Mapping[str, int]) -> list[str]:
+        """The topics whose partitions differ from those that the assignment was computed for."""
+        return sorted(self._relevant(counts).changed(self._counts))
+
+    def _relevant(self, counts: Mapping[str, int]) -> PartitionCounts:
+        """What determines the assignment; racks do only if a member has a rack (KIP-881)."""
+        return PartitionCounts.of(counts, self.topics, with_racks=self._with_racks)
+
+
+class ClassicMember:
     """One member.
 
     Args:
@@ -77,24 +145,26 @@ class GroupMember:
         self.coordinator: Coordinator | None = None
         self.member_id = ""
         self.generation = NO_GENERATION
-        self.leading: Leadership | None = None
+        #: None unless this member is the leader.
+        self.leadership: Leadership | None = None
         self.topics: frozenset[str] | None = None
         self.owned: frozenset[TopicPartition] = _NONE
         self.error: KafkaError | None = None
         self._assignors = {assignor.name: assignor for assignor in assignors}
-        shared = frozenset.intersection(*(assignor.protocols for assignor in assignors))
-        self.cooperative = RebalanceProtocol.COOPERATIVE in shared
+        common = frozenset.intersection(*(assignor.protocols for assignor in assignors))
+        self.cooperative = RebalanceProtocol.COOPERATIVE in common
         self._protocol: str | None = None
         self._joined_topics: frozenset[str] = frozenset()
-        self._rejoin: str | None = None
-        self._released = False
+        self._rejoin_reason: str | None = None  # a rebalance is due, for this reason
+        self._may_join = False  # the revocation before the join is done
         self._wants_coordinator = False
         self._tickets = 0
+        # Tickets of what is in flight: one request of a kind at a time.
         self._finding: int | None = None
-        self._round: int | None = None  # the JoinGroup, AskCluster or SyncGroup that is under way
-        self._sync_sent = False
-        self._releasing: int | None = None
+        self._joining: int | None = None  # JoinGroup, CountPartitions or SyncGroup
+        self._revoking: int | None = None
         self._beating: int | None = None
+        self._sync_sent = False
         self._find_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._find_at = self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
@@ -104,35 +174,35 @@ class GroupMember:
     # Events.
 
     def subscribe(self, topics: Iterable[str], now: float) -> list[Effect]:
-        """Be a member that reads `topics`; call again when they change. Also the way out of FAILED."""
+        """Become a member that reads `topics`, or change them. Also leads out of FAILED."""
         before, self.topics = self.topics, frozenset(topics)
         if self.state is MemberState.FAILED:
-            self._go(MemberState.UNJOINED)
+            self._transition(MemberState.UNJOINED)
             self.error = before = None
         if before is None:
             self._poll_at = now + self.config.max_poll_interval
-            self._rejoin = "the subscription is new"
+            self._rejoin_reason = "the subscription is new"
         elif before != self.topics:
-            self._rejoin = "the subscription changed"
+            self._rejoin_reason = "the subscription changed"
         return self._advance(now, [])
 
-    def want_coordinator(self, now: float) -> list[Effect]:
-        """Look for the coordinator although nothing is joined: to commit, or to read what was committed."""
+    def find_coordinator(self, now: float) -> list[Effect]:
+        """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
         self._wants_coordinator = True
         return self._advance(now, [])
 
     def polled(self, now: float) -> list[Effect]:
-        """The program asked for records."""
+        """The program polled."""
         self._poll_at = now + self.config.max_poll_interval
         return self._advance(now, [])
 
-    def released(self, ticket: int, now: float) -> list[Effect]:
-        """What :class:`Revoke` asked for is done, so the program has come to a poll."""
-        if ticket != self._releasing:
+    def revoked(self, ticket: int, now: float) -> list[Effect]:
+        """A :class:`Revoke` is done, so the program has polled."""
+        if ticket != self._revoking:
             return []
         self._poll_at = now + self.config.max_poll_interval
-        self._releasing = None
-        self._released = True
+        self._revoking = None
+        self._may_join = True
         return self._advance(now, [])
 
     def tick(self, now: float) -> list[Effect]:
@@ -140,28 +210,28 @@ class GroupMember:
         return self._advance(now, [])
 
     def metadata_changed(self, counts: Mapping[str, int], now: float) -> list[Effect]:
-        """The topics' partition counts are these: a leader whose assignment was made for others rejoins (C7)."""
+        """The topics have these partition counts: a leader that assigned other partitions rejoins."""
         effects: list[Effect] = []
-        if self.leading is not None and self.state is MemberState.STABLE and self._rejoin is None:
-            changed = self.leading.changed(counts)
+        if self.leadership is not None and self.state is MemberState.STABLE and self._rejoin_reason is None:
+            changed = self.leadership.changed(counts)
             if changed:
                 self._request_rejoin(f"partitions of {', '.join(changed)} changed", effects)
         return self._advance(now, effects)
 
     def counted(self, ticket: int, counts: Mapping[str, int], now: float) -> list[Effect]:
-        """The answer to :class:`AskCluster`; topics that do not exist are missing."""
+        """A :class:`CountPartitions` is done; topics that do not exist are missing from `counts`."""
         effects: list[Effect] = []
-        if ticket == self._round and self.state is MemberState.SYNCING and self.leading is not None:
+        if ticket == self._joining and self.state is MemberState.SYNCING and self.leadership is not None:
             try:
-                blobs = self.leading.counted(counts, self._assignors[self._protocol or ""])
+                assignments = self.leadership.assign(counts, self._assignors[self._protocol or ""])
             except KafkaError as error:
                 self._fail(error, effects)
             else:
-                self._sync(blobs, effects)
+                self._sync(assignments, effects)
         return self._advance(now, effects)
 
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
-        """An answer to a :class:`Send` has come."""
+        """The response to a :class:`Send` has come."""
         effects: list[Effect] = []
         if ticket == self._finding and isinstance(response, FindCoordinatorResponse):
             self._finding = None
@@ -169,23 +239,23 @@ class GroupMember:
         elif ticket == self._beating and isinstance(response, HeartbeatResponse):
             self._beating = None
             self._heartbeat(ErrorCode.of(response.error_code), now, effects)
-        elif ticket == self._round and isinstance(response, JoinGroupResponse):
-            self._round = None
+        elif ticket == self._joining and isinstance(response, JoinGroupResponse):
+            self._joining = None
             self._joined(response, now, effects)
-        elif ticket == self._round and isinstance(response, SyncGroupResponse):
-            self._round = None
+        elif ticket == self._joining and isinstance(response, SyncGroupResponse):
+            self._joining = None
             self._synced(response, now, effects)
         return self._advance(now, effects)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
-        """A :class:`Send` got no answer: the connection broke, or it took too long."""
+        """A :class:`Send` got no response: the connection broke, or the timeout expired."""
         effects: list[Effect] = []
         if ticket == self._finding:
             self._finding = None
             self._find_at = now + self._find_backoff.failed()
             if error.code in _HOPELESS:
                 self._fail(error, effects)
-        elif ticket in (self._beating, self._round):
+        elif ticket in (self._beating, self._joining):
             if error.code in _HOPELESS:
                 self._fail(error, effects)
             else:
@@ -193,52 +263,53 @@ class GroupMember:
         return self._advance(now, effects)
 
     def coordinator_lost(self, reason: str, now: float) -> list[Effect]:
-        """Something else than this machine found that the coordinator is gone or has moved, such as a commit."""
+        """A request that this machine did not send, such as a commit, found that the coordinator is gone or has
+        moved."""
         effects: list[Effect] = []
         self._lose_coordinator(reason, now, effects)
         return self._advance(now, effects)
 
     def commit_refused(self, code: ErrorCode, generation: int, now: float) -> list[Effect]:
-        """A commit with this generation was answered with `code`, which tells something about the membership."""
+        """A commit with this generation was answered with `code`, which may concern the membership."""
         effects: list[Effect] = []
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT):
             self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
         elif generation != NO_GENERATION and generation == self.generation:
             if code == ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(fenced(self.config), effects)
+                self._fail(_fenced(self.config), effects)
             elif code == ErrorCode.REBALANCE_IN_PROGRESS and self.state is MemberState.STABLE:
-                self._request_rejoin("the group is rebalancing, a commit was told", effects)
+                self._request_rejoin("a commit was answered REBALANCE_IN_PROGRESS", effects)
             elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 self._lose_membership(code, effects)
         return self._advance(now, effects)
 
     def rejoin(self, reason: str, now: float) -> list[Effect]:
-        """Begin a round because the program wants one (KIP-568)."""
+        """Start a rebalance because the program asked for one (KIP-568)."""
         effects: list[Effect] = []
         if self.state is MemberState.STABLE:
             self._request_rejoin(reason, effects)
         return self._advance(now, effects)
 
     def leave(self, reason: str, now: float) -> list[Effect]:
-        """Leave the group for good, or until the next :meth:`subscribe`. Static members only stop (KIP-345)."""
+        """Leave the group until the next :meth:`subscribe`. Static members send no LeaveGroup (KIP-345)."""
         effects: list[Effect] = []
         waits = self.state is MemberState.JOINING or (self.state is MemberState.SYNCING and self._sync_sent)
         if waits and self.coordinator is not None:
-            # Behind a request that waits for other members the coordinator would not read a LeaveGroup.
+            # The coordinator reads no LeaveGroup behind a request that waits for other members.
             effects.append(Disconnect(self.coordinator, "the member is leaving"))
         self._send_leave(reason, effects)
         self._reset()
-        self.topics, self._rejoin, self.owned = None, None, _NONE
-        self._round = self._beating = self._releasing = None
-        self._released = False
+        self.topics, self._rejoin_reason, self.owned = None, None, _NONE
+        self._joining = self._beating = self._revoking = None
+        self._may_join = False
         if self.state is not MemberState.FAILED:
-            self._go(MemberState.UNJOINED)
+            self._transition(MemberState.UNJOINED)
         return effects
 
-    # What the shell asks.
+    # What the shell reads.
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is due next, None while only events can bring anything forward."""
+        """When :meth:`tick` is due next; None while only other events can change anything."""
         times = []
         if self.state is MemberState.FAILED:
             return None
@@ -255,37 +326,37 @@ class GroupMember:
         return min(times, default=None)
 
     @property
-    def leads(self) -> bool:
-        """Whether this member makes the assignments."""
-        return self.leading is not None
+    def is_leader(self) -> bool:
+        """Whether this member computes the assignment."""
+        return self.leadership is not None
 
     def view(self) -> MemberView:
-        """A snapshot for others."""
+        """A snapshot."""
         return MemberView(
             group_id=self.config.group_id,
             instance_id=self.config.instance_id,
             state=self.state,
             generation=self.generation,
             member_id=self.member_id,
-            leads=self.leads,
+            is_leader=self.is_leader,
             coordinator=self.coordinator,
             error=self.error,
             heartbeats=self._heartbeats,
             heartbeat_at=self._heartbeat_at,
         )
 
-    def commit_identity(self) -> Identity:
-        """With what a commit of this member goes out; see :meth:`MemberView.commit_identity`."""
+    def commit_identity(self) -> CommitIdentity:
+        """The identity that this member's commits carry; see :meth:`MemberView.commit_identity`."""
         return self.view().commit_identity()
 
-    # Moving forward.
+    # Progress.
 
     def _advance(self, now: float, effects: list[Effect]) -> list[Effect]:
-        """Do whatever is due. Each step leaves a state in which it is not due any more."""
+        """Do whatever is due. Each step leads to a state in which it is no longer due."""
         if self.state is MemberState.FAILED:
             return effects
         if self.state in (MemberState.STABLE, MemberState.SYNCING) and now >= self._poll_at:
-            self._leave_for_silence(effects)
+            self._leave_without_polls(effects)
         if self.state is MemberState.STABLE and self.coordinator is not None and now >= self._session_at:
             self._lose_coordinator("the session timed out without an answer to a heartbeat", now, effects)
             self._session_at = now + self.config.session_timeout
@@ -293,12 +364,12 @@ class GroupMember:
             self._finding = self._send(
                 FindCoordinatorRequest(coordinator_keys=[self.config.group_id]), effects, to_coordinator=False
             )
-        if self._must_release():
-            self._release(effects)
+        if self._must_revoke():
+            self._revoke(effects)
         if self._must_join() and now >= self._join_at:
             self._join(effects)
         if self._must_beat() and now >= self._beat_at:
-            self._beating = self._send(heartbeat_request(self.config, self.member_id, self.generation), effects)
+            self._beating = self._send(self._heartbeat_request(), effects)
             self._beat_at = now + self.config.heartbeat_interval
         return effects
 
@@ -307,38 +378,38 @@ class GroupMember:
             self.coordinator is None and self._finding is None and (self.topics is not None or self._wants_coordinator)
         )
 
-    def _between_rounds(self) -> bool:
+    def _rebalance_due(self) -> bool:
         return (
             self.topics is not None
-            and self._rejoin is not None
+            and self._rejoin_reason is not None
             and self.coordinator is not None
             and self.state in (MemberState.UNJOINED, MemberState.STABLE)
         )
 
-    def _must_release(self) -> bool:
-        return self._between_rounds() and not self._released and self._releasing is None
+    def _must_revoke(self) -> bool:
+        return self._rebalance_due() and not self._may_join and self._revoking is None
 
     def _must_join(self) -> bool:
-        return self._between_rounds() and self._released
+        return self._rebalance_due() and self._may_join
 
     def _must_beat(self) -> bool:
-        # Behind a SyncGroup that waits for the leader a heartbeat would only wait as well.
+        # A heartbeat behind a SyncGroup that waits for the leader would only wait as well.
         return (
             self.coordinator is not None
             and self._beating is None
             and (self.state is MemberState.STABLE or (self.state is MemberState.SYNCING and not self._sync_sent))
         )
 
-    def _release(self, effects: list[Effect]) -> None:
-        """Begin a round: the partitions that do not survive it are given up before."""
+    def _revoke(self, effects: list[Effect]) -> None:
+        """Start a rebalance: revoke the partitions that this member does not keep during it."""
         lost = self.generation == NO_GENERATION or not self.member_id
         if lost or not self.cooperative:
-            given_up = self.owned
+            revoked = self.owned
         else:
-            given_up = frozenset(tp for tp in self.owned if tp.topic not in (self.topics or ()))
-        self.owned -= given_up
-        self._releasing = self._ticket()
-        effects.append(Revoke(self._releasing, given_up, lost=lost, generation=self.generation))
+            revoked = frozenset(tp for tp in self.owned if tp.topic not in (self.topics or ()))
+        self.owned -= revoked
+        self._revoking = self._ticket()
+        effects.append(Revoke(self._revoking, revoked, lost=lost, generation=self.generation))
 
     def _join(self, effects: list[Effect]) -> None:
         self._joined_topics = self.topics or frozenset()
@@ -348,28 +419,28 @@ class GroupMember:
             generation=self.generation,
             rack=self.config.rack,
         )
-        assignors = self._assignors.values()
         try:
-            request = join_request(self.config, self.member_id, subscription, assignors, self._rejoin)
+            request = self._join_request(subscription)
         except KafkaError as error:
             self._fail(error, effects)
             return
-        effects.append(Note("joining the group", {"member": self.member_id, "reason": self._rejoin or ""}))
-        self._go(MemberState.JOINING)
+        effects.append(Note("joining the group", {"member": self.member_id, "reason": self._rejoin_reason or ""}))
+        self._transition(MemberState.JOINING)
         self._beating = None
-        self._round = self._send(request, effects, timeout=self.config.round_timeout)
+        self._joining = self._send(request, effects, timeout=self.config.join_timeout)
 
-    # Answers.
+    # Responses.
 
     def _found(self, response: FindCoordinatorResponse, now: float, effects: list[Effect]) -> None:
-        told = response.coordinators[0] if response.coordinators else None
-        code = ErrorCode.of(told.error_code) if told is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if told is not None and code == ErrorCode.NONE:
+        found = response.coordinators[0] if response.coordinators else None
+        code = ErrorCode.of(found.error_code) if found is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if found is not None and code == ErrorCode.NONE:
             self._find_backoff.succeeded()
-            self.coordinator = Coordinator(told.node_id, told.host, told.port)
+            self.coordinator = Coordinator(found.node_id, found.host, found.port)
             self._beat_at = min(self._beat_at, now)
             self._session_at = max(self._session_at, now + self.config.session_timeout)
-            effects.append(Note("found the coordinator", {"node": told.node_id, "at": f"{told.host}:{told.port}"}))
+            fields = {"node": found.node_id, "address": f"{found.host}:{found.port}"}
+            effects.append(Note("found the coordinator", fields))
         elif code.retriable:
             self._find_at = now + self._find_backoff.failed()
         else:
@@ -379,10 +450,10 @@ class GroupMember:
         code = ErrorCode.of(response.error_code)
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
-            self._back()
-            self._pause(code, now)
+            self._restart_join()
+            self._back_off_join(code, now)
         elif code != ErrorCode.NONE:
-            self._round_refused(code, "join", now, effects)
+            self._join_refused(code, "join", now, effects)
         elif response.protocol_name not in self._assignors:
             self._fail(
                 error_for(
@@ -396,52 +467,56 @@ class GroupMember:
             self._join_backoff.succeeded()
             self.member_id, self.generation = response.member_id, response.generation_id
             self._protocol = response.protocol_name
-            self.leading = Leadership(response) if response.leader == response.member_id else None
+            self.leadership = Leadership(response) if response.leader == response.member_id else None
             self._sync_sent = False
             self._beat_at = now + self.config.heartbeat_interval
-            self._go(MemberState.SYNCING)
-            fields = {"generation": self.generation, "member": self.member_id, "leads": self.leads}
+            self._transition(MemberState.SYNCING)
+            fields = {"generation": self.generation, "member": self.member_id, "leader": self.is_leader}
             effects.append(Note("joined the group", fields))
-            if self.leading is not None:
-                effects += self.leading.notes
-                self._round = self._ticket()
-                effects.append(AskCluster(self._round, self.leading.topics))
+            if self.leadership is not None:
+                effects += self.leadership.notes
+                self._joining = self._ticket()
+                effects.append(CountPartitions(self._joining, self.leadership.topics))
             else:
                 self._sync([], effects)
 
-    def _sync(self, blobs: list[SyncGroupRequestAssignment], effects: list[Effect]) -> None:
-        request = sync_request(self.config, self.member_id, self.generation, self._protocol, blobs)
+    def _sync(self, assignments: list[SyncGroupRequestAssignment], effects: list[Effect]) -> None:
+        """Send SyncGroup, with the assignment if this member is the leader."""
+        request = SyncGroupRequest(
+            group_id=self.config.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.config.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol,
+            assignments=assignments,
+        )
         self._sync_sent = True
-        self._round = self._send(request, effects, timeout=self.config.round_timeout)
+        self._joining = self._send(request, effects, timeout=self.config.join_timeout)
 
     def _synced(self, response: SyncGroupResponse, now: float, effects: list[Effect]) -> None:
         code = ErrorCode.of(response.error_code)
         if code != ErrorCode.NONE:
-            self._round_refused(code, "sync with", now, effects)
+            self._join_refused(code, "sync with", now, effects)
             return
         try:
             assigned = frozenset(decode_assignment(response.assignment))
         except DecodeError as error:
-            self._fail(
-                KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"the leader of group {self.config.group_id!r} sent no assignment: {error}",
-                ),
-                effects,
-            )
+            message = f"the assignment from the leader of group {self.config.group_id!r} cannot be decoded: {error}"
+            self._fail(KafkaError(ErrorCode.INVALID_REQUEST, message), effects)
             return
-        self._go(MemberState.STABLE)
-        self._rejoin, self._released = None, False
+        self._transition(MemberState.STABLE)
+        self._rejoin_reason, self._may_join = None, False
         self._join_backoff.succeeded()
         self._session_at = now + self.config.session_timeout
         self._beat_at = now + self.config.heartbeat_interval
         revoked, added = self.owned - assigned, assigned - self.owned
         if revoked:
-            # Only in cooperative rebalancing is anything still owned here (KIP-429).
+            # Only cooperative members still own partitions here (KIP-429).
             effects.append(Revoke(self._ticket(), revoked, lost=False, generation=self.generation))
-            self._request_rejoin("partitions were given up for other members", effects)
+            self._request_rejoin("partitions were revoked for other members", effects)
         self.owned = assigned
-        effects += tell_assignor(self._assignors[self._protocol or ""], assigned, self.generation)
+        self._notify_assignor(assigned, effects)
         effects.append(Assign(assigned, added, self.generation))
         if self._joined_topics != self.topics or any(tp.topic not in self._joined_topics for tp in assigned):
             self._request_rejoin("the subscription changed during the rebalance", effects)
@@ -460,105 +535,108 @@ class GroupMember:
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose_membership(code, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(fenced(self.config), effects)
+            self._fail(_fenced(self.config), effects)
         elif not code.retriable:
             self._fail(error_for(code, f"heartbeat to group {self.config.group_id!r}"), effects)
 
-    def _round_refused(self, code: ErrorCode, what: str, now: float, effects: list[Effect]) -> None:
-        """JoinGroup or SyncGroup was answered with an error: start the round again, or give up."""
-        self._back()
+    def _join_refused(self, code: ErrorCode, what: str, now: float, effects: list[Effect]) -> None:
+        """JoinGroup or SyncGroup was answered with an error: start over, or give up."""
+        self._restart_join()
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose_membership(code, effects)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            effects.append(Note("the group rebalances again", {"after": what}))
+            effects.append(Note("the group is rebalancing again", {"during": what}))
         elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._lose_coordinator(f"answered {code.name}", now, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(fenced(self.config), effects)
+            self._fail(_fenced(self.config), effects)
         elif not code.retriable:
             self._fail(error_for(code, f"{what} group {self.config.group_id!r}"), effects)
-        self._pause(code, now)
+        self._back_off_join(code, now)
 
-    def _pause(self, code: ErrorCode, now: float) -> None:
-        """Before the next attempt to join; the first one of those that need none comes at once."""
+    def _back_off_join(self, code: ErrorCode, now: float) -> None:
+        """Set the time of the next attempt to join."""
         first = self._join_backoff.failures == 0
         pause = self._join_backoff.failed()
-        self._join_at = now if first and code in _AT_ONCE else now + pause
+        self._join_at = now if first and code in _REJOIN_AT_ONCE else now + pause
 
-    # Falling back.
+    # Back to an earlier state.
 
     def _request_rejoin(self, reason: str, effects: list[Effect]) -> None:
-        if self._rejoin is None:
-            self._rejoin = reason
+        if self._rejoin_reason is None:
+            self._rejoin_reason = reason
             effects.append(Note("must rejoin the group", {"generation": self.generation, "reason": reason}))
 
-    def _back(self) -> None:
-        """Out of a round that will not end: the next one is due, and what was given up stays given up."""
-        self._round = None
+    def _restart_join(self) -> None:
+        """Drop a join that will not complete; another one is due. What was revoked stays revoked."""
+        self._joining = None
         if self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._go(MemberState.UNJOINED)
-        self._rejoin = self._rejoin or "the last attempt did not succeed"
+            self._transition(MemberState.UNJOINED)
+        self._rejoin_reason = self._rejoin_reason or "the last attempt did not succeed"
 
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
-        """Keep the membership and what is owned; look for the coordinator."""
-        gone, self.coordinator = self.coordinator, None
-        if self._round is not None:
-            self._back()
+        """Look for the coordinator again. The membership and the owned partitions stay."""
+        lost, self.coordinator = self.coordinator, None
+        if self._joining is not None:
+            self._restart_join()
         self._beating = None
-        if gone is not None:
-            effects.append(Disconnect(gone, reason))
-            effects.append(Note("lost the coordinator", {"node": gone.node_id, "reason": reason}))
+        if lost is not None:
+            effects.append(Disconnect(lost, reason))
+            effects.append(Note("lost the coordinator", {"node": lost.node_id, "reason": reason}))
         self._find_at = max(self._find_at, now + self._find_backoff.failed())
 
     def _lose_membership(self, code: ErrorCode, effects: list[Effect]) -> None:
-        """The coordinator knows no such member or generation: others may have the partitions already."""
+        """The coordinator does not know this member or generation: other members may own the partitions already."""
         effects.append(Note("lost the membership", {"generation": self.generation, "reason": code.name}, warns=True))
         keep_id = code == ErrorCode.ILLEGAL_GENERATION
         member_id = self.member_id
         self._reset()
         self.member_id = member_id if keep_id else ""
-        self._round = self._beating = None
+        self._joining = self._beating = None
         if self.state is not MemberState.UNJOINED:
-            self._go(MemberState.UNJOINED)
-        self._rejoin = f"the coordinator answered {code.name}"
+            self._transition(MemberState.UNJOINED)
+        self._rejoin_reason = f"the coordinator answered {code.name}"
         if self.owned:
-            self._released, self._releasing = False, None  # what is still held must be given up as lost
+            self._may_join, self._revoking = False, None  # what is still owned must be revoked as lost
 
-    def _leave_for_silence(self, effects: list[Effect]) -> None:
+    def _leave_without_polls(self, effects: list[Effect]) -> None:
+        """The program has not polled for `max_poll_interval_ms`."""
         reason = f"the program did not poll for max_poll_interval_ms ({round(self.config.max_poll_interval * 1000)} ms)"
         effects.append(
             Note(f"leaving the group: {reason}. Raise it, lower max_poll_records, or process faster", warns=True)
         )
         self._send_leave(reason, effects)
         self._reset()
-        self._round = self._beating = None
-        self._go(MemberState.UNJOINED)
-        self._rejoin, self._released, self._releasing = reason, False, None
+        self._joining = self._beating = None
+        self._transition(MemberState.UNJOINED)
+        self._rejoin_reason, self._may_join, self._revoking = reason, False, None
 
     def _send_leave(self, reason: str, effects: list[Effect]) -> None:
+        """Send LeaveGroup, with a reason that the coordinator logs (KIP-800)."""
         if self.member_id and self.config.instance_id is None and self.coordinator is not None:
-            self._send(leave_request(self.config, self.member_id, reason), effects)
+            identity = MemberIdentity(member_id=self.member_id, group_instance_id=None, reason=reason)
+            self._send(LeaveGroupRequest(group_id=self.config.group_id, members=[identity]), effects)
 
     def _reset(self) -> None:
-        self.member_id, self.generation, self.leading, self._protocol = "", NO_GENERATION, None, None
+        self.member_id, self.generation, self.leadership, self._protocol = "", NO_GENERATION, None, None
 
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
         self._reset()
-        self._round = self._beating = self._finding = self._releasing = None
-        self._released = False
+        self._joining = self._beating = self._finding = self._revoking = None
+        self._may_join = False
         lost, self.owned = self.owned, _NONE
-        self._go(MemberState.FAILED)
+        self._transition(MemberState.FAILED)
         if lost:
             effects.append(Revoke(self._ticket(), lost, lost=True, generation=NO_GENERATION))
         effects.append(Fail(error))
 
-    # Small things.
-
-    def _go(self, state: MemberState) -> None:
+    def _transition(self, state: MemberState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"no way from {self.state.name} to {state.name}")
+            raise AssertionError(f"no transition from {self.state.name} to {state.name}")
         self.state = state
+
+    # Requests and assignors.
 
     def _ticket(self) -> int:
         self._tickets += 1
@@ -572,13 +650,57 @@ class GroupMember:
         effects.append(Send(ticket, request, to, self.config.request_timeout if timeout is None else timeout))
         return ticket
 
+    def _join_request(self, subscription: MemberSubscription) -> JoinGroupRequest:
+        """Join with `subscription` under the name of each assignor, the preferred one first.
 
-#: The request cannot be sent, today or tomorrow.
-_HOPELESS = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
-#: After these a round starts again without a pause, as in Kafka's ``joinGroupIfNeeded``.
-_AT_ONCE = (
-    ErrorCode.MEMBER_ID_REQUIRED,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-)
+        Raises:
+            KafkaError: an assignor raised, or returned something else than user data.
+        """
+        protocols = []
+        for assignor in self._assignors.values():
+            try:
+                metadata = encode_subscription(replace(subscription, user_data=assignor.user_data(subscription.topics)))
+            except Exception as error:
+                raise _assignor_raised(assignor, error) from error
+            protocols.append(JoinGroupRequestProtocol(name=assignor.name, metadata=metadata))
+        return JoinGroupRequest(
+            group_id=self.config.group_id,
+            session_timeout_ms=round(self.config.session_timeout * 1000),
+            rebalance_timeout_ms=round(self.config.rebalance_timeout * 1000),
+            member_id=self.member_id,
+            group_instance_id=self.config.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=self._rejoin_reason,
+        )
+
+    def _heartbeat_request(self) -> HeartbeatRequest:
+        return HeartbeatRequest(
+            group_id=self.config.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.config.instance_id,
+        )
+
+    def _notify_assignor(self, assigned: Iterable[TopicPartition], effects: list[Effect]) -> None:
+        assignor = self._assignors[self._protocol or ""]
+        try:
+            assignor.assigned(tuple(sorted(assigned)), self.generation)
+        except Exception as error:
+            effects.append(Note(str(_assignor_raised(assignor, error)), warns=True))
+
+
+def _assignor_raised(assignor: Assignor, error: Exception) -> KafkaError:
+    """An assignor may be the user's code: the program must see whatever it raises."""
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"assignor {assignor.name!r} raised {type(error).__name__}: {error}. To do: repair it and subscribe again",
+    )
+
+
+def _fenced(config: MemberConfig) -> KafkaError:
+    """Another consumer has this instance id now."""
+    return FencedInstanceIdError(
+        f"another consumer of group {config.group_id!r} has taken over group_instance_id {config.instance_id!r}. "
+        f"To do: give each running consumer a group_instance_id of its own"
+    )

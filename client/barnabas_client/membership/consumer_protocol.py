@@ -1,7 +1,7 @@
-"""What members tell each other through the coordinator, as bytes: subscriptions to the leader, assignments from it.
+"""The bytes that members of a group exchange through the coordinator: subscriptions and assignments. Pure.
 
-A blob is an int16 version and the fields of that version (``ConsumerProtocol.java``). Written in the newest version; an
-older reader knows the fields it needs from the start of the blob. Pure.
+Both are an int16 version and the fields of that version (``ConsumerProtocol.java``). They are written in the newest
+version: an older reader finds the fields that it needs at the start.
 """
 
 import struct
@@ -42,10 +42,10 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 
 
 def decode_subscription(blob: Buffer, instance_id: str | None = None) -> MemberSubscription:
-    """A subscription as the leader gets it.
+    """A subscription as the leader receives it.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is not a subscription.
     """
     message = _decode(ConsumerProtocolSubscription, blob)
     return MemberSubscription(
@@ -59,7 +59,7 @@ def decode_subscription(blob: Buffer, instance_id: str | None = None) -> MemberS
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """A member's share for the leader's SyncGroup."""
+    """A member's assignment for the leader's SyncGroup."""
     topics = [
         ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in by_topic(partitions)
@@ -68,10 +68,10 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(blob: Buffer) -> tuple[TopicPartition, ...]:
-    """A member's share; an empty blob, which a member gets that the leader did not mention, is no partitions.
+    """A member's assignment. Empty bytes, which a member receives that the leader did not mention, mean no partitions.
 
     Raises:
-        DecodeError: it is no assignment.
+        DecodeError: it is not an assignment.
     """
     if not blob:
         return ()

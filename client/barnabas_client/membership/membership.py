@@ -1,12 +1,12 @@
-"""A consumer's membership of a group, as the consumer sees it.
+"""A consumer's membership of a group, as the consumer holds it.
 
 The membership itself lives on a thread (:mod:`barnabas_client.membership.thread`). Here is its other end, in the
-program's loop: calls become messages to the thread, and what the thread tells arrives here, in order. Of the member
-this end knows the last :class:`~barnabas_client.membership.view.MemberView` that it was told, which may be a moment
-old: what goes to the coordinator with an outdated generation is refused by it.
+program's event loop: calls become messages to the thread, and messages of the thread arrive here, in order. This end
+knows the member from the last :class:`~barnabas_client.membership.member.MemberView` that has arrived, which may be a
+moment old: the coordinator refuses requests with an outdated generation.
 
-Commits, and questions about them, go from here straight to the coordinator, on a connection of the program's network,
-so that they never wait behind a JoinGroup.
+Commits, and requests for committed offsets, go from here straight to the coordinator, on a connection of the program's
+network, so that they never wait behind a JoinGroup.
 """
 
 import asyncio
@@ -16,84 +16,102 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from barnabas_client.assignors import Assignor
-from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
+from barnabas_client.membership.effects import Assign, Coordinator, Revoke
+from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberView
 from barnabas_client.membership.thread import MemberThread
-from barnabas_client.membership.types import Assign, Coordinator, Identity, MemberConfig, Revoke
-from barnabas_client.membership.view import MemberView
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
+from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-_log: Final = logger("barnabas_client.membership.classic")
+_log: Final = logger("barnabas_client.membership")
 
-#: After these the coordinator is another one, or nowhere.
-_GONE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+#: After these errors the coordinator is another broker, or unknown.
+_COORDINATOR_GONE: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 
-class Host(Protocol):
-    """The rest of the consumer."""
+class MembershipOwner(Protocol):
+    """The consumer that a membership belongs to."""
 
-    def expect(self) -> None:
-        """A message is on its way: the next poll gives the loop a turn before it returns records. Called on the
-        membership's thread, so it does no more than to set a flag."""
+    def message_coming(self) -> None:
+        """A message of the thread is on its way: the next poll gives the loop a turn before it returns records. Called
+        on the membership's thread, so it may only set a flag."""
 
-    def polls(self) -> bool:
+    def has_polled(self) -> bool:
         """Whether the program is in a poll, or has been since the last call."""
 
     def rebalance(self, effect: Revoke | Assign) -> None:
-        """Take partitions away or give them, in the order of the calls; for `Revoke`, call `released` in the end."""
+        """Revoke or assign partitions, in the order of the calls; a `Revoke` ends with :meth:`Membership.revoked`."""
 
-    def failed(self, error: KafkaError) -> None:
+    def membership_failed(self, error: KafkaError) -> None:
         """The membership failed for good."""
 
 
 class Membership:
-    """A member of a group, or only someone who knows its coordinator."""
+    """A member of a group. Before :meth:`subscribe` it only finds the coordinator, for commits.
 
-    def __init__(self, network: Network, config: MemberConfig, assignors: Sequence[Assignor], host: Host) -> None:
+    Args:
+        network: of the program, connected.
+        config: names and timeouts.
+        assignors: in order of preference; they run on the thread.
+        owner: the consumer.
+    """
+
+    def __init__(
+        self, network: Network, config: MemberConfig, assignors: Sequence[Assignor], owner: MembershipOwner
+    ) -> None:
         self.view = MemberView(group_id=config.group_id, instance_id=config.instance_id)
-        #: The longest that the program's loop kept the thread waiting, and the last time, in seconds.
+        #: Seconds that the program's loop took to answer the thread: the longest and the last time.
         self.longest_lag = self.last_lag = 0.0
         self._network = network
         self._config = config
-        self._host = host
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._connecting: asyncio.Task[None] | None = None
-        self._known: list[asyncio.Future[None]] = []
+        self._connecting = BackgroundTasks(self._connecting_failed)
+        self._coordinator_waiters: list[asyncio.Future[None]] = []
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = MemberThread(config, assignors, network, self, self._from_thread)
         self._thread.start()
 
     def _from_thread(self, message: Callable[..., None], *arguments: Any) -> None:
-        """Runs on the thread: the only thing here that does."""
-        self._host.expect()
+        """Call a method on the program's loop. The only code of this class that runs on the thread."""
+        self._owner.message_coming()
         self._loop.call_soon_threadsafe(message, *arguments)
 
-    # From the program.
+    # Calls of the consumer.
+
+    @property
+    def generation(self) -> int:
+        """The member's generation, -1 while it is not a member."""
+        return self.view.generation
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the group to read these topics."""
         self._thread.post(self._thread.subscribe, frozenset(topics), self._network.cluster)
 
-    def released(self, ticket: int) -> None:
+    def revoked(self, ticket: int) -> None:
         """A `Revoke` is done."""
-        self._thread.post(self._thread.released, ticket)
+        self._thread.post(self._thread.revoked, ticket)
 
     def rejoin(self, reason: str) -> None:
-        """Begin a rebalance."""
+        """Start a rebalance."""
         self._thread.post(self._thread.rejoin, reason)
 
-    def topics_changed(self) -> None:
-        """Topics that are read have other partitions than before."""
-        self._thread.post(self._thread.look_again, self._network.cluster)
+    def metadata_changed(self) -> None:
+        """The partitions of subscribed topics have changed."""
+        self._thread.post(self._thread.metadata_changed, self._network.cluster)
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Leave the group and wait for the answer, for at most `timeout` seconds."""
+        """Leave the group and wait for the response, for at most `timeout` seconds."""
         left: asyncio.Future[None] = self._loop.create_future()
 
         def done() -> None:
@@ -104,36 +122,36 @@ class Membership:
         await asyncio.wait((left, self._ended), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     def abandon(self) -> None:
-        """End the thread without waiting for it."""
+        """Stop the thread without waiting for its end."""
         self._thread.stop()
 
     async def close(self, timeout: float) -> None:
-        """End the thread, which leaves the group if that was not done, and wait up to `timeout` seconds for it."""
+        """Stop the thread, which leaves the group if it is still a member, and wait up to `timeout` seconds for it."""
         self._thread.stop()
-        self._stop_connecting()
+        self._connecting.cancel()
         await asyncio.wait((self._ended,), timeout=timeout)
         if not self._ended.done() or not self._thread.join(timeout):
             _log.warning(
-                "the membership's thread has not ended yet: an assignor or a broker keeps it",
+                "the membership's thread has not ended yet: an assignor or a broker keeps it busy",
                 group=self._config.group_id,
             )
 
-    # For commits.
+    # Requests to the coordinator.
 
-    def identity(self) -> Identity:
-        """With what a commit goes out; see :meth:`MemberView.commit_identity`.
+    def identity(self) -> CommitIdentity:
+        """The identity that commits carry; see :meth:`MemberView.commit_identity`.
 
         Raises:
-            KafkaError: not now, or never.
+            KafkaError: this member cannot commit now, or ever.
         """
         return self.view.commit_identity()
 
     async def ask_coordinator(self, request: Request, answer: type[R], timeout: float) -> R:
-        """Ask the coordinator, looking for it first if need be.
+        """Send a request to the coordinator, finding it first if it is not known.
 
         Raises:
-            KafkaTimeoutError: it was not found within `timeout` seconds.
-            KafkaError: it did not answer, or the group may not be used.
+            KafkaTimeoutError: it was not found, or did not answer, within `timeout` seconds.
+            KafkaError: the connection failed, or the group may not be used.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -151,7 +169,7 @@ class Membership:
             return await connection.ask(request, answer, timeout=self._config.request_timeout)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
-                self._lost(coordinator, str(error))
+                self._coordinator_lost(coordinator, str(error))
             raise
 
     async def _connect(self, coordinator: Coordinator) -> None:
@@ -160,21 +178,20 @@ class Membership:
         except KafkaError as error:
             _log.debug("no connection to the coordinator yet", reason=str(error))
 
-    def _stop_connecting(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
+    def _connecting_failed(self, error: BaseException) -> None:
+        _log.error("connecting to the coordinator failed", group=self._config.group_id, exc_info=error)
 
     def commit_refused(self, code: ErrorCode, generation: int) -> None:
-        """A commit was answered with an error that may tell something about the membership."""
+        """A commit was answered with an error that may concern the membership."""
         coordinator = self.view.coordinator
-        if code in _GONE and coordinator is not None:
-            self._lost(coordinator, f"a commit was answered {code.name}")
+        if code in _COORDINATOR_GONE and coordinator is not None:
+            self._coordinator_lost(coordinator, f"a commit was answered {code.name}")
         else:
             self._thread.post(self._thread.commit_refused, code, generation)
 
-    def _lost(self, coordinator: Coordinator, reason: str) -> None:
+    def _coordinator_lost(self, coordinator: Coordinator, reason: str) -> None:
         if self.view.coordinator == coordinator:
-            # The thread tells which one it is when it has looked; until then nobody asks the lost one again.
+            # Requests wait until the thread has found the coordinator again.
             self.view = replace(self.view, coordinator=None)
         self._network.connections.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
         self._thread.post(self._thread.coordinator_lost, coordinator, reason)
@@ -183,59 +200,42 @@ class Membership:
         while (coordinator := self.view.coordinator) is None:
             if self.view.error is not None:
                 raise self.view.error.with_traceback(None)
-            known: asyncio.Future[None] = self._loop.create_future()
-            self._known.append(known)
-            self._thread.post(self._thread.want_coordinator)
-            await known
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._coordinator_waiters.append(waiter)
+            self._thread.post(self._thread.find_coordinator)
+            await waiter
         return coordinator
 
-    # From the thread; see :class:`~barnabas_client.membership.thread.Program`.
+    # Messages of the thread; see :class:`~barnabas_client.membership.thread.MemberThreadOwner`.
 
-    def viewed(self, view: MemberView) -> None:
-        """See :class:`Program`."""
+    def view_changed(self, view: MemberView) -> None:
+        """See :class:`MemberThreadOwner`."""
         before, self.view = self.view.coordinator, view
         if view.coordinator is not None and view.coordinator != before:
-            # What is committed will be asked for as soon as partitions come: be connected by then.
-            self._stop_connecting()
-            self._connecting = self._loop.create_task(self._connect(view.coordinator), name="barnabas-coordinator")
+            # Committed offsets are fetched as soon as partitions are assigned: be connected by then.
+            self._connecting.cancel()
+            self._connecting.spawn(self._connect(view.coordinator), name="barnabas-coordinator")
         if view.coordinator is not None or view.error is not None:
-            known, self._known = self._known, []
-            for waiter in known:
+            waiters, self._coordinator_waiters = self._coordinator_waiters, []
+            for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def decided(self, effect: Revoke | Assign) -> None:
-        """See :class:`Program`."""
-        self._host.rebalance(effect)
+    def rebalance(self, effect: Revoke | Assign) -> None:
+        """See :class:`MemberThreadOwner`."""
+        self._owner.rebalance(effect)
 
-    def failed(self, error: KafkaError) -> None:
-        """See :class:`Program`."""
-        self._host.failed(error)
+    def membership_failed(self, error: KafkaError) -> None:
+        """See :class:`MemberThreadOwner`."""
+        self._owner.membership_failed(error)
 
-    def asked(self, sent: float) -> None:
-        """See :class:`Program`."""
+    def pinged(self, sent: float) -> None:
+        """See :class:`MemberThreadOwner`."""
         self.last_lag = time.monotonic() - sent
         self.longest_lag = max(self.longest_lag, self.last_lag)
-        self._thread.post(self._thread.alive, self.last_lag, self._host.polls())
+        self._thread.post(self._thread.ponged, self.last_lag, self._owner.has_polled())
 
     def ended(self) -> None:
-        """See :class:`Program`."""
+        """See :class:`MemberThreadOwner`."""
         if not self._ended.done():
             self._ended.set_result(None)
-
-
-def member_config(config: ConsumerConfig, client: ClientConfig) -> MemberConfig:
-    """A consumer's settings as its member takes them. It has a group."""
-    assert config.group_id is not None
-    return MemberConfig(
-        group_id=config.group_id,
-        instance_id=config.group_instance_id,
-        session_timeout=config.session_timeout_ms / 1000,
-        heartbeat_interval=config.heartbeat_interval_ms / 1000,
-        max_poll_interval=config.max_poll_interval_ms / 1000,
-        rebalance_timeout=(config.rebalance_timeout_ms or config.max_poll_interval_ms) / 1000,
-        request_timeout=client.request_timeout,
-        retry_backoff=client.retry_backoff_ms / 1000,
-        retry_backoff_max=client.retry_backoff_max_ms / 1000,
-        rack=config.client_rack or None,
-    )

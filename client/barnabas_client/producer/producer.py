@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeGuard
 
 from barnabas_client.checks import check_partition, check_topic, is_int64
-from barnabas_client.config import ClientConfig, Partitioner, ProducerConfig, Serializer, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, Partitioner, ProducerConfig, Serializer, parse_servers
 from barnabas_client.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -112,28 +112,28 @@ class Producer:
     def __init__(
         self,
         *,
-        bootstrap_servers: str | Iterable[str] = "localhost:9092",
-        client_id: str = "barnabas",
-        metadata_max_age_ms: int = 300_000,
-        request_timeout_ms: int = 40_000,
-        acks: int | str | None = None,
-        enable_idempotence: bool | None = None,
+        bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
+        client_id: str = ClientConfig.client_id,
+        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
+        request_timeout_ms: int = ClientConfig.request_timeout_ms,
+        acks: int | str | None = ProducerConfig.acks,
+        enable_idempotence: bool | None = ProducerConfig.enable_idempotence,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        compression_type: str | None = None,
-        batch_size: int = 16_384,
+        compression_type: str | None = ProducerConfig.compression_type,
+        batch_size: int = ProducerConfig.batch_size,
         max_batch_size: int | None = None,
         partitioner: Partitioner | None = None,
-        max_request_size: int = 1_048_576,
-        linger_ms: int = 0,
-        buffer_memory: int = 33_554_432,
-        max_block_ms: int = 60_000,
-        delivery_timeout_ms: int = 120_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
-        connections_max_idle_ms: int = 540_000,
+        max_request_size: int = ProducerConfig.max_request_size,
+        linger_ms: int = ProducerConfig.linger_ms,
+        buffer_memory: int = ProducerConfig.buffer_memory,
+        max_block_ms: int = ProducerConfig.max_block_ms,
+        delivery_timeout_ms: int = ProducerConfig.delivery_timeout_ms,
+        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
+        security_protocol: str = ClientConfig.security_protocol,
+        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
     ) -> None:
         """Create a producer that is not started. `max_batch_size` is aiokafka's name for `batch_size`."""
         client = ClientConfig(

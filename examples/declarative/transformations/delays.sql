@@ -1,4 +1,4 @@
--- Computed anew from the whole table by each run.
+-- Each run recomputes it from the whole table.
 CREATE MATERIALIZED VIEW delays AS
 SELECT carrier, hour, count(*) AS flights, avg(dep_delay) AS delay
 FROM flights

@@ -1,4 +1,4 @@
-"""The topic `flights` as a streaming table: each run adds what has come since the one before."""
+"""The topic `flights` as a streaming table: each run adds the new records."""
 
 import os
 

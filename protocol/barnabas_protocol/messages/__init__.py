@@ -8,7 +8,8 @@ To add an API, write a module here and a handler in the broker:
 2. The handler with its row, in ``barnabas_broker.handlers``.
 
 Nothing else lists the API. :mod:`barnabas_protocol.registry` checks it when the process starts;
-``tests/protocol/test_reference.py`` compares it with Kafka's schema, and the codec's tests cover it as they are.
+``tests/protocol/messages/test_reference.py`` compares it with Kafka's schema, and the codec's tests cover it as they
+are.
 """
 
 from importlib import import_module

@@ -8,13 +8,13 @@ from typing import Final
 from barnabas_protocol.schema import INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
 
 
-class TopicRequest(Struct):
+class DescribeProducersTopicRequest(Struct):
     name: str = field(STRING)
     partition_indexes: list[int] = field(array(INT32))
 
 
 class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+"):
-    topics: list[TopicRequest] = field(array(TopicRequest))
+    topics: list[DescribeProducersTopicRequest] = field(array(DescribeProducersTopicRequest))
 
 
 class ProducerState(Struct):

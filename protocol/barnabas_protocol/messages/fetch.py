@@ -69,12 +69,12 @@ class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
     rack_id: str = field(STRING, "11+", default="", ignorable=True)
 
 
-class EpochEndOffset(Struct):
+class FetchEpochEndOffset(Struct):
     epoch: int = field(INT32, "12+", default=-1)
     end_offset: int = field(INT64, "12+", default=-1)
 
 
-class LeaderIdAndEpoch(Struct):
+class FetchLeaderIdAndEpoch(Struct):
     leader_id: int = field(INT32, "12+", default=-1)
     leader_epoch: int = field(INT32, "12+", default=-1)
 
@@ -95,8 +95,12 @@ class PartitionData(Struct):
     high_watermark: int = field(INT64)
     last_stable_offset: int = field(INT64, "4+", default=-1, ignorable=True)
     log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset | None = field(struct(EpochEndOffset), "12+", default=None, tag=0, tagged="12+")
-    current_leader: LeaderIdAndEpoch | None = field(struct(LeaderIdAndEpoch), "12+", default=None, tag=1, tagged="12+")
+    diverging_epoch: FetchEpochEndOffset | None = field(
+        struct(FetchEpochEndOffset), "12+", default=None, tag=0, tagged="12+"
+    )
+    current_leader: FetchLeaderIdAndEpoch | None = field(
+        struct(FetchLeaderIdAndEpoch), "12+", default=None, tag=1, tagged="12+"
+    )
     snapshot_id: SnapshotId | None = field(struct(SnapshotId), "12+", default=None, tag=2, tagged="12+")
     aborted_transactions: list[AbortedTransaction] | None = field(
         array(AbortedTransaction), "4+", nullable="4+", default=[], ignorable=True
@@ -111,7 +115,7 @@ class FetchableTopicResponse(Struct):
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-class NodeEndpoint(Struct):
+class FetchNodeEndpoint(Struct):
     node_id: int = field(INT32, "16+", default=0)
     host: str = field(STRING, "16+", default="")
     port: int = field(INT32, "16+", default=0)
@@ -123,7 +127,7 @@ class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
     error_code: int = field(INT16, "7+", default=0, ignorable=True)
     session_id: int = field(INT32, "7+", default=0)
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
-    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "16+", default=[], tag=0, tagged="16+")
+    node_endpoints: list[FetchNodeEndpoint] = field(array(FetchNodeEndpoint), "16+", default=[], tag=0, tagged="16+")
 
 
 API: Final = Api(FetchRequest, FetchResponse)

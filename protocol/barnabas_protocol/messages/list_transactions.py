@@ -14,7 +14,7 @@ class ListTransactionsRequest(Request, api_key=66, versions="0-1", flexible="0+"
     duration_filter: int = field(INT64, "1+", default=-1)
 
 
-class TransactionState(Struct):
+class TransactionListing(Struct):
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
     transaction_state: str = field(STRING)
@@ -24,7 +24,7 @@ class ListTransactionsResponse(Response, api_key=66, versions="0-1", flexible="0
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     unknown_state_filters: list[str] = field(array(STRING))
-    transaction_states: list[TransactionState] = field(array(TransactionState))
+    transaction_states: list[TransactionListing] = field(array(TransactionListing))
 
 
 API: Final = Api(ListTransactionsRequest, ListTransactionsResponse)

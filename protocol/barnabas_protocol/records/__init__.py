@@ -1,7 +1,9 @@
-"""Record batches (magic 2): headers and checks, building, iteration, compression.
+"""Record batches (magic 2). Import from here; the modules inside import each other, never this face.
 
-A broker needs :mod:`.batches` only, which treats a batch as opaque bytes; clients build batches (:mod:`.builder`) and
-take records out of them (:mod:`.iteration`).
+- :mod:`.batches`: headers, checks and restamping. A broker needs nothing else: to it a batch is opaque bytes.
+- :mod:`.builder`: records into a batch, for producers.
+- :mod:`.iteration`: records out of a batch, for consumers.
+- :mod:`.compression`: the five codecs, with a limit for what comes out.
 """
 
 from barnabas_protocol.records.batches import (

@@ -1,8 +1,7 @@
-"""Record batches, magic 2, seen from outside: the header, the check sum, restamping.
+"""Record batches (magic 2) as opaque bytes: header, checksum, restamping.
 
-A broker keeps batches as opaque bytes: it reads headers (:func:`read_header`, :func:`iter_batches`), checks
-(:func:`check_batch`) and writes the offset and the leader epoch into the place they have (:func:`restamp`). What is
-inside is the business of :mod:`barnabas_protocol.records`, which hands out everything here as well.
+A broker reads headers (:func:`read_header`, :func:`iter_batches`), checks batches (:func:`check_batch`) and writes
+their offset and leader epoch in place (:func:`restamp`). It does not read records.
 
 Source: Kafka's ``DefaultRecordBatch``, KIP-98.
 """
@@ -20,11 +19,11 @@ from barnabas_protocol.wire import Buffer
 
 #: Bytes before the first record.
 HEADER_SIZE: Final = 61
-#: Bytes before what a batch's length counts: base offset and the length itself.
+#: Bytes that the length of a batch does not count: base offset and the length itself.
 LENGTH_END: Final = 12
-#: Where what the CRC covers starts: everything from the attributes on.
+#: The first byte that the CRC covers: from the attributes on.
 CRC_START: Final = 21
-#: A record takes at least this: length, attributes, two deltas, null key, null value, no headers.
+#: The smallest record in bytes: length, attributes, two deltas, null key, null value, no headers.
 LEAST_RECORD: Final = 7
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -42,16 +41,16 @@ _KNOWN_ATTRIBUTES: Final = 0x7F  # with 0x40, the delete horizon (KIP-534)
 
 
 class UnsupportedMagic(DecodeError):
-    """Messages of a format before magic 2, or of one that does not exist yet."""
+    """The messages have a format other than magic 2."""
 
 
 class CorruptBatch(DecodeError):
-    """A batch whose CRC or whose header does not hold."""
+    """The CRC or the header of a batch is wrong."""
 
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The head of a batch. `size` is the whole batch in bytes, from its base offset to its last record."""
+    """The header of a batch. `size` is the whole batch in bytes, from the base offset to the last record."""
 
     base_offset: int
     size: int
@@ -69,7 +68,7 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or of the last there was before compaction."""
+        """The offset of the last record, or of the one that was last before compaction."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -84,7 +83,7 @@ class BatchHeader:
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether every record has the time at which the broker appended it, which is `max_timestamp`."""
+        """Whether the time of every record is that of the append, `max_timestamp`."""
         return self.attributes & LOG_APPEND_TIME != 0
 
     @property
@@ -94,23 +93,23 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds markers for clients and nothing for applications."""
+        """Whether the records are markers for clients, not data of applications."""
         return self.attributes & CONTROL != 0
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; sequences wrap to 0 after 2^31 - 1. -1 without a producer id."""
+        """The sequence number of the last record, -1 without a producer id. Sequences wrap to 0 after 2^31 - 1."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 def read_header(view: Buffer, at: int = 0) -> BatchHeader:
-    """Read the head of the batch that starts at `at`. Its records need not be there.
+    """Read the header of the batch at `at`. Its records may be missing.
 
     Raises:
-        UnsupportedMagic: what is there is no magic 2 batch.
-        DecodeError: there is less than a head, or it announces less than a head.
+        UnsupportedMagic: the batch is not of magic 2.
+        DecodeError: there are fewer bytes than a header has, or the header announces fewer.
     """
     if len(view) - at < HEADER_SIZE:
         if len(view) - at >= 17 and view[at + 16] != 2:
@@ -125,15 +124,15 @@ def read_header(view: Buffer, at: int = 0) -> BatchHeader:
 
 
 def iter_batches(view: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Walk the batches in `view`: each with its header, nothing checked but that it is there.
+    """Iterate over the batches in `view`, each with its header. Only their sizes are checked.
 
     Args:
         view: batches one after another.
-        partial_ok: end quietly at a batch that is not there as a whole, as the last of a Fetch answer may be.
+        partial_ok: end at an incomplete batch, as the last one of a Fetch response may be, instead of raising.
 
     Raises:
         UnsupportedMagic: a batch of another format.
-        DecodeError: a size that cannot be, or a truncated batch.
+        DecodeError: an impossible size, or a truncated batch.
     """
     view = memoryview(view)
     at, end = 0, len(view)
@@ -150,10 +149,10 @@ def iter_batches(view: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[Ba
 
 
 def check_crc(batch: Buffer) -> None:
-    """Compare a batch's CRC-32C with its bytes.
+    """Check the CRC-32C of a batch.
 
     Raises:
-        CorruptBatch: it does not match.
+        CorruptBatch: the CRC does not match the bytes.
     """
     batch = memoryview(batch)
     if len(batch) < HEADER_SIZE:
@@ -161,20 +160,20 @@ def check_crc(batch: Buffer) -> None:
     (stored,) = _UINT32.unpack_from(batch, _CRC_AT)
     computed = crc32c(batch[CRC_START:])
     if computed != stored:
-        raise CorruptBatch(f"CRC {computed:#010x} where the batch says {stored:#010x}")
+        raise CorruptBatch(f"CRC {computed:#010x}, but the header has {stored:#010x}")
 
 
 def check_batch(header: BatchHeader, batch: Buffer, *, allow_empty: bool = False, allow_gaps: bool = False) -> None:
-    """Check all that can be checked without reading records.
+    """Check a batch without reading its records.
 
     Args:
-        header: of that batch.
-        batch: the whole batch and nothing else.
-        allow_empty: accept a batch of no records, which compaction leaves behind to keep a producer's last sequence.
-        allow_gaps: accept fewer records than offsets, which compaction leaves behind. Implied by `allow_empty`.
+        header: the header of the batch.
+        batch: exactly one batch.
+        allow_empty: accept a batch without records, which compaction leaves to keep a producer's last sequence.
+        allow_gaps: accept fewer records than offsets, which compaction leaves. Implied by `allow_empty`.
 
     Raises:
-        CorruptBatch: the CRC, the count, the offsets, the codec or the attributes do not hold.
+        CorruptBatch: the CRC, the count, the offsets, the codec or the attributes are wrong.
     """
     if len(batch) != header.size:
         raise CorruptBatch(f"batch of {header.size} bytes in {len(batch)}")
@@ -191,17 +190,17 @@ def check_batch(header: BatchHeader, batch: Buffer, *, allow_empty: bool = False
 
 
 def restamp(buffer: bytearray | memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `at` its place in a log. Both fields lie outside of the CRC."""
+    """Write the offset and the leader epoch of the batch at `at`. The CRC does not cover them."""
     _INT64.pack_into(buffer, at, base_offset)
     _INT32.pack_into(buffer, at + 12, leader_epoch)
 
 
 def restamp_log_append_time(buffer: bytearray | memoryview, at: int, timestamp: int) -> None:
-    """Give all records of the batch at `at` the time of their append, and the batch a new CRC.
+    """Set the time of all records of the batch at `at` to that of the append, and write a new CRC.
 
     Args:
-        buffer: holds the whole batch.
-        at: where the batch starts.
+        buffer: contains the whole batch.
+        at: the position of the batch.
         timestamp: milliseconds since 1970.
     """
     size = LENGTH_END + int(_INT32.unpack_from(buffer, at + 8)[0])

@@ -1,4 +1,4 @@
-"""Records into a batch (magic 2): all at once, or one by one as a producer gathers them.
+"""Records into a batch (magic 2): all at once, or one by one as a producer collects them.
 
 Source: Kafka's ``DefaultRecord`` and ``MemoryRecordsBuilder``, KIP-98, KIP-82 (headers).
 """
@@ -23,7 +23,7 @@ from barnabas_protocol.wire import Buffer
 
 _UINT32: Final = struct.Struct(">I")
 
-#: Names and values of a record's headers, in order; the same name may come more than once.
+#: Names and values of the headers of a record, in order; a name may occur more than once.
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -38,12 +38,12 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-#: The varints of one and two bytes, of what is not negative: nearly all that records need.
+#: The varints of one and two bytes for numbers from 0 on, which are nearly all that records need.
 _SMALL: Final = 8192
 _BYTES: Final = [bytes((value,)) for value in range(256)]
 _VARINTS: Final = (
     *_BYTES[0:0x80:2],
-    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),  # each by itself would take 3 ms
+    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),  # calling _varint for each takes 3 ms
 )
 #: Record length, attributes, timestamp delta, offset delta, key length, value length, header count, at their longest.
 _MOST_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
@@ -53,15 +53,15 @@ class BatchBuilder:
     """A batch that grows record by record.
 
     Args:
-        batch_size: bytes that the batch should not exceed, before compression. Only :meth:`has_room` looks at it.
-        compression: Kafka's name of a codec.
-        compression_level: the codec's own; its default if None.
-        timestamp_type: 0, records have the times that they are given; 1, the time of the latest (log append time).
-        control: the records are markers.
-        transactional: the batch is part of a transaction.
+        batch_size: the largest size in bytes before compression. Only :meth:`has_room` checks it.
+        compression: a codec by Kafka's name.
+        compression_level: a level of the codec; its default if None.
+        timestamp_type: 0 for the times of the records, 1 for log append time: the latest of them for all.
+        control: whether the records are markers.
+        transactional: whether the batch is part of a transaction.
 
     Raises:
-        ValueError: there is no such compression.
+        ValueError: the codec does not exist.
     """
 
     __slots__ = (
@@ -99,12 +99,12 @@ class BatchBuilder:
         return len(self._buffer)
 
     def append(self, key: Buffer | None, value: Buffer | None, headers: Headers, timestamp_ms: int) -> int:
-        """Add a record, whether there is room or not; return its offset delta.
+        """Add a record even if there is no room; return its offset delta.
 
         Args:
             key: None for null.
-            value: None for null, which compaction takes as a deletion.
-            headers: names and values; the same name may come more than once.
+            value: None for null, which deletes the key in a compacted topic.
+            headers: names and values; a name may occur more than once.
             timestamp_ms: milliseconds since 1970.
         """
         delta = self.count
@@ -138,7 +138,7 @@ class BatchBuilder:
         return delta
 
     def has_room(self, key: Buffer | None, value: Buffer | None, headers: Headers) -> bool:
-        """Whether a record fits. The first always does: one that is larger than a batch travels alone."""
+        """Whether a record fits. The first one always does: a record larger than a batch has a batch of its own."""
         if self.count == 0:
             return True
         size = len(self._buffer) + _MOST_OVERHEAD
@@ -159,10 +159,10 @@ class BatchBuilder:
         base_offset: int = 0,
         leader_epoch: int = -1,
     ) -> bytearray:
-        """Finish the batch: compress it, write its header and CRC. Nothing may be appended afterwards.
+        """Finish the batch: compress it, and write its header and CRC. It cannot be changed afterwards.
 
         Raises:
-            ValueError: there are no records, the codec has no such level, or the batch is closed already.
+            ValueError: there are no records, the codec does not have that level, or the batch is closed.
         """
         if self.count == 0:
             raise ValueError("a batch without records")
@@ -220,10 +220,10 @@ def build_batch(
     transactional: bool = False,
     compression_level: int | None = None,
 ) -> bytearray:
-    """Build a whole batch out of (key, value, headers, timestamp in milliseconds).
+    """Build a batch from (key, value, headers, timestamp in milliseconds).
 
     Raises:
-        ValueError: there are no records, or no such compression or level.
+        ValueError: there are no records, or the codec or its level does not exist.
     """
     builder = BatchBuilder(
         compression=compression,

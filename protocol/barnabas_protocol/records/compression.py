@@ -1,8 +1,8 @@
 """The five codecs of a record batch: none, gzip, snappy, lz4 and zstd.
 
-Decompression never yields, nor allocates, more than the caller allows: a batch of a few kilobytes may otherwise claim
-gigabytes. Where a format tells how large its content is that is the first guess, capped by what the format can reach at
-all; where it does not, the room grows while it proves too small.
+Decompression neither returns nor reserves more than the caller allows: a batch of a few kilobytes may announce
+gigabytes. If a format announces the size of its content, that is the first guess, limited by the largest ratio that the
+format can reach; otherwise the buffer grows while it is too small.
 
 Sources: Kafka's ``CompressionType``, KIP-110 (zstd), KIP-390 (levels); the xerial framing of snappy-java.
 """
@@ -19,15 +19,15 @@ from barnabas_protocol.wire import Buffer
 _INT32: Final = struct.Struct(">i")
 _LITTLE_UINT32: Final = struct.Struct("<I")
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-#: Magic, version 1, readable by version 1 on.
+#: Magic, version 1, readable from version 1 on.
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-#: What snappy-java, and so Kafka's producer, puts into one block.
+#: The block size of snappy-java, and so of Kafka's producer.
 _XERIAL_BLOCK: Final = 32 * 1024
 _LEAST_ROOM: Final = 64 * 1024
 
 
 class Codec(IntEnum):
-    """A compression codec, as in the lowest three bits of a batch's attributes. The name in lower case is Kafka's."""
+    """A compression codec: the lowest three bits of a batch's attributes. Its name in lower case is Kafka's."""
 
     NONE = 0
     GZIP = 1
@@ -37,10 +37,10 @@ class Codec(IntEnum):
 
     @classmethod
     def of(cls, name: str) -> "Codec":
-        """The codec that Kafka's configuration calls `name`.
+        """The codec with this name in Kafka's configuration.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: no codec has this name.
         """
         codec = _BY_NAME.get(name)
         if codec is None:
@@ -53,7 +53,7 @@ _BY_NAME: Final = {codec.name.lower(): codec for codec in Codec}
 #: Lowest, highest and default level (KIP-390; lz4's default is that of its fast mode).
 LEVELS: Final = {Codec.GZIP: (1, 9, 6), Codec.LZ4: (1, 17, 1), Codec.ZSTD: (-131072, 22, 3)}
 
-#: How much larger than its compressed form content can be: deflate 1032:1, lz4 255:1, a zstd block of 4 bytes 128 KiB.
+#: The largest ratio of content to its compressed form: deflate 1032:1, lz4 255:1, a zstd block of 4 bytes has 128 KiB.
 _LARGEST_RATIO: Final = {Codec.GZIP: 1040, Codec.SNAPPY: 64, Codec.LZ4: 256, Codec.ZSTD: 65536}
 _INTO: Final[dict[Codec, Any]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
@@ -63,15 +63,15 @@ _INTO: Final[dict[Codec, Any]] = {
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """Compress what follows a batch's header.
+    """Compress the records of a batch.
 
     Args:
         codec: 0 to 4.
-        data: the records. Codec 0 hands them back as they are.
-        level: the codec's own; its default if None. Snappy has none.
+        data: the records. Codec 0 returns them as they are.
+        level: a level of the codec; its default if None. Snappy has none.
 
     Raises:
-        ValueError: there is no such codec or level.
+        ValueError: the codec or its level does not exist.
     """
     codec = Codec(codec)
     if codec is Codec.NONE:
@@ -87,22 +87,22 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
         return bytes(cramjam.gzip.compress(data, level=level))
     if codec is Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=level))
-    # Java's reader refuses linked blocks.
+    # Kafka's Java clients refuse linked blocks.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
-    """Decompress what follows a batch's header.
+    """Decompress the records of a batch.
 
     Args:
         codec: as in the batch's attributes.
         data: the compressed records.
-        max_bytes: the most that may come out.
+        max_bytes: the largest size after decompression.
 
     Raises:
-        DecodeError: no such codec, broken data, or more than `max_bytes`.
+        DecodeError: the codec does not exist, the data is broken, or it is larger than `max_bytes`.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -132,7 +132,7 @@ def _decompress_guessing(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
         try:
             size = into(data, out)
         except cramjam.DecompressionError as error:
-            # The one error that a larger buffer can help.
+            # The only error that a larger buffer avoids.
             if "whole buffer" not in str(error):
                 raise
             if room >= most:
@@ -143,7 +143,7 @@ def _decompress_guessing(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
 
 
 def _announced(codec: Codec, data: Buffer) -> int:
-    """How large the content says it is, 0 if it does not say. A guess: it may lie, and frames may follow each other."""
+    """The size that the data announces, 0 if none. A guess: it may be wrong, and several frames may follow."""
     if codec is Codec.GZIP:
         return int(_LITTLE_UINT32.unpack_from(data, len(data) - 4)[0]) if len(data) >= 18 else 0
     if codec is Codec.LZ4:
@@ -168,7 +168,7 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
-    """Xerial's framing, as Java writes it, or one raw block, as librdkafka once did."""
+    """Xerial's framing, which Java writes, or one raw block, which old versions of librdkafka write."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         out = bytearray()
         _decompress_block(data, out, max_bytes)

@@ -1,5 +1,4 @@
-"""Records out of a batch (magic 2). Everything else about batches is handed out here as well: headers and checks from
-:mod:`barnabas_protocol.records.batches`, building from :mod:`barnabas_protocol.records.builder`.
+"""Records out of a batch (magic 2).
 
 Source: Kafka's ``DefaultRecord``, KIP-98, KIP-82 (headers). Offsets in a batch are deltas to its base offset,
 timestamps (milliseconds since 1970) to its base timestamp; all numbers are zigzag varints.
@@ -22,7 +21,7 @@ from barnabas_protocol.records.batches import (
 from barnabas_protocol.records.compression import decompress
 from barnabas_protocol.wire import Buffer
 
-#: What records may come to when they are decompressed, unless a caller says otherwise.
+#: The largest size of decompressed records, unless a caller gives another one.
 MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
 
 _INT16X2: Final = struct.Struct(">hh")
@@ -31,7 +30,7 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class ControlType(IntEnum):
-    """What a control record says, as in its key."""
+    """The type of a control record, from its key."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -44,7 +43,7 @@ class ControlType(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record: its offset, its timestamp in milliseconds since 1970, key and value (None is null), and headers."""
+    """A record: offset, timestamp in milliseconds since 1970, key and value (None for null), and headers."""
 
     offset: int
     timestamp: int
@@ -54,10 +53,10 @@ class Record(NamedTuple):
 
 
 def control_record_type(record: Record) -> ControlType:
-    """What a record of a control batch says. Types newer than the table are UNKNOWN, to be skipped.
+    """The type of a record of a control batch. Newer types are UNKNOWN: skip them.
 
     Raises:
-        DecodeError: the key is no control record's.
+        DecodeError: the key is not that of a control record.
     """
     if record.key is None or len(record.key) < 4:
         raise DecodeError(f"control record with key {record.key!r}")
@@ -68,11 +67,11 @@ def control_record_type(record: Record) -> ControlType:
 
 
 def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED) -> list[Record]:
-    """Read all records of a batch. The CRC is not looked at: see :func:`check_crc`.
+    """Read all records of a batch. The CRC is not checked: see :func:`~barnabas_protocol.records.batches.check_crc`.
 
     Args:
-        batch: one whole batch.
-        max_bytes: the most that its records may come to when decompressed.
+        batch: exactly one batch.
+        max_bytes: the largest size of its decompressed records.
 
     Raises:
         DecodeError: the batch is broken or larger than `max_bytes`.
@@ -87,15 +86,15 @@ def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED) -> list[
 def decode_rows(
     batch: Buffer, topic: str, partition: int, kind: type[R], *, max_bytes: int = MAX_DECOMPRESSED
 ) -> list[R]:
-    """As :func:`decode_records`, but the tuples that a consumer hands out: topic, partition, offset, timestamp,
-    timestamp type (1 where the broker set it, 0 where the producer did), key, value, headers.
+    """As :func:`decode_records`, but the tuples of a consumer: topic, partition, offset, timestamp, timestamp type (0:
+    the producer set it, 1: the broker did), key, value, headers.
 
     Args:
-        batch: one whole batch.
+        batch: exactly one batch.
         topic: for the tuples.
         partition: for the tuples.
-        kind: `tuple`, or a class made of one with these fields.
-        max_bytes: the most that its records may come to when decompressed.
+        kind: `tuple`, or a named tuple with these fields.
+        max_bytes: the largest size of its decompressed records.
 
     Raises:
         DecodeError: the batch is broken or larger than `max_bytes`.
@@ -125,11 +124,11 @@ def decode_rows(
 def _read(
     data: bytes, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
 ) -> list[R]:
-    """The records in `data`: those that are alike in bulk, and from the first other one on one by one."""
+    """The records in `data`: runs of records of one size in bulk, the others one by one."""
     rows: list[R] = []
     at = 0
     while len(rows) < count:
-        run, at = _alike(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
+        run, at = _read_run(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
         if not run:
             break
         rows += run
@@ -140,16 +139,16 @@ def _read(
 def _parse(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
 ) -> list[R]:
-    """The last `count` records in `data`, from `at` on. One pass with everything inlined: this loop is what a consumer
-    of records of all sizes spends its time in.
+    """The last `count` records in `data`, from `at` on: one pass with everything inlined, because a consumer of records
+    of different sizes spends its time here.
 
-    Numbers of one and two bytes that are not negative are read in place, all others by :func:`_signed` and
-    :func:`_size`. In a zigzag varint the lowest bit is the sign and the highest says that more follows: two bytes are
-    the first halved, less the 64 that its highest bit has become, plus the second times 64. `at` moves over what has
-    one byte in nearly every record before that is looked at.
+    Numbers from 0 on of one and two bytes are read in place, all others by :func:`_signed` and :func:`_size`. In a
+    zigzag varint the lowest bit is the sign, and the highest bit says that more bytes follow. A number of two bytes is
+    the first one halved, less 64 (its highest bit, halved), plus the second one times 64. `at` moves past a field that
+    nearly always has one byte before the field is read.
 
-    Each record must end where its length says, and the last one where `data` does. Positions only grow, so none was
-    beyond it: what points beyond `data` raises IndexError, or leaves `at` there.
+    Each record must end where its length says, and the last one where `data` ends. Positions only grow: a position
+    beyond `data` raises IndexError, or fails the check of the end.
     """
     rows: list[R] = []
     append, new = rows.append, tuple.__new__
@@ -217,14 +216,14 @@ def _parse(
             headers = ()
             at = stop + 1
         if at != end:
-            raise DecodeError(f"record {offset} ends at {at} where it announced {end}")
+            raise DecodeError(f"record {offset} ends at {at}, but its length says {end}")
         append(new(kind, (topic, partition, offset, timestamp, 0, key, value, headers)))
     if at != len(data):
         raise DecodeError(f"{len(data)} bytes hold {count} records of {at}")
     return rows
 
 
-#: What the bytes of a varint of one, and of two bytes can be, for numbers that are not negative.
+#: The bytes of varints of one and of two bytes, for numbers from 0 on.
 _ONLY: Final = bytes(range(0, 128, 2))
 _FIRST: Final = bytes(range(128, 256, 2))
 _SECOND: Final = bytes(range(128))
@@ -232,18 +231,18 @@ _SECOND: Final = bytes(range(128))
 _FIRSTS: Final = _FIRST * 127
 _SECONDS: Final = bytes(number >> 6 for number in range(64, 8192))
 _NULL: Final = -1
-#: Fewer records than that are not worth being looked at in bulk.
-_WORTH: Final = 8
+#: Fewer records than this are read one by one.
+_LEAST_RUN: Final = 8
 
 
-def _alike(
+def _read_run(
     data: bytes, at: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
 ) -> tuple[list[R], int]:
-    """The records from `at` on, up to `most`, that have the sizes of the first, follow on each other and have no
-    headers; and where they end. None if there are few, or the first is not a plain one.
+    """The records from `at` on, up to `most`, with the sizes of the first, consecutive offsets and no headers; and the
+    position after them. No records if there are few of them, or the first one has another form.
 
-    Records of one size lie like rows of a table, so that a slice with a step is a column: the columns of lengths and
-    sizes must hold one number, that of offsets the next ones. It takes a third of the time of reading one by one.
+    Records of one size are like rows of a table, so a slice with a step is a column: the columns of lengths and sizes
+    must have one number each, the column of offsets ascending ones. It takes a third of the time of one by one.
     """
     length, body = _short(data, at)
     if length < 0:
@@ -283,7 +282,7 @@ def _alike(
             data[delta_at:end:step][:count] == _FIRSTS[begin : begin + count]
             and data[delta_at + 1 : end : step][:count] == _SECONDS[begin : begin + count]
         )
-    if count < _WORTH or not follow:
+    if count < _LEAST_RUN or not follow:
         return [], at
 
     end, offset, new = at + count * step, base_offset + delta, tuple.__new__
@@ -294,7 +293,7 @@ def _alike(
 
 
 def _short(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of one or two bytes, and where it ends; less than `_NULL` if it is longer."""
+    """A zigzag varint of one or two bytes, and the position after it; less than `_NULL` if it is longer."""
     byte = data[at]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), at + 1
@@ -304,12 +303,12 @@ def _short(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _beginning(column: bytes, allowed: bytes) -> int:
-    """How many bytes at the beginning of a column are of these."""
+    """The number of bytes at the beginning of a column that are in `allowed`."""
     return len(column) - len(column.lstrip(allowed))
 
 
 def _signed(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits, and where it ends."""
+    """A zigzag varint of at most 64 bits, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -325,7 +324,7 @@ def _signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint that is no negative int32, and where it ends."""
+    """A zigzag varint from 0 to 2^31 - 1, and the position after it."""
     value, at = _signed(data, at)
     if not 0 <= value <= 0x7FFFFFFF:
         raise DecodeError(f"size {value} in a record")
@@ -333,7 +332,7 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """A record's headers, and where they end."""
+    """The headers of a record, and the position after them."""
     count, at = _size(data, at)
     if count * 2 > len(data) - at:
         raise DecodeError(f"{count} record headers in {len(data) - at} bytes")

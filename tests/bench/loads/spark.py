@@ -96,14 +96,14 @@ class Bulk:
         return self._run(written.partitionBy("topic", "date"))
 
     def _archive(self, topic: str) -> int:
-        from barnabas_pipeline.archive import Plan, archive
-        from barnabas_pipeline.remote import remote_for
-        from barnabas_pipeline.settings import Settings
+        from barnabas_pipeline.brokers.remote import remote_for
+        from barnabas_pipeline.brokers.settings import Settings
+        from barnabas_pipeline.lake.archive import ArchiveJob, run_archive
 
         options = {"kafka.bootstrap.servers": self._address}
-        plan = Plan(lake=str(self._fresh()), options=options, format="raw")
-        done = archive(self._spark, remote_for(Settings.of(options)), [topic], plan, pause=None)
-        return done[topic].told.records
+        job = ArchiveJob(lake=str(self._fresh()), options=options, format="raw")
+        done = run_archive(self._spark, remote_for(Settings.of(options)), [topic], job, pause=None)
+        return done[topic].progress.records
 
     def _run(self, writer: Any) -> int:
         writer = writer.option("checkpointLocation", str(self._fresh()))

@@ -14,8 +14,8 @@ import time
 from collections import defaultdict
 from typing import Any, Final
 
-from barnabas_pipeline import columns, reader
-from barnabas_pipeline.options import ReadOptions
+from barnabas_pipeline.source import columns, reader
+from barnabas_pipeline.source.options import ReadOptions
 
 STEPS: Final = (
     (reader, "cut"),

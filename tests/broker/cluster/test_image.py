@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 
 from barnabas_broker.cluster.difference import difference
+from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
@@ -20,7 +21,7 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicDeleted,
 )
-from barnabas_broker.cluster.store import StoreError, event_from_json, event_to_json
+from barnabas_broker.cluster.store import StoreError
 
 PARTITION = PartitionInfo(1, 0, (1, 2), (1,))
 OTHER = PartitionInfo(-1, 7, (2, 3, 1), (3, 1), 9, (3,), (1,))
@@ -118,5 +119,5 @@ def test_a_journal_from_before_there_were_several_listeners_is_read() -> None:
     ["{}", "[]", "null", '{"A":["h"]}', '{"A":["h",70000]}', '{"A":["h",-1]}', '{"A":["h","x"]}'],
 )
 def test_a_broker_without_a_proper_address_is_refused(endpoints: str) -> None:
-    with pytest.raises(StoreError, match="no event"):
+    with pytest.raises(StoreError, match="not an event"):
         event_from_json(f'{{"event":"BrokerRegistered","node_id":3,"endpoints":{endpoints}}}')

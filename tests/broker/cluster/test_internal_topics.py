@@ -64,7 +64,7 @@ async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_aske
     first = await start_member(1, {FACTOR: "2"})
     assert await coordinator(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.INVALID_REPLICATION_FACTOR, [])
-    assert caplog.text.count("groups have to wait: start more brokers, or set a lower") == 1
+    assert caplog.text.count("groups wait for more brokers: start some, or set a lower") == 1
     await start_member(2, {FACTOR: "2"})
 
     async def found() -> bool:

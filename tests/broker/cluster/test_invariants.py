@@ -4,15 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, IsrChange
 from barnabas_broker.cluster.difference import difference
+from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionInfo
-from barnabas_broker.cluster.store import event_from_json, event_to_json
 from barnabas_protocol.errors import KafkaError
 from tests.broker.cluster.support import clean
+
+pytestmark = pytest.mark.broad
 
 NODES = (1, 2, 3, 4)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.image import ControllerElected, Image
-from barnabas_broker.cluster.kv import Created, Delete, Holds, KvUnavailable, Outcome, Put
-from barnabas_broker.cluster.shared import SharedStore
+from barnabas_broker.cluster.kv import Created, Delete, Holds, KvUnavailable, Put, TxnOutcome
 from barnabas_broker.cluster.store import StoreUnavailable
 from tests.sim.etcd_model import EtcdModel, ModelKv
 
@@ -21,7 +21,7 @@ class SlowKv(ModelKv):
 
     async def txn(
         self, conditions: Sequence[Created | Holds], then: Sequence[Put | Delete], otherwise: Sequence[str] = ()
-    ) -> Outcome:
+    ) -> TxnOutcome:
         if self.hold and any(isinstance(each, Put) and each.key == "/p/snapshot-head" for each in then):
             self.hold = False
             self.held.append((conditions, then))
@@ -31,7 +31,7 @@ class SlowKv(ModelKv):
 
 async def test_it_does_not_undo_the_newer_one() -> None:
     kv = SlowKv(EtcdModel())
-    store = SharedStore(kv, "/p/", "me", lambda: 0.0)
+    store = EtcdStore(kv, "/p/", "me", lambda: 0.0)
     revision = (await kv.txn([], [Put("/p/live/broker/1", b"")])).revision
     store.registration = store.controllership = Created("/p/live/broker/1", revision)
     image = Image("id")
@@ -46,5 +46,5 @@ async def test_it_does_not_undo_the_newer_one() -> None:
     await store.snapshot(image, 3)
     ((conditions, then),) = kv.held
     assert not (await kv.txn(conditions, then)).done
-    loaded = await SharedStore(kv, "/p/", "another", lambda: 0.0).load()
+    loaded = await EtcdStore(kv, "/p/", "another", lambda: 0.0).load()
     assert (loaded.sequence, Image("id").apply_all(loaded.events)) == (3, image)

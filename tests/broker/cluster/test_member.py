@@ -11,9 +11,9 @@ from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.cluster.kv import Lease
-from barnabas_broker.cluster.member import Member
-from barnabas_broker.cluster.membership import MembershipError
-from barnabas_broker.cluster.service import Cluster
+from barnabas_broker.cluster.lifecycle import MembershipError
+from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -31,27 +31,31 @@ class Process:
         self.node_id = node_id
         self.kv = ModelKv(world.model, loop.time, world.pass_time)
         config = Config(BROKER_KEYS, {"broker.session.timeout.ms": str(int(SESSION * 1000))})
-        self.member = Member(self.kv, "/sim/", "etcd://model:1/sim", config, lambda: 1000.0 + loop.time() * drift)
+        self.store = ClusterConnection(
+            self.kv, "/sim/", "etcd://model:1/sim", config, lambda: 1000.0 + loop.time() * drift
+        )
+        self.member: ClusterMember | None = None
         self.directory = directory
         self.alive = True
 
     async def start(self) -> None:
-        cluster_id = await self.member.cluster_id(None, f"cluster-{self.node_id}")
-        await self.member.load(cluster_id, self.node_id, {"PLAINTEXT": ("host", 9000 + self.node_id)}, self.directory)
+        cluster_id = await self.store.cluster_id(None, f"cluster-{self.node_id}")
+        endpoints = {"PLAINTEXT": ("host", 9000 + self.node_id)}
+        self.member = await self.store.load(cluster_id, self.node_id, endpoints, self.directory)
         await self.member.enter()
 
     @property
-    def cluster(self) -> Cluster:
-        assert self.member.cluster is not None
+    def cluster(self) -> ClusterMetadata:
+        assert self.member is not None
         return self.member.cluster
 
     @property
     def epoch(self) -> int:
-        assert self.member.membership is not None
-        return self.member.membership.epoch
+        assert self.member is not None
+        return self.member.lifecycle.epoch
 
     def may_serve(self) -> bool:
-        return self.alive and self.member.cluster is not None and self.cluster.may_serve()
+        return self.alive and self.member is not None and self.cluster.may_serve()
 
     def leads(self, topic: str) -> list[int]:
         """The partitions that it acts as the leader of at this moment."""
@@ -68,7 +72,16 @@ class Process:
         self.alive = False
         self.kv.cut_off = True
         self.kv.break_watches()
-        await self.member.close()
+        await self.close()
+
+    async def leave(self) -> None:
+        assert self.member is not None
+        await self.member.leave()
+
+    async def close(self) -> None:
+        if self.member is not None:
+            await self.member.close()
+        await self.store.close()
 
     async def create(self, name: str, partitions: int, factor: int) -> None:
         topic_id = bytes([len(name)]) * 16
@@ -271,12 +284,12 @@ def test_a_broker_that_leaves_hands_over_first() -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 4, 2)
         await world.until(lambda: len(two.leads("topic")) == 2)
-        await two.member.leave()
+        await two.leave()
         assert not two.may_serve()
         await world.until(lambda: len(one.leads("topic")) == 4)
         await asyncio.sleep(SESSION * 2)
         assert set(one.cluster.image.brokers) == {1}, "and is not taken in again"
-        await two.member.close()
+        await two.close()
 
     scenario(story)
 

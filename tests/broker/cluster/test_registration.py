@@ -2,14 +2,14 @@
 
 import pytest
 
-from barnabas_broker.cluster.kv import Entry
-from barnabas_broker.cluster.registration import Living, Registration, read_registration
+from barnabas_broker.cluster.kv import KeyEntry
+from barnabas_broker.cluster.registration import BrokerRegistration, LiveBrokers, read_registration
 
-ME = Registration(3, {"PLAINTEXT": ("host", 9092)}, "rack", "incarnation", "directory", epoch=7)
+ME = BrokerRegistration(3, {"PLAINTEXT": ("host", 9092)}, "rack", "incarnation", "directory", epoch=7)
 
 
 def test_what_was_written_is_read() -> None:
-    assert read_registration(Entry("/live/broker/3", ME.to_json(), 7, 9)) == ME
+    assert read_registration(KeyEntry("/live/broker/3", ME.to_json(), 7, 9)) == ME
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ def test_what_was_written_is_read() -> None:
     ],
 )
 def test_what_no_broker_writes_is_nobody(value: bytes) -> None:
-    living = Living("/live/")
-    living.listed([Entry("/live/broker/3", value, 7, 9), Entry("/live/controller", value, 7, 9)])
-    assert living.members() == {}
+    living = LiveBrokers("/live/")
+    living.listed([KeyEntry("/live/broker/3", value, 7, 9), KeyEntry("/live/controller", value, 7, 9)])
+    assert living.available() == {}
     assert living.controller is None
 
 
 def test_a_broker_in_the_place_of_another_is_nobody() -> None:
-    living = Living("/live/")
-    living.listed([Entry("/live/broker/4", ME.to_json(), 7, 9), Entry("/live/broker/3/x", ME.to_json(), 7, 9)])
-    assert living.members() == {}
+    living = LiveBrokers("/live/")
+    living.listed([KeyEntry("/live/broker/4", ME.to_json(), 7, 9), KeyEntry("/live/broker/3/x", ME.to_json(), 7, 9)])
+    assert living.available() == {}

@@ -37,7 +37,7 @@ async def test_certificates_that_are_not_there(tmp_path: Path) -> None:
 async def test_an_etcd_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_broker.cluster.member.START_SECONDS", 1.0)
     url = f"etcd://127.0.0.1:{free_port()}"
-    with pytest.raises(BrokerError, match=r"cannot reach the cluster: etcd at 127.0.0.1:.*see that etcd runs and"):
+    with pytest.raises(BrokerError, match=r"cannot reach the cluster: etcd at 127.0.0.1:.*check that etcd runs and"):
         await broker(tmp_path, url).start()
     # Nothing was made that would keep it from starting later.
     assert not (tmp_path / "data").exists()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.cluster.etcd_store import EtcdStore
+from barnabas_broker.cluster.event_json import event_from_json
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     Event,
@@ -20,17 +22,15 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicDeleted,
 )
-from barnabas_broker.cluster.kv import Created, Delete, Kv, Put
+from barnabas_broker.cluster.kv import Created, Delete, KeyValueStore, Put
 from barnabas_broker.cluster.local import LocalStore
-from barnabas_broker.cluster.shared import SharedStore
 from barnabas_broker.cluster.store import (
-    Batch,
-    Loaded,
+    EventBatch,
+    LoadedMetadata,
     MetadataStore,
     StoreError,
     StoreFenced,
     StoreUnavailable,
-    event_from_json,
 )
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
@@ -53,14 +53,14 @@ class Place:
 
 @dataclass
 class SharedPlace(Place):
-    connect: Callable[[], Kv] = field(kw_only=True)
+    connect: Callable[[], KeyValueStore] = field(kw_only=True)
     prefix: str = PREFIX
 
-    async def member(self, kv: Kv | None = None) -> SharedStore:
+    async def member(self, kv: KeyValueStore | None = None) -> EtcdStore:
         """A store of a broker that is registered, and the controller if there is none."""
         kv = kv or self.connect()
         name = uuid.uuid4().hex
-        store = SharedStore(kv, self.prefix, name, time.monotonic)
+        store = EtcdStore(kv, self.prefix, name, time.monotonic)
         broker, controller = f"{self.prefix}live/broker/{name}", f"{self.prefix}live/controller"
         outcome = await kv.txn([], [Put(broker, b"{}")])
         store.registration = Created(broker, outcome.revision)
@@ -76,7 +76,7 @@ def model() -> EtcdModel:
     return EtcdModel()
 
 
-def shared_place(connect: Callable[[], Kv], prefix: str) -> SharedPlace:
+def shared_place(connect: Callable[[], KeyValueStore], prefix: str) -> SharedPlace:
     async def open_one() -> MetadataStore:
         return await made.member()
 
@@ -92,9 +92,9 @@ async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
         place = shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
     else:
         port = request.getfixturevalue("etcd").port
-        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv
+        from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig
 
-        place = shared_place(lambda: EtcdKv(EtcdConfig([f"127.0.0.1:{port}"])), f"/{uuid.uuid4().hex}/")
+        place = shared_place(lambda: EtcdClient(EtcdConfig([f"127.0.0.1:{port}"])), f"/{uuid.uuid4().hex}/")
     yield place
     for store in place.opened:
         await store.close()
@@ -119,26 +119,26 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "model":
         model: EtcdModel = request.getfixturevalue("model")
 
-        def connect() -> Kv:
+        def connect() -> KeyValueStore:
             return ModelKv(model, time.monotonic)
     else:
         port = request.getfixturevalue("etcd").port
         shared.prefix = f"/{uuid.uuid4().hex}/"
-        from barnabas_broker.cluster.etcd import EtcdConfig, EtcdKv
+        from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig
 
-        def connect() -> Kv:
-            return EtcdKv(EtcdConfig([f"127.0.0.1:{port}"]))
+        def connect() -> KeyValueStore:
+            return EtcdClient(EtcdConfig([f"127.0.0.1:{port}"]))
 
     yield shared
     for store in shared.opened:
         await store.close()
 
 
-def image_of(loaded: Loaded) -> Image:
+def image_of(loaded: LoadedMetadata) -> Image:
     return Image("cluster").apply_all(loaded.events)
 
 
-async def take(updates: AsyncIterator[Batch | Loaded]) -> Batch | Loaded:
+async def take(updates: AsyncIterator[EventBatch | LoadedMetadata]) -> EventBatch | LoadedMetadata:
     async with asyncio.timeout(20):
         return await anext(updates)
 
@@ -193,7 +193,7 @@ async def test_the_watch_brings_what_others_keep(shared: SharedPlace) -> None:
     updates = two.watch()
     for number in range(2, 6):
         assert await one.append([ProducerIdsAllocated(number)], number - 1)
-        assert await take(updates) == Batch(number, [ProducerIdsAllocated(number)])
+        assert await take(updates) == EventBatch(number, [ProducerIdsAllocated(number)])
 
 
 async def test_of_writers_that_race_one_wins(shared: SharedPlace) -> None:
@@ -306,12 +306,12 @@ async def test_an_append_that_another_overtook_is_a_conflict(modelled: SharedPla
 async def test_without_etcd_it_is_not_known_what_became_of_an_append(
     modelled: SharedPlace, model: EtcdModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.cluster.shared.APPEND_SECONDS", 0.3)
+    monkeypatch.setattr("barnabas_broker.cluster.etcd_store.APPEND_SECONDS", 0.3)
     kv = ModelKv(model, time.monotonic)
     member = await modelled.member(kv)
     await member.load()
     kv.cut_off = True
-    with pytest.raises(StoreUnavailable, match="not known"):
+    with pytest.raises(StoreUnavailable, match="unknown"):
         await member.append([TOPIC], 0)
 
 
@@ -335,7 +335,7 @@ async def test_after_a_compaction_everything_is_loaded_again(modelled: SharedPla
     await two.load()
     updates = two.watch()
     assert await one.append([TOPIC], 0)
-    assert isinstance(await take(updates), Batch)
+    assert isinstance(await take(updates), EventBatch)
     kv.cut_off = True
     kv.break_watches()
     pending = asyncio.ensure_future(take(updates))
@@ -349,10 +349,10 @@ async def test_after_a_compaction_everything_is_loaded_again(modelled: SharedPla
     model.compact()
     kv.cut_off = False
     update = await pending
-    assert isinstance(update, Loaded)
+    assert isinstance(update, LoadedMetadata)
     assert (update.sequence, image_of(update)) == (4, image)
     assert await one.append([OTHER], 4)
-    assert await take(updates) == Batch(5, [OTHER])
+    assert await take(updates) == EventBatch(5, [OTHER])
 
 
 async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, model: EtcdModel) -> None:
@@ -362,11 +362,11 @@ async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, mode
     with pytest.raises(StoreError, match="cannot be read"):
         await member.load()
     await kv.txn([], [Put(f"{PREFIX}log/00000000000000000001", b'{"a": 1}\n{"b": 2}')])
-    with pytest.raises(StoreError, match="no event"):
+    with pytest.raises(StoreError, match="not an event"):
         await member.load()
     for number in (b"many", b"9" * 5000):
         await kv.txn([], [Put(f"{PREFIX}snapshot-head", number)])
-        with pytest.raises(StoreError, match="is no number"):
+        with pytest.raises(StoreError, match="is not a number"):
             await member.load()
 
 
@@ -374,7 +374,7 @@ async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, mode
 async def test_a_batch_of_another_program_is_refused(modelled: SharedPlace, model: EtcdModel, key: str) -> None:
     member = await modelled.member()
     await modelled.connect().txn([], [Put(f"{PREFIX}log/{key}", b"{}"), Put(f"{PREFIX}log/1", b"{}")])
-    with pytest.raises(StoreError, match="is no batch of events"):
+    with pytest.raises(StoreError, match="is not a batch of events"):
         await member.load()
 
 
@@ -395,5 +395,5 @@ async def test_a_batch_of_another_program_is_refused(modelled: SharedPlace, mode
     ],
 )
 def test_what_only_looks_like_an_event_is_refused(event: str) -> None:
-    with pytest.raises(StoreError, match="no event"):
+    with pytest.raises(StoreError, match="not an event"):
         event_from_json(event)

@@ -1,12 +1,12 @@
-"""A group machine with a clock that tests move, and members that are nothing but names."""
+"""The state machine of a classic group, with a clock that tests move and requests with short arguments."""
 
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from barnabas_broker.groups.classic.group import Caller, Group, GroupSettings
-from barnabas_broker.groups.classic.states import GroupState
-from barnabas_broker.groups.effects import Kind, Note, Persist, Reply
+from barnabas_broker.groups.classic.group import Caller, ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, Reply
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity
@@ -17,9 +17,13 @@ RANGE = (("range", b"topics"),)
 
 @dataclass
 class Machine:
-    """A group, the time, and what the group has answered, wants persisted and noted so far.
+    """A group, the time, and the effects of the group so far.
 
-    Appends succeed at once unless `hold` is set; then they wait in `persists`.
+    Attributes:
+        hold: whether appends wait in `persists` for :meth:`persisted`, instead of succeeding at once.
+        answers: the last response by token.
+        persists: the appends without a result.
+        events: the group events.
     """
 
     max_size: int = 2**31 - 1
@@ -28,7 +32,7 @@ class Machine:
     now: float = 100.0
     answers: dict[str, Any] = field(default_factory=dict)
     persists: list[Persist] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    events: list[GroupEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         ids = count(1)
@@ -36,9 +40,9 @@ class Machine:
             new_id=lambda: f"id{next(ids)}", initial_delay=self.initial_delay, max_size=self.max_size
         )
         self.settings = settings
-        self.group = Group("g", settings, self.now)
+        self.group = ClassicGroup("g", settings, self.now)
 
-    # What goes in
+    # Requests and time
 
     def join(
         self,
@@ -53,7 +57,7 @@ class Machine:
         protocol_type: str = "consumer",
         client: str = "client",
     ) -> JoinGroupResponse | None:
-        """Send a JoinGroup; its answer, if there is one already."""
+        """Send a JoinGroup; its response, or None if that is deferred."""
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=session,
@@ -64,7 +68,7 @@ class Machine:
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
         )
         self.answers.pop(token, None)
-        self.take(self.group.join(request, version, Caller(client, "/127.0.0.1"), token, self.now))
+        self.apply(self.group.join(request, version, Caller(client, "/127.0.0.1"), token, self.now))
         return self.answers.get(token)
 
     def sync(
@@ -78,7 +82,7 @@ class Machine:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> SyncGroupResponse | None:
-        """Send a SyncGroup; its answer, if there is one already."""
+        """Send a SyncGroup; its response, or None if that is deferred."""
         request = SyncGroupRequest(
             group_id="g",
             generation_id=self.group.generation if generation is None else generation,
@@ -87,12 +91,12 @@ class Machine:
             protocol_type=protocol_type,
             protocol_name=protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=name, assignment=share)
-                for name, share in (assignments or {}).items()
+                SyncGroupRequestAssignment(member_id=name, assignment=assigned)
+                for name, assigned in (assignments or {}).items()
             ],
         )
         self.answers.pop(token, None)
-        self.take(self.group.sync(request, token, self.now))
+        self.apply(self.group.sync(request, token, self.now))
         return self.answers.get(token)
 
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
@@ -101,31 +105,31 @@ class Machine:
         return self.group.heartbeat(member_id, instance, at, self.now)
 
     def commit(self, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
-        """Ask whether an OffsetCommit is allowed."""
+        """Check an OffsetCommit."""
         return self.group.check_commit(member_id, instance, generation, self.now)
 
     def leave(self, *members: str, instance: str | None = None, reason: str | None = None) -> list[ErrorCode]:
         """Send a LeaveGroup."""
         identities = [MemberIdentity(member_id=each, group_instance_id=instance, reason=reason) for each in members]
         codes, effects = self.group.leave(identities, self.now)
-        self.take(effects)
+        self.apply(effects)
         return codes
 
     def persisted(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Let the oldest append that is held end."""
-        self.take(self.group.persisted(self.persists.pop(0).ticket, error, self.now))
+        """Report the result of the oldest append."""
+        self.apply(self.group.persisted(self.persists.pop(0).ticket, error, self.now))
 
     def after(self, seconds: float) -> None:
-        """Let time pass, stopping at every deadline on the way."""
+        """Move the clock, and stop at every deadline."""
         end = self.now + seconds
         while self.group.next_deadline() <= end:
             self.now = max(self.now, self.group.next_deadline())
-            self.take(self.group.tick(self.now))
+            self.apply(self.group.tick(self.now))
         self.now = end
 
-    # What comes out
+    # Effects
 
-    def take(self, effects: Any) -> None:
+    def apply(self, effects: Any) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 assert effect.token not in self.answers, f"{effect.token} is answered twice"
@@ -133,25 +137,25 @@ class Machine:
             elif isinstance(effect, Persist):
                 self.persists.append(effect)
             else:
-                self.notes.append(effect)
+                self.events.append(effect)
         while self.persists and not self.hold:
             self.persisted()
 
     def error(self, token: str) -> ErrorCode:
-        """The error that a request was answered with."""
+        """The error code of a response."""
         return ErrorCode(self.answers[token].error_code)
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> ClassicGroupState:
         return self.group.state
 
-    def kinds(self) -> list[Kind]:
-        return [note.kind for note in self.notes]
+    def event_types(self) -> list[EventType]:
+        return [event.type for event in self.events]
 
-    # Whole scenes
+    # Several steps
 
     def enter(self, token: str, **options: Any) -> str:
-        """Join as a new dynamic member, both steps; its member id."""
+        """Join as a new dynamic member, in both steps (KIP-394); its member id."""
         answer = self.join(token, **options)
         assert answer is not None
         assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -159,21 +163,21 @@ class Machine:
         return answer.member_id
 
     def stable(self, *names: str, static: tuple[str, ...] = (), **options: Any) -> list[str]:
-        """A Stable group of dynamic members `names` and static members `static`; their member ids."""
+        """Make the group Stable, with dynamic members `names` and static members `static`; their member ids."""
         ids = [self.enter(name, **options) for name in names]
         for name in static:
             self.join(name, instance=name, **options)
         self.after(self.initial_delay)
-        while self.state is not GroupState.COMPLETING_REBALANCE:
+        while self.state is not ClassicGroupState.COMPLETING_REBALANCE:
             self.after(self.initial_delay or 1.0)
         ids += [self.answers[name].member_id for name in static]
         self.settle(*ids)
         return ids
 
     def settle(self, *ids: str) -> None:
-        """All sync: the leader gives everyone a share of its name."""
+        """All members sync; the leader assigns `assignment of <member id>` to each."""
         leader = self.group.members.leader
         for member_id in ids:
-            shares = {each: f"share of {each}".encode() for each in ids} if member_id == leader else None
-            self.sync(f"sync {member_id}", member_id, assignments=shares)
-        assert self.state is GroupState.STABLE
+            assignments = {each: f"assignment of {each}".encode() for each in ids} if member_id == leader else None
+            self.sync(f"sync {member_id}", member_id, assignments=assignments)
+        assert self.state is ClassicGroupState.STABLE

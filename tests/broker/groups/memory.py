@@ -1,4 +1,4 @@
-"""A log in memory behind the coordinator's port, which can hold its reports back, fail, and forget."""
+"""A log in memory behind the coordinator's port, which can delay its results and fail."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,9 +15,9 @@ class MemoryLog:
     """Partitions as lists of batches.
 
     Attributes:
-        hold: keep the reports in `held` until :meth:`release`.
-        fail: refuse appends with this error.
-        appends: how many there were.
+        hold: whether results wait in `held` until :meth:`release`.
+        fail: the error of every append.
+        appends: number of appends.
     """
 
     batches: dict[int, list[bytes]] = field(default_factory=dict)
@@ -38,14 +38,14 @@ class MemoryLog:
             done(self.fail)
 
     def put(self, partition: int, batch: bytearray) -> None:
-        """Append whatever it is."""
+        """Append a batch, valid or not."""
         end = self.end_offset(partition)
         restamp(batch, 0, end, 0)
         self.batches.setdefault(partition, []).append(bytes(batch))
         self.ends[partition] = read_header(batch).next_offset
 
     def release(self, count: int | None = None) -> None:
-        """Report on held appends, oldest first."""
+        """Report the results of held appends, oldest first."""
         ready, self.held = self.held[:count], self.held[len(self.held) if count is None else count :]
         for done, error in ready:
             done(error)

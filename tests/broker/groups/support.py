@@ -1,4 +1,4 @@
-"""A coordinator with a log in memory and a clock that tests move, and requests in short."""
+"""A coordinator with a log in memory and a clock that tests move, and requests with short arguments."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,9 +7,10 @@ from typing import Any
 
 from barnabas_broker.config.config import Config
 from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.groups.coordinator.service import Caller, GroupCoordinator
-from barnabas_broker.groups.effects import Note
-from barnabas_broker.groups.events.events import Event, decode_event
+from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.effects import GroupEvent
+from barnabas_broker.groups.events.events import EventRecord, decode_event
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -60,7 +61,7 @@ def assignment(**topics: Iterable[int]) -> bytes:
 
 
 class MemoryEvents:
-    """Keeps what the coordinator writes to ``__group_events``."""
+    """``__group_events`` in memory."""
 
     def __init__(self) -> None:
         self.written: list[tuple[int, Record]] = []
@@ -68,20 +69,24 @@ class MemoryEvents:
     def append(self, partition: int, batch: bytearray) -> None:
         self.written.extend((partition, record) for record in decode_records(batch))
 
-    def of(self, group_id: str) -> list[Event]:
+    def of(self, group_id: str) -> list[EventRecord]:
         """The events of a group."""
         found = [decode_event(record.value or b"") for _, record in self.written if record.key == group_id.encode()]
         return [event for event in found if event is not None]
 
 
 class Service:
-    """A coordinator and everything around it. Answers are built and parsed in their version: shapes must be right."""
+    """A coordinator with its ports. Responses are encoded and decoded, so that their shapes are checked, too.
+
+    Attributes:
+        published: the group events, with their groups.
+    """
 
     def __init__(self, log: MemoryLog | None = None, **keys: str) -> None:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
         self.wall = 100 * WEEK_MS
-        self.notes: list[tuple[str, Note]] = []
+        self.published: list[tuple[str, GroupEvent]] = []
         self.events = MemoryEvents()
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
         ids = count(1)
@@ -92,7 +97,7 @@ class Service:
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
             events=self.events,
-            listen=lambda group_id, note: self.notes.append((group_id, note)),
+            on_event=lambda group_id, event: self.published.append((group_id, event)),
         )
 
     async def loaded(self) -> "Service":
@@ -100,7 +105,7 @@ class Service:
         return self
 
     async def after(self, seconds: float) -> None:
-        """Let time pass, a quarter of a second at a time."""
+        """Move the clock, in steps of a quarter of a second."""
         steps = max(1, round(seconds * 4))
         for _ in range(steps):
             self.time += seconds / steps
@@ -109,13 +114,13 @@ class Service:
             await turn()
 
     async def ask(self, answer: Any, version: int) -> Any:
-        """The answer to a request, once it is there, as the client reads it."""
+        """The response to a request, once it is there, as the client decodes it."""
         if isinstance(answer, asyncio.Future):
             for _ in range(20):
                 await turn()
                 if answer.done():
                     break
-            assert answer.done(), "still parked"
+            assert answer.done(), "the response is still deferred"
             answer = answer.result()
         assert isinstance(answer, Response)
         return decode(type(answer), version, encode(answer, version))
@@ -154,7 +159,7 @@ class Service:
         self,
         member_id: str,
         generation: int,
-        shares: dict[str, bytes] | None = None,
+        assignments: dict[str, bytes] | None = None,
         *,
         group: str = "g",
         version: int = 5,
@@ -168,8 +173,8 @@ class Service:
                 protocol_type="consumer" if protocol is not None else None,
                 protocol_name=protocol,
                 assignments=[
-                    SyncGroupRequestAssignment(member_id=each, assignment=share)
-                    for each, share in (shares or {}).items()
+                    SyncGroupRequestAssignment(member_id=each, assignment=assigned)
+                    for each, assigned in (assignments or {}).items()
                 ],
             ),
             version,
@@ -248,7 +253,7 @@ class Service:
         return self.groups.fetch_offsets(request, version, CALLER)
 
     def committed(self, topic: str = "t", partition: int = 0, group: str = "g") -> int:
-        """The committed offset, as OffsetFetch answers it."""
+        """The committed offset that OffsetFetch returns."""
         answer = self.fetch(topic, partition, groups=(group,))
         assert answer.groups[0].error_code == ErrorCode.NONE
         offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
@@ -273,10 +278,10 @@ class Service:
         )
         return self.groups.delete_offsets(request, 0, CALLER)
 
-    # Whole scenes
+    # Several steps
 
     async def member(self, *, topics: tuple[str, ...] = ("t",), group: str = "g", session: int = 10_000) -> str:
-        """A group of one, Stable; its member id."""
+        """Make a Stable group with one member; its member id."""
         answer = await self.ask(self.join(topics=topics, group=group, session=session), 9)
         joining = self.join(answer.member_id, topics=topics, group=group, session=session)
         await self.after(3.25)
@@ -289,5 +294,5 @@ class Service:
 
 
 async def turn() -> None:
-    """One turn of the loop."""
+    """One iteration of the loop."""
     await asyncio.sleep(0)

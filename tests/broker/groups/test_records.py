@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` against the declared schemas, and what is broken."""
+"""Records of ``__consumer_offsets``: compared with the declared schemas, and corrupt."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ TEXT = st.text(max_size=50)
 
 
 @given(TEXT, TEXT, INT32)
-def test_an_offsets_key_is_as_declared(group: str, topic: str, partition: int) -> None:
+def test_the_key_of_an_offset_equals_the_schema(group: str, topic: str, partition: int) -> None:
     key = offset_key(offset_key_head(group, topic), partition)
     declared = encode(OffsetCommitKey(group=group, topic=topic, partition=partition), 1)
     assert key == b"\x00\x01" + declared
@@ -41,7 +41,9 @@ def test_an_offsets_key_is_as_declared(group: str, topic: str, partition: int) -
 
 
 @given(INT64, INT32, TEXT, INT64, st.integers(-1, 2**63 - 1))
-def test_an_offsets_value_is_as_declared(offset: int, epoch: int, metadata: str, commit: int, expire: int) -> None:
+def test_the_value_of_an_offset_equals_the_schema(
+    offset: int, epoch: int, metadata: str, commit: int, expire: int
+) -> None:
     committed = Committed(offset, epoch if expire < 0 else -1, metadata, commit, expire, 7)
     version = 3 if expire < 0 else 1
     declared = OffsetCommitValue(
@@ -53,7 +55,7 @@ def test_an_offsets_value_is_as_declared(offset: int, epoch: int, metadata: str,
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_values_of_every_version_are_read(version: int) -> None:
+def test_values_of_every_version_are_decoded(version: int) -> None:
     offset = OffsetCommitValue(offset=5, leader_epoch=3, metadata="m", commit_timestamp=9)
     found = read_offset_value(version.to_bytes(2, "big") + encode(offset, version), 1)
     assert (found.offset, found.metadata, found.commit_ms) == (5, "m", 9)
@@ -66,15 +68,15 @@ def test_values_of_every_version_are_read(version: int) -> None:
     assert (read.generation, read.leader, read.members[0].assignment) == (4, "id", b"a")
 
 
-def test_a_topic_id_in_a_value_of_version_4_is_no_obstacle() -> None:
-    """Newer versions of Kafka write it, as tagged field 0; an offset is about a topic's name here."""
+def test_the_topic_id_in_a_value_of_version_4_is_ignored() -> None:
+    """Newer versions of Kafka write it as tagged field 0. Offsets are stored by topic name here."""
     offset = OffsetCommitValue(offset=5, leader_epoch=3, metadata="m", commit_timestamp=9)
     plain = b"\x00\x04" + encode(offset, 4)
     with_id = plain[:-1] + b"\x01\x00\x10" + bytes(range(16))
     assert read_offset_value(with_id, 1) == read_offset_value(plain, 1)
 
 
-def test_a_groups_record_is_version_3() -> None:
+def test_the_record_of_a_group_has_version_3() -> None:
     value = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=[])
     assert group_value(value)[:2] == b"\x00\x03"
     assert group_key("g") == b"\x00\x02\x00\x01g"
@@ -87,7 +89,7 @@ def test_a_truncated_key_is_corrupt(size: int) -> None:
         read_offset_key(offset_key(offset_key_head("group", "topic"), 3)[:size])
 
 
-def test_broken_values_are_corrupt() -> None:
+def test_truncated_and_unknown_values_are_corrupt() -> None:
     value = offset_value(Committed(5, 1, "metadata", 9))
     for size in range(len(value)):
         with pytest.raises(CorruptRecord):
@@ -102,7 +104,7 @@ def test_broken_values_are_corrupt() -> None:
         read_group_key(b"\x00\x02\x00\x09g")
 
 
-def test_what_no_record_can_hold_is_refused() -> None:
+def test_values_longer_than_a_record_allows_are_refused() -> None:
     with pytest.raises(ValueError, match="32767"):
         offset_key_head("g" * 32768, "t")
     with pytest.raises(ValueError, match=r"short|format"):

@@ -15,9 +15,9 @@ from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from barnabas_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -52,8 +52,8 @@ async def row(wire: Wire, kind: int, name: str, key: str) -> DescribeConfigsReso
 
 
 async def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> int:
-    configs = [AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    configs = [IncrementalAlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
     return (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses[0].error_code
 

@@ -7,7 +7,11 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.wire import PATIENCE
+
+pytestmark = pytest.mark.programs
 
 #: Runs the command as if nobody had installed the `http` extra.
 WITHOUT_AIOHTTP = "import sys; sys.modules['aiohttp'] = None; from barnabas_broker.__main__ import main; main()"

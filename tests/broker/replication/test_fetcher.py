@@ -13,7 +13,7 @@ from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.fetch import EpochEndOffset, PartitionData
+from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
 from barnabas_protocol.records.builder import build_batch
 
 LEADER = 2
@@ -56,7 +56,7 @@ def response(
         error_code=ErrorCode.NONE,
         high_watermark=high_watermark,
         log_start_offset=log_start,
-        diverging_epoch=None if end is None else EpochEndOffset(epoch=0, end_offset=end),
+        diverging_epoch=None if end is None else FetchEpochEndOffset(epoch=0, end_offset=end),
         records=records,
     )
 

@@ -224,6 +224,7 @@ def test_appends_and_reads_go_on_while_a_log_is_cleaned() -> None:
     assert state(log) == known | {b"new": b"1"}
 
 
+@pytest.mark.broad
 def test_a_crash_at_any_step_of_compaction_loses_no_key() -> None:
     def compact_and_unlink(directory: LogDirectory) -> None:
         assert directory.compact(10**6)

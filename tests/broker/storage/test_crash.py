@@ -22,6 +22,8 @@ from tests.broker.storage.support import (
     topic_config,
 )
 
+pytestmark = pytest.mark.broad
+
 SEED = random.SystemRandom().randrange(2**32)
 PRODUCER = 77
 

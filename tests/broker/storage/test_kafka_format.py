@@ -13,19 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from barnabas_broker.storage import Inline, LogDirectory, TopicPartition
 from barnabas_broker.storage.inspect import Problem, check, dump
 from tests.broker.storage.support import TOPIC_ID, TP, batch, broker_config, read_records, topic_config
-from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve, run_tool
+from tests.interop.kafka_server import ApacheKafka, run_tool
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _available() -> None:
-    try:
-        resolve()
-    except KafkaUnavailable as error:
-        if os.environ.get("CI") == "true" and has_tools():
-            pytest.fail(f"Apache Kafka could not run: {error.reason}", pytrace=False)
-        pytest.skip(f"no Apache Kafka: {error.reason}")
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("needs_jars")]
 
 
 def written(path: Path) -> Path:

@@ -23,6 +23,8 @@ from tests.broker.storage.support import (
     topic_config,
 )
 
+pytestmark = pytest.mark.broad
+
 CONFIG = broker_config(log_index_interval_bytes="150")
 PRODUCER = 8
 

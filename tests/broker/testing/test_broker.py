@@ -19,6 +19,8 @@ from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.wire import Wire
 
+pytestmark = pytest.mark.programs
+
 MODES = pytest.mark.parametrize("process", [True, False], ids=["process", "thread"])
 
 

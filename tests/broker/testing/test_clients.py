@@ -11,6 +11,8 @@ import pytest
 from barnabas_broker.testing import Broker, Faults
 from barnabas_client import Consumer, Producer
 
+pytestmark = pytest.mark.programs
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in an old way
     import kafka

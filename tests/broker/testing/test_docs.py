@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 pytest_plugins = ["pytester"]
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing.md"

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 pytest_plugins = ["pytester"]
 
 #: Nothing that other plugins have to say.

@@ -3,7 +3,8 @@
 from barnabas_client.assignors import CooperativeStickyAssignor, MemberSubscription, PartitionCounts, StickyAssignor
 from barnabas_client.assignors.user_data import decode_claim, encode_generation
 from barnabas_client.membership.consumer_protocol import decode_subscription
-from barnabas_client.membership.types import AskCluster, Assign, MemberConfig
+from barnabas_client.membership.effects import Assign, CountPartitions
+from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.metadata import Cluster
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.metadata import (
@@ -64,7 +65,7 @@ def led_from(rack: str | None) -> Driver:
         members=[me],
     )
     driver.happened(driver.machine.answered(join.ticket, response, driver.now))
-    driver.happened(driver.machine.counted(driver.take(AskCluster).ticket, in_rack("x"), driver.now))
+    driver.happened(driver.machine.counted(driver.take(CountPartitions).ticket, in_rack("x"), driver.now))
     driver.sync(partitions(0, 1, 2, 3))
     driver.take(Assign)
     return driver

@@ -80,7 +80,7 @@ async def test_partitions_take_turns(broker: FakeBroker) -> None:
         broker.write("t", [b"x"] * 10, number)
     async with consumer(broker, max_poll_records=5) as reader:
         reader.assign([T0, T1])
-        await until(lambda: len(reader._core.fetcher._filled) == 2)  # both have arrived
+        await until(lambda: len(reader._running().fetcher._filled) == 2)  # both have arrived
         first, second = await reader.getmany(), await reader.getmany()
     assert list(first) != list(second)
 
@@ -156,7 +156,7 @@ async def test_topics_by_pattern(broker: FakeBroker) -> None:
         assert reader.subscription() == {"flights.eu", "flights.us"}
         broker.create("flights.asia")
         broker.write("flights.asia", [b"new"])
-        reader._core.network.want_refresh(urgent=True)
+        reader._running().network.want_refresh(urgent=True)
         assert await values(reader, 1) == [b"new"]
 
 
@@ -364,7 +364,7 @@ async def test_fetching_ahead_is_bounded(broker: FakeBroker) -> None:
         reader.assign([T0])
         for _ in range(50):
             assert sum(map(len, (await reader.getmany(timeout_ms=1_000)).values())) == 1
-            assert reader._core.subscription.state(T0).buffered < 6_000
+            assert reader._subscription.state(T0).buffered < 6_000
 
 
 async def test_wakeup_from_a_thread_ends_a_poll_once(broker: FakeBroker) -> None:

@@ -75,7 +75,7 @@ async def test_one_that_fails_is_not_tried_again_and_a_waiting_one_covers_it(bro
         for _ in range(2):
             await values(reader, 1)
             reader.commit_async(callback=lambda offsets, error: told.append((offsets, error)))
-            await until(lambda: bool(told) and told[-1][0] == reader._core.subscription.positions())
+            await until(lambda: bool(told) and told[-1][0] == reader._subscription.positions())
         assert [type(error) for _, error in told] == [KafkaError, KafkaConnectionError]
         assert ("g", "t", 0) not in broker.committed
         await reader.commit()
@@ -178,7 +178,7 @@ async def test_lag_ends_at_the_last_stable_offset_for_those_who_read_what_is_com
     broker.write("t", [b"a"] * 5)
     async with member(broker, "t", isolation_level="read_committed") as reader:
         await values(reader, 1)
-        state = reader._core.subscription.state(T0)
+        state = reader._subscription.state(T0)
         state.last_stable_offset = 3
         state.measured_at = asyncio.get_running_loop().time() + 60
         assert await reader.lag() == {T0: 2}
@@ -239,7 +239,7 @@ async def test_a_rebalance_that_the_program_asks_for(broker: FakeBroker) -> None
     broker.create("t")
     async with member(broker, "t") as reader:
         reader.enforce_rebalance("more memory")
-        await until(lambda: reader._core.gate.awaited)
+        await until(lambda: reader._running().gate.awaited)
         assert await reader.getmany(timeout_ms=20) == {}
         await until(lambda: reader.metrics()["rebalance-total"] == 2)
     assert broker.asked(JoinGroupRequest)[-1].reason == "more memory"

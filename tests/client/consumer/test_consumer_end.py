@@ -64,10 +64,10 @@ async def test_a_start_that_fails_leaves_nothing_behind() -> None:
 async def test_a_consumer_that_is_never_stopped_is_warned_about(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     await reader.start()
-    core = reader._core
+    session = reader._running()
     with pytest.warns(ResourceWarning, match="never stopped"):
         del reader
-    await core.stop()
+    await session.close(asyncio.get_running_loop().time() + 1)
 
 
 # Stopping what is still starting.

@@ -14,9 +14,9 @@ from barnabas_client.errors import (
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
@@ -82,7 +82,7 @@ def test_subscriptions_that_are_none() -> None:
         reader.subscribe(["t"], pattern="t")
     with pytest.raises(TypeError, match="'' is not a topic: give its name"):
         reader.subscribe([""])
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         reader.subscribe(pattern="(")
     wrong = object()
     with pytest.raises(TypeError, match="ConsumerRebalanceListener"):
@@ -174,7 +174,7 @@ async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[F
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             high_watermark=-1,
             records=b"",
-            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+            current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
         )
         topic_id = request.topics[0].topic_id
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])])

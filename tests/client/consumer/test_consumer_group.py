@@ -113,7 +113,7 @@ async def test_partitions_that_are_added(broker: FakeBroker) -> None:
     async with member(broker, "t") as reader:
         broker.create("t", 2)
         broker.write("t", [b"b"], 1)
-        reader._core.network.want_refresh(urgent=True)
+        reader._running().network.want_refresh(urgent=True)
         assert await values(reader, 1) == [b"b"]
         assert reader.assignment() == {T0, T1}
 
@@ -192,7 +192,7 @@ async def test_a_rebalance_during_iteration(broker: FakeBroker) -> None:
             read.append(record.value)
             if len(read) == 2:
                 broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
-                await until(lambda: reader._core.gate.awaited)
+                await until(lambda: reader._running().gate.awaited)
             if len(read) == 5:
                 break
     assert read == [b"0", b"1", b"2", b"3", b"4"]
@@ -208,7 +208,7 @@ async def test_a_member_that_is_thrown_out_loses_and_rejoins(broker: FakeBroker,
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 1) == [b"a"]
         broker.once(ApiKey.HEARTBEAT, heartbeat_refused(code))
-        await until(lambda: reader._core.gate.awaited)
+        await until(lambda: reader._running().gate.awaited)
         assert await values(reader, 1) == [b"a"]  # nothing was committed, so it is read again
         assert listener.told == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
 
@@ -317,7 +317,7 @@ async def test_a_listener_of_plain_functions(broker: FakeBroker) -> None:
     reader.subscribe(["t"], listener=listener)
     async with reader:
         broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID))
-        await until(lambda: reader._core.gate.awaited)
+        await until(lambda: reader._running().gate.awaited)
         await reader.getmany(timeout_ms=20)
         await until(lambda: len(told) == 3)
     assert told == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0]), ("revoked", [T0])]
@@ -363,7 +363,7 @@ async def test_what_polls_returned_before_is_committed_at_intervals(broker: Fake
     async with member(broker, "t", auto_commit_interval_ms=5, max_poll_records=2) as reader:
         assert await reader.position(T0) == 0
         assert len(await reader.poll(1_000)) == 2
-        await until(lambda: reader._core.commits._is_due)
+        await until(lambda: reader._running_group().commits._is_due)
         # The program may still be at work on these.
         assert broker.committed.get(("g", "t", 0), (0, "")) == (0, "")
         assert len(await reader.poll(1_000)) == 2

@@ -81,11 +81,11 @@ async def test_records_that_only_waited_are_fetched_again(read_four: FakeBroker)
     async with consumer(read_four) as reader:
         reader.assign([T0])
         assert await values(reader, 2) == [b"0", b"1"]
-        await until(lambda: reader._core.subscription.state(T0).fetch_offset == 4)
+        await until(lambda: reader._subscription.state(T0).fetch_offset == 4)
         elect(read_four, lost_from=3)
         read_four.write("t", [b"three"])
-        reader._core.network.want_refresh(urgent=True)
-        await until(lambda: reader._core.subscription.state(T0).fetch_epoch == 1)
+        reader._running().network.want_refresh(urgent=True)
+        await until(lambda: reader._subscription.state(T0).fetch_epoch == 1)
         assert await values(reader, 2) == [b"2", b"three"]
 
 
@@ -146,10 +146,10 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_start(
         broker.create("t")
         broker.write("t", [b"%d" % at for at in range(5)])  # the old position would be in the middle of them
         if newest == 12:
-            reader._core.network.want_refresh(urgent=True)  # by name the broker cannot tell them apart
-            await until(lambda: "made anew" in caplog.text)
+            reader._running().network.want_refresh(urgent=True)  # by name the broker cannot tell them apart
+            await until(lambda: "created again" in caplog.text)
         assert await values(reader, 5) == [b"0", b"1", b"2", b"3", b"4"]
-    assert "a topic was deleted and made anew, resetting" in caplog.text
+    assert "a topic was deleted and created again, resetting" in caplog.text
 
 
 async def test_a_topic_that_was_made_anew_without_a_policy(broker: FakeBroker) -> None:
@@ -162,7 +162,7 @@ async def test_a_topic_that_was_made_anew_without_a_policy(broker: FakeBroker) -
         broker.create("t")
         broker.write("t", [b"new"] * 5)
         for _ in range(2):
-            with pytest.raises(OffsetOutOfRangeError, match=r"'t' was deleted and made anew, so position 3 of t-0"):
+            with pytest.raises(OffsetOutOfRangeError, match=r"'t' was deleted and created again, so position 3 of t-0"):
                 await reader.getone()
         reader.seek(T0, 4)
         assert await values(reader, 1) == [b"new"]

@@ -18,7 +18,7 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
-from barnabas_client.consumer.dead_letters import PREFIX
+from barnabas_client.consumer.parallel.dead_letters import PREFIX
 from barnabas_client.errors import IllegalStateError, KafkaTimeoutError
 from tests.client.parallel_world import Watched, World, reach
 
@@ -227,7 +227,7 @@ async def test_a_thread_that_does_not_end_holds_up_neither_rebalance_nor_end(wor
             raise ValueError("too late for anybody to hear")
 
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("barnabas_client.consumer.parallel._GRACE", 0.05)
+            patch.setattr("barnabas_client.consumer.parallel.runner._CLEANUP", 0.05)
             run = asyncio.create_task(consumer.run(handler, executor=pool, drain_timeout_ms=0))
             await started.wait()
             consumer.wakeup()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas_client import ConsumerRecord, TopicPartition
-from barnabas_client.consumer.parallel_core import Job, Order, Scheduler, Tracker, Verdict
+from barnabas_client.consumer.parallel.work import Job, Order, Scheduler, Tracker, Verdict
 from barnabas_client.network.backoff import Backoff
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

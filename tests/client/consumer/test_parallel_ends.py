@@ -61,7 +61,7 @@ async def test_a_rebalance_waits_for_what_runs_and_commits_it(world: World) -> N
         await started.wait()
         async with asyncio.TaskGroup() as tasks:
             joining = tasks.create_task(second.start())
-            await reach(lambda: first._core.subscription.states[world.partitions[0]].revoking)
+            await reach(lambda: first._subscription.states[world.partitions[0]].revoking)
             assert running == 5
             assert not joining.done()
             go.set()

@@ -9,28 +9,29 @@ from barnabas_client.consumer.rebalance import Gate
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
 
-async def test_who_waits_passes_when_the_program_comes() -> None:
+async def test_a_rebalance_waits_for_a_poll() -> None:
     gate, happened = Gate(), []
-    waiting = asyncio.ensure_future(gate.passed(lambda: happened.append("held")))
+    waiting = asyncio.ensure_future(gate.wait_for_poll(lambda: happened.append("revoking")))
     await asyncio.sleep(0)
     assert not happened
+    assert gate.awaited
     gate.enter()
-    assert happened == ["held"]  # before the poll hands out anything
+    assert happened == ["revoking"]  # before the poll returns records
     await waiting
     gate.leave()
-    assert (gate.count, gate.inside) == (1, 0)
+    assert (gate.count, gate.inside, gate.awaited) == (1, 0, False)
 
 
-async def test_a_program_that_waits_in_a_poll_has_come() -> None:
+async def test_a_poll_in_progress_is_enough() -> None:
     gate, happened = Gate(), []
     gate.enter()
-    await gate.passed(lambda: happened.append("held"))
-    assert happened == ["held"]
+    await gate.wait_for_poll(lambda: happened.append("revoking"))
+    assert happened == ["revoking"]
 
 
-async def test_who_no_longer_waits_does_no_harm() -> None:
+async def test_a_cancelled_wait_does_not_disturb_polls() -> None:
     gate = Gate()
-    waiting = asyncio.ensure_future(gate.passed(lambda: None))
+    waiting = asyncio.ensure_future(gate.wait_for_poll(lambda: None))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])

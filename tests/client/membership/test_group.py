@@ -4,15 +4,8 @@ import pytest
 
 from barnabas_client.errors import KafkaError
 from barnabas_client.membership.consumer_protocol import decode_assignment, decode_subscription
-from barnabas_client.membership.types import (
-    Assign,
-    Disconnect,
-    Fail,
-    Identity,
-    MemberConfig,
-    MemberState,
-    Revoke,
-)
+from barnabas_client.membership.effects import Assign, Disconnect, Fail, Revoke
+from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberState
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -49,7 +42,7 @@ def test_the_first_round_in_order() -> None:
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (7, "m1", "range")
     assert driver.take(Assign) == Assign(partitions(0, 1), partitions(0, 1), 7)
     assert driver.machine.state is MemberState.STABLE
-    assert driver.machine.commit_identity() == Identity(7, "m1", None)
+    assert driver.machine.commit_identity() == CommitIdentity(7, "m1", None)
 
 
 def test_the_leader_assigns_for_all_members() -> None:
@@ -73,7 +66,7 @@ def test_a_follower_syncs_at_once_with_nothing() -> None:
     driver.release()
     driver.join(leader="m2")
     assert driver.sync().assignments == []
-    assert not driver.machine.leads
+    assert not driver.machine.is_leader
 
 
 def test_a_skipped_assignment_is_not_made_but_topics_are_watched() -> None:
@@ -255,7 +248,7 @@ def test_an_assignment_that_cannot_be_read_fails() -> None:
 
     broken = SyncGroupResponse(error_code=0, assignment=b"\x00\x01\xff")
     driver.happened(driver.machine.answered(send.ticket, broken, driver.now))
-    assert "no assignment" in str(driver.take(Fail).error)
+    assert "the assignment from the leader of group 'g' cannot be decoded" in str(driver.take(Fail).error)
 
 
 # Heartbeats.
@@ -308,7 +301,7 @@ def test_rebalance_in_progress_keeps_heartbeats_until_the_program_lets_go() -> N
     revoke = driver.take(Revoke)
     assert (revoke.partitions, revoke.lost, revoke.generation) == (partitions(0, 1), False, 1)
     assert driver.machine.commit_identity().generation == 1  # what was read can still be committed
-    driver.happened(driver.machine.released(revoke.ticket, driver.now))
+    driver.happened(driver.machine.revoked(revoke.ticket, driver.now))
     assert driver.join(generation=2).member_id == "m1"
     driver.count()
     driver.sync(partitions(0))
@@ -429,7 +422,7 @@ def test_a_rebalance_without_a_coordinator_waits_and_keeps_the_partitions() -> N
 
 def test_a_coordinator_is_found_for_commits_alone() -> None:
     driver = Driver()
-    driver.happened(driver.machine.want_coordinator(0))
+    driver.happened(driver.machine.find_coordinator(0))
     driver.find()
     driver.wait(1000)
     assert driver.quiet()

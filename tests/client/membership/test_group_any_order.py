@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -9,21 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from barnabas_client.assignors import (
     RangeAssignor,
 )
-from barnabas_client.membership.types import (
-    NO_GENERATION,
-    AskCluster,
-    Effect,
-    MemberConfig,
-    MemberState,
-    Revoke,
-    Send,
-)
+from barnabas_client.membership.effects import CountPartitions, Effect, Revoke, Send
+from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from tests.client.group_driver import Cooperative, Driver, partitions
+
+pytestmark = pytest.mark.broad
 
 CODES = [
     ErrorCode.NONE,
@@ -75,7 +71,7 @@ class AnyOrder(RuleBasedStateMachine):
     def beat(self, code: ErrorCode) -> None:
         self.driver.beat(code)
 
-    @precondition(lambda self: self.some(AskCluster))
+    @precondition(lambda self: self.some(CountPartitions))
     @rule(count=st.integers(0, 5))
     def count(self, count: int) -> None:
         self.driver.count(t=count)

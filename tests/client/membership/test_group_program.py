@@ -11,17 +11,8 @@ from barnabas_client.assignors import (
 )
 from barnabas_client.errors import CommitFailedError, RebalanceInProgressError
 from barnabas_client.membership.consumer_protocol import decode_subscription
-from barnabas_client.membership.types import (
-    Assign,
-    Disconnect,
-    Fail,
-    Identity,
-    MemberConfig,
-    MemberState,
-    Note,
-    Revoke,
-    Send,
-)
+from barnabas_client.membership.effects import Assign, Disconnect, Fail, Note, Revoke, Send
+from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberState
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest
@@ -60,7 +51,7 @@ def test_a_rebalance_that_the_program_does_not_let_happen_ends_in_leaving() -> N
     driver.wait(2, polls=False)
     assert driver.has_sent(LeaveGroupRequest)
     assert first.generation != driver.machine.generation  # so the shell knows that these are lost now
-    driver.happened(driver.machine.released(first.ticket, driver.now))
+    driver.happened(driver.machine.revoked(first.ticket, driver.now))
     assert not driver.has_sent(JoinGroupRequest)
     driver.release()
     assert driver.has_sent(JoinGroupRequest)
@@ -283,8 +274,8 @@ def test_the_view_tells_of_the_last_heartbeat() -> None:
     driver.beat()
     view = driver.machine.view()
     assert (view.heartbeats, view.heartbeat_at) == (1, 3.0)
-    assert (view.generation, view.member_id, view.leads) == (1, "m1", True)
-    assert view.commit_identity() == Identity(1, "m1", None)
+    assert (view.generation, view.member_id, view.is_leader) == (1, "m1", True)
+    assert view.commit_identity() == CommitIdentity(1, "m1", None)
 
 
 def test_a_program_that_lets_go_has_polled() -> None:

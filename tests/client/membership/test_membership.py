@@ -15,6 +15,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from barnabas_client.consumer.consumer import Phase
 from barnabas_client.errors import CommitFailedError, KafkaError
 from tests.client.fake_broker import until
 
@@ -105,7 +106,7 @@ async def test_a_program_that_blocks_too_long_is_out_and_is_told(
     consumer = member(live, topic, max_poll_interval_ms=1_500, enable_auto_commit=False)
     async with consumer:
         first = await consumer.poll(2_000)
-        client_id = consumer._core.client.client_id
+        client_id = consumer._client.client_id
         asked = threading.Event()
 
         def left() -> None:
@@ -117,7 +118,7 @@ async def test_a_program_that_blocks_too_long_is_out_and_is_told(
         while not asked.is_set():
             block(0.1)
         watcher.join(10)
-        await until(lambda: consumer._core.generation() < 0)
+        await until(lambda: consumer._running_group().membership.generation < 0)
         with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
             await consumer.commit({TopicPartition(topic, 0): 1})
         again = await consumer.poll(10_000)
@@ -162,16 +163,16 @@ async def test_without_a_group_there_is_no_thread(live: Broker, topic: str) -> N
 
 async def test_a_forgotten_consumer_leaves_its_group(live: Broker, topic: str) -> None:
     consumer = member(live, topic)
-    client_id = consumer._core.client.client_id
+    client_id = consumer._client.client_id
     await consumer.start()
-    core = consumer._core
+    session = consumer._running()
     (thread,) = group_threads()
     with pytest.warns(ResourceWarning, match="never stopped"):
         del consumer
     await asyncio.to_thread(live.wait_for_request, "LeaveGroup", client_id=client_id)
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
-    await core.stop()
+    await session.close(time.monotonic() + 1)
 
 
 def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
@@ -179,7 +180,7 @@ def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
 
     async def forget() -> None:
         await consumer.start()
-        for connection in consumer._core.network.connections:
+        for connection in consumer._running().network.connections:
             connection.abort("the program is careless, but the test is not about these")
 
     with asyncio.Runner() as runner:
@@ -188,16 +189,16 @@ def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
         (thread,) = group_threads()
     thread.join(10)
     assert not thread.is_alive()
-    consumer._core.phase = type(consumer._core.phase).CLOSED
+    consumer._phase = Phase.STOPPED
 
 
 async def test_leaving_does_not_wait_behind_a_join(live: Broker, topic: str) -> None:
     """The second member's JoinGroup waits for the first one, which does not poll."""
     first = member(live, topic)
     async with first:
-        settings = {"group_id": first._core.config.group_id, "request_timeout_ms": 500, "close_timeout_ms": 10_000}
+        settings = {"group_id": first._config.group_id, "request_timeout_ms": 500, "close_timeout_ms": 10_000}
         second = member(live, topic, **settings)
-        client_id = second._core.client.client_id
+        client_id = second._client.client_id
         await second.start()  # gives up waiting for its partitions
         began = time.monotonic()
         await second.stop()

@@ -45,7 +45,7 @@ async def connected(*brokers: FakeBroker) -> Network:
 
 async def look_again(client: Consumer | Producer) -> None:
     """What happens by itself every `retry_backoff_ms`."""
-    network = client._core.network if isinstance(client, Consumer) else client._network
+    network = client._running().network if isinstance(client, Consumer) else client._network
     assert network is not None
     await network.refresh()
 

@@ -33,11 +33,15 @@ def when(condition: bool, **content: Any) -> dict[str, Any]:
 
 
 def make_topic(name: str = "$topic", partitions: int = 1, *, save: str = "topic_id", **configs: str) -> list[Step]:
-    """Create a topic and wait until its partitions can be used. Its id is saved as `save`."""
+    """Create a topic and wait until the broker has opened the logs of all its partitions. Its id is saved as `save`.
+
+    Metadata alone does not say so: Apache Kafka's controller knows the leaders before the broker has made the logs, one
+    after the other. ListOffsets fails for each partition whose log is not open yet.
+    """
     config = [{"name": key.replace("__", "."), "value": value} for key, value in configs.items()]
     new = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": config}
-    led: dict[str, Any] = {f"topics.0.partitions.{n}.error_code": 0 for n in range(partitions)}
-    last = {"name": name, "partitions": [{"partition_index": partitions - 1, "timestamp": -1}]}
+    usable: dict[str, Any] = {f"topics.0.partitions.{n}.error_code": 0 for n in range(partitions)}
+    ends = {"name": name, "partitions": [{"partition_index": n, "timestamp": -1} for n in range(partitions)]}
     return [
         ask(ApiKey.CREATE_TOPICS, 7, topics=[new], quiet=True),
         ask(
@@ -45,7 +49,7 @@ def make_topic(name: str = "$topic", partitions: int = 1, *, save: str = "topic_
             12,
             topics=[{"name": name}],
             allow_auto_topic_creation=False,
-            until={"topics.0.error_code": 0, "topics.0.partitions.length": partitions, **led},
+            until={"topics.0.error_code": 0, "topics.0.partitions.length": partitions, **usable},
             save={save: "topics.0.topic_id"},
             quiet=True,
         ),
@@ -53,8 +57,8 @@ def make_topic(name: str = "$topic", partitions: int = 1, *, save: str = "topic_
             ApiKey.LIST_OFFSETS,
             6,
             replica_id=-1,
-            topics=[last],
-            until={"topics.0.partitions.0.error_code": 0},
+            topics=[ends],
+            until={"topics.0.partitions.length": partitions, **usable},
             quiet=True,
         ),
     ]

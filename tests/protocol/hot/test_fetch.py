@@ -13,10 +13,10 @@ from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.hot import Unread, chain, decode_fetch_response, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchNodeEndpoint,
     FetchResponse,
-    NodeEndpoint,
     PartitionData,
 )
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
@@ -31,7 +31,7 @@ def whole(parts: Sequence[Buffer | Unread]) -> bytes:
 
 
 class InFile:
-    """Records that are not read yet."""
+    """Records in a file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -107,9 +107,9 @@ def _with(partition: dict[str, Any], **fields: Any) -> FetchResponse:
     "response",
     [
         pytest.param(_with({"preferred_read_replica": 3}), id="preferred replica, from 11"),
-        pytest.param(_with({"diverging_epoch": EpochEndOffset(epoch=1)}), id="a tag, from 12"),
+        pytest.param(_with({"diverging_epoch": FetchEpochEndOffset(epoch=1)}), id="a tag, from 12"),
         pytest.param(_with({}, session_id=5), id="a session, from 7"),
-        pytest.param(_with({}, node_endpoints=[NodeEndpoint(node_id=1)]), id="endpoints, from 16"),
+        pytest.param(_with({}, node_endpoints=[FetchNodeEndpoint(node_id=1)]), id="endpoints, from 16"),
         pytest.param(_with({}, throttle_time_ms=5, error_code=3), id="what is ignorable"),
         pytest.param(_with({"aborted_transactions": None}), id="null"),
         pytest.param(_with({"aborted_transactions": [AbortedTransaction(first_offset=3)]}), id="aborted"),

@@ -22,6 +22,8 @@ from barnabas_protocol.messages.offset_commit import (
 )
 from tests.protocol.support import damaged, outcome, some, structs
 
+pytestmark = pytest.mark.broad
+
 VERSIONS = range(10)
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

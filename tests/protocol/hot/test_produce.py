@@ -19,7 +19,7 @@ relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow,
 
 
 def as_request(version: int, decoded: tuple[ProduceHead, list[ProduceTopic]]) -> ProduceRequest:
-    """What the hot path decoded, as the ordinary message."""
+    """The decoded request as the message of the schema."""
     head, topics = decoded
     made = []
     for topic, partitions in topics:

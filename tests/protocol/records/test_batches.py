@@ -1,4 +1,4 @@
-"""Batches from outside: headers, walking, checks, restamping."""
+"""Batches as opaque bytes: headers, iteration, checks, restamping."""
 
 import struct
 from dataclasses import replace
@@ -28,7 +28,7 @@ def made(base_offset: int = 0) -> bytearray:
 
 
 def resealed(batch: bytearray, at: int, data: bytes) -> bytearray:
-    """`batch` with `data` at `at`, and a CRC that fits."""
+    """`batch` with `data` at `at`, and a valid CRC."""
     changed = bytearray(batch)
     changed[at : at + len(data)] = data
     struct.pack_into(">I", changed, 17, castagnoli(changed[21:]))
@@ -68,7 +68,7 @@ def test_a_header() -> None:
     assert read_header(batch[:HEADER_SIZE]).size == len(batch)  # the records need not be there
 
 
-def test_what_attributes_say() -> None:
+def test_attributes_of_a_header() -> None:
     header = read_header(made())
     assert replace(header, attributes=0x04).codec == 4
     assert replace(header, attributes=0x08).is_log_append_time
@@ -83,7 +83,7 @@ def test_sequences_wrap() -> None:
     assert replace(header, base_sequence=-1).last_sequence == -1
 
 
-def test_headers_that_are_none() -> None:
+def test_broken_headers() -> None:
     batch = made()
     for size in range(HEADER_SIZE):
         with pytest.raises(DecodeError, match="batch header"):
@@ -106,7 +106,7 @@ def test_other_formats(magic: int) -> None:
             list(iter_batches(given, partial_ok=True))
 
 
-def test_walking() -> None:
+def test_iterating_over_batches() -> None:
     batches = [made(2 * n) for n in range(3)]
     found = list(iter_batches(b"".join(batches)))
     assert [header.base_offset for header, _ in found] == [0, 2, 4]
@@ -114,7 +114,7 @@ def test_walking() -> None:
     assert list(iter_batches(b"")) == []
 
 
-def test_a_truncated_end() -> None:
+def test_a_truncated_last_batch() -> None:
     batch = made()
     for size in range(1, len(batch)):
         data = bytes(batch) + bytes(batch[:size])
@@ -123,18 +123,18 @@ def test_a_truncated_end() -> None:
             list(iter_batches(data))
 
 
-def test_nonsense_after_a_batch() -> None:
+def test_garbage_after_a_batch() -> None:
     with pytest.raises(DecodeError, match="batch length"):
         list(iter_batches(bytes(made()) + bytes(16) + b"\2" + bytes(60), partial_ok=True))
 
 
-def test_the_check_sum_is_castagnolis() -> None:
+def test_the_checksum_is_crc32c() -> None:
     assert castagnoli(b"123456789") == 0xE3069283
     batch = made()
     assert read_header(batch).crc == castagnoli(batch[21:])
 
 
-def test_any_change_is_noticed() -> None:
+def test_every_change_is_detected() -> None:
     batch = made()
     check_crc(batch)
     for at in range(17, len(batch)):
@@ -146,7 +146,7 @@ def test_any_change_is_noticed() -> None:
         check_crc(batch[:60])
 
 
-def test_a_sound_batch() -> None:
+def test_a_valid_batch() -> None:
     batch = made()
     check_batch(read_header(batch), batch)
     check_batch(read_header(batch), memoryview(bytes(batch)))
@@ -156,7 +156,7 @@ def check(batch: bytearray, **options: bool) -> None:
     check_batch(read_header(batch), batch, **options)
 
 
-def test_not_just_the_batch() -> None:
+def test_bytes_before_or_after_the_batch() -> None:
     batch = made()
     header = read_header(batch)
     for given in (batch + b"\0", batch[:-1]):
@@ -186,7 +186,7 @@ def test_counts() -> None:
         check(resealed(crowded, 23, struct.pack(">i", 999)))
 
 
-def test_what_compaction_leaves() -> None:
+def test_batches_after_compaction() -> None:
     sparse = resealed(made(), 23, struct.pack(">i", 9))
     check(sparse, allow_gaps=True)
     check(sparse, allow_empty=True)
@@ -201,7 +201,7 @@ def test_what_compaction_leaves() -> None:
         check(resealed(made(), 23, struct.pack(">i", 0)), allow_empty=True, allow_gaps=True)
 
 
-def test_restamping_leaves_the_crc_alone() -> None:
+def test_restamping_keeps_the_crc() -> None:
     batch = made()
     buffer = bytearray(b"before") + batch
     restamp(buffer, 6, 12_345_678_901, 42)

@@ -1,4 +1,4 @@
-"""Batches that grow."""
+"""Building batches record by record."""
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +33,7 @@ def test_size_is_that_of_the_batch_before_compression() -> None:
         max_size=30,
     ),
 )
-def test_what_has_room_fits(batch_size: int, records: list[tuple[bytes | None, bytes | None, Headers]]) -> None:
+def test_a_record_with_room_fits(batch_size: int, records: list[tuple[bytes | None, bytes | None, Headers]]) -> None:
     builder = BatchBuilder(batch_size)
     for key, value, headers in records:
         if builder.has_room(key, value, headers):
@@ -48,7 +48,7 @@ def test_the_first_record_always_has_room() -> None:
     assert not builder.has_room(None, b"", ())
 
 
-def test_room_is_used() -> None:
+def test_a_batch_is_filled() -> None:
     builder = BatchBuilder(1000)
     while builder.has_room(None, b"x" * 50, ()):
         builder.append(None, b"x" * 50, (), 0)
@@ -91,5 +91,5 @@ def test_a_batch_may_be_written_to() -> None:
     assert decode_records(batch[:-1])[0].value == b"v"
 
 
-def test_the_varints_that_are_kept_are_those_that_would_be_made() -> None:
+def test_precomputed_varints_are_exact() -> None:
     assert list(_VARINTS) == [_varint(value) for value in range(8192)]

@@ -29,7 +29,7 @@ def test_round_trip(codec: Codec, data: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_what_does_not_shrink(codec: Codec) -> None:
+def test_incompressible_data(codec: Codec) -> None:
     plain = random.Random(1).randbytes(300_000)
     assert decompress(codec, compress(codec, plain), len(plain)) == plain
 
@@ -61,7 +61,7 @@ def test_codecs_that_do_not_exist() -> None:
             compress(codec, b"data")
 
 
-def test_snappy_is_framed_as_java_does_it() -> None:
+def test_snappy_is_framed_as_in_java() -> None:
     plain = bytes(range(256)) * 300
     packed = bytes(compress(Codec.SNAPPY, plain))
     assert packed[:16] == b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
@@ -80,15 +80,15 @@ def test_snappy_without_a_frame() -> None:
 
 
 def test_lz4_blocks_are_independent() -> None:
-    """Java's reader takes no others; nor does it want a content checksum."""
+    """Java's reader refuses linked blocks and content checksums."""
     packed = bytes(compress(Codec.LZ4, b"plain " * 1000))
     assert packed[:4] == b"\x04\x22\x4d\x18"
     assert packed[4] & 0x20
     assert not packed[4] & 0x04
 
 
-def test_content_sizes_that_are_announced() -> None:
-    """One-shot zstd and gzip tell the size, librdkafka's lz4 does: it is room for the first try, and no more."""
+def test_announced_content_sizes() -> None:
+    """One-shot zstd and gzip announce the size, and librdkafka's lz4 does: it is the size of the first buffer."""
     plain = b"0123456789" * 50_000
     for packed in (bytes(cramjam.zstd.compress(plain)), bytes(cramjam.zstd.compress(plain[:100]))):
         assert plain.startswith(decompress(Codec.ZSTD, packed, len(plain)))
@@ -99,7 +99,7 @@ def test_content_sizes_that_are_announced() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_frames_that_follow_each_other(codec: Codec) -> None:
+def test_several_frames(codec: Codec) -> None:
     first, second = b"a" * 100_000, b"b" * 50_000
     packed = bytes(compress(codec, first)) + bytes(compress(codec, second))
     assert decompress(codec, packed, 150_000) == first + second
@@ -139,7 +139,7 @@ def test_damage(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 def test_bombs(codec: Codec) -> None:
-    """64 MiB in as few bytes as the codec can; what is allowed is a quarter of a megabyte."""
+    """64 MiB, compressed as far as the codec can, where 256 KiB are allowed."""
     bomb = bytes(compress(codec, bytes(64 * MIB)))
     tracemalloc.start()
     try:
@@ -150,7 +150,7 @@ def test_bombs(codec: Codec) -> None:
         tracemalloc.stop()
 
 
-def test_sizes_that_cannot_be_are_not_believed() -> None:
+def test_impossible_sizes_are_refused() -> None:
     claims = [
         (Codec.GZIP, bytes(cramjam.gzip.compress(b"abc"))[:-4] + b"\xff\xff\xff\x7f"),
         (Codec.SNAPPY, b"\xff\xff\xff\xff\x07" + b"abc"),

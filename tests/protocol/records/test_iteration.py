@@ -1,4 +1,4 @@
-"""Records out of batches: against a model, and against whatever else may be in the bytes."""
+"""Records out of batches: compared with a model, and from broken bytes."""
 
 import random
 import struct
@@ -50,7 +50,7 @@ def expected(given: list[Given], base_offset: int) -> list[Record]:
     compression=st.sampled_from(CODECS),
     base_offset=st.integers(0, 2**62),
 )
-def test_what_is_built_is_read(given: list[Given], compression: str, base_offset: int) -> None:
+def test_built_batches_are_read(given: list[Given], compression: str, base_offset: int) -> None:
     batch = build_batch(given, compression=compression, base_offset=base_offset, leader_epoch=3)
     header = read_header(batch)
     check_batch(header, batch)
@@ -69,14 +69,14 @@ def test_more_records_than_small_varints_can_count() -> None:
     assert decode_records(build_batch(given)) == expected(given, 0)
 
 
-def test_what_decodes_is_bytes() -> None:
+def test_keys_and_values_are_bytes() -> None:
     (record,) = decode_records(build_batch([(bytearray(b"k"), memoryview(b"v"), [("h", b"x")], 5)]))
     assert record == Record(0, 5, b"k", b"v", (("h", b"x"),))
     assert type(record.key) is type(record.value) is bytes
 
 
 def test_offsets_with_gaps() -> None:
-    """As compaction leaves them: deltas are what they were."""
+    """Compaction keeps the deltas of the remaining records."""
     head = build_batch([(None, b"a", (), 5)])[:HEADER_SIZE]
     data = _record(offset=3, value=b"a") + _record(offset=70, value=b"b") + _record(offset=9000, value=b"c")
     batch = _batch(head, data, count=3, last=9001)
@@ -144,7 +144,7 @@ def test_broken_records(data: bytes) -> None:
         decode_records(batch)
 
 
-def test_the_record_that_the_broken_ones_are_made_of() -> None:
+def test_the_valid_form_of_the_broken_records() -> None:
     assert decode_records(_batch(HEAD, _record(key=b"k", tail=b"\x02\x02h\x01"))) == [
         Record(0, 5, b"k", b"v", (("h", None),))
     ]
@@ -160,14 +160,14 @@ def test_a_batch_without_records() -> None:
     assert decode_records(_batch(HEAD, b"", count=0)) == []
 
 
-def test_a_batch_and_nothing_else() -> None:
+def test_bytes_after_a_batch() -> None:
     batch = build_batch([(None, b"a", (), 5)])
     for other in (batch + b"\0", batch[:-1], batch[:10]):
         with pytest.raises(DecodeError):
             decode_records(other)
 
 
-def test_times_before_the_first() -> None:
+def test_timestamps_before_the_first() -> None:
     given: list[Given] = [(None, b"a", (), time) for time in (10_000, 9_999, 9_000, 1, 20_000)]
     batch = build_batch(given)
     assert [record.timestamp for record in decode_records(batch)] == [10_000, 9_999, 9_000, 1, 20_000]
@@ -181,7 +181,7 @@ def test_log_append_time_is_the_same_for_all() -> None:
 
 
 @pytest.mark.parametrize("compression", CODECS)
-def test_more_than_is_allowed(compression: str) -> None:
+def test_records_over_the_limit(compression: str) -> None:
     batch = build_batch([(None, bytes(100_000), (), 5)], compression=compression)
     size = 100_000 + len(_record(value=None)) + 5
     assert len(decode_records(batch, max_bytes=size)) == 1
@@ -252,7 +252,7 @@ def test_control_records(key: bytes, says: ControlType) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
-def test_keys_of_no_control_record(key: bytes | None) -> None:
+def test_keys_that_are_not_of_control_records(key: bytes | None) -> None:
     with pytest.raises(DecodeError):
         control_record_type(Record(0, 0, key, None, ()))
 

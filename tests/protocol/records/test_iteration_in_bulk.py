@@ -1,17 +1,20 @@
-"""Records that are alike are read in bulk: what comes out is what reading them one by one gives."""
+"""Reading records of one size in bulk gives what reading them one by one gives."""
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import HEADER_SIZE, Headers, Record, build_batch, decode_records, iteration
 
+pytestmark = pytest.mark.broad
+
 Given = tuple[bytes | None, bytes | None, Headers, int]
 
 sizes = st.none() | st.sampled_from([0, 1, 10, 63, 64, 200])
-#: Where something is otherwise: at which record, and what.
+#: Records that differ from the others: index and difference.
 exceptions = st.dictionaries(st.integers(0, 150), st.sampled_from(["value", "key", "header", "later", "much later"]))
 
 
@@ -35,7 +38,7 @@ def read(batch: bytes | bytearray) -> list[Record] | str:
 
 
 def one_by_one(batch: bytes | bytearray) -> list[Record] | str:
-    with patch.object(iteration, "_WORTH", 1 << 40):
+    with patch.object(iteration, "_LEAST_RUN", 1 << 40):
         return read(batch)
 
 

@@ -1,4 +1,4 @@
-"""Batches of ours read by aiokafka and kafka-python, and theirs by us."""
+"""Our batches, read by aiokafka and kafka-python, and the other way round."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ from tests.protocol.other_clients import kafka_python
 kafka_pythons = kafka_python("record.default_records")
 Given = tuple[bytes | None, bytes | None, Headers, int]
 CODECS = [codec.name.lower() for codec in Codec]
-#: In Python and in C, where there is one; kafka-python has gzip only, without packages that are not here.
+#: In Python, and in C where there is an extension. kafka-python has gzip only, without packages that are not installed.
 READERS = [
     *((aiokafkas._DefaultRecordBatchPy, codec) for codec in CODECS),
     *((aiokafkas.DefaultRecordBatch, codec) for codec in CODECS),
@@ -54,7 +54,7 @@ def _plain(record: Any) -> Record:
 
 
 @pytest.mark.parametrize(("reader", "compression"), READERS)
-def test_they_read_ours(reader: Callable[[bytes], Iterable[Any]], compression: str) -> None:
+def test_other_clients_read_our_batches(reader: Callable[[bytes], Iterable[Any]], compression: str) -> None:
     for seed, count in ((1, 1), (2, 10), (3, 300)):
         given = content(seed, count)
         batch = build_batch(
@@ -68,7 +68,7 @@ def test_they_read_ours(reader: Callable[[bytes], Iterable[Any]], compression: s
 
 
 @pytest.mark.parametrize(("builder", "compression"), BUILDERS)
-def test_we_read_theirs(builder: Callable[..., Any], compression: str) -> None:
+def test_we_read_batches_of_other_clients(builder: Callable[..., Any], compression: str) -> None:
     for seed, count in ((1, 1), (2, 10), (3, 300)):
         given = content(seed, count)
         theirs = builder(
@@ -94,11 +94,11 @@ def test_we_read_theirs(builder: Callable[..., Any], compression: str) -> None:
         ]
         if compression == "none":
             ours = build_batch(given, producer_id=5, producer_epoch=1, base_sequence=9, transactional=True)
-            # Leader epochs, which a broker overwrites, differ: theirs start at 0 or -1.
+            # The leader epochs differ, 0 or -1: a broker overwrites them.
             assert bytes(ours[:12] + ours[16:]) == batch[:12] + batch[16:]
 
 
-def test_they_walk_ours() -> None:
+def test_aiokafka_iterates_over_our_batches() -> None:
     batches = [build_batch(content(seed, 5), base_offset=5 * seed, compression="lz4") for seed in range(4)]
     data = b"".join(batches)
     theirs, found = MemoryRecords(data), []

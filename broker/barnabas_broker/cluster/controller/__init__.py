@@ -1,9 +1,8 @@
-"""Decides what becomes of the cluster. Pure: an image and a wish come in, events come out, or the error that is
-answered.
+"""The decisions of the controller. Pure: an image and a request in, events or the error to answer out.
 
-Kafka's ReplicationControlManager, ClusterControlManager and ConfigurationControlManager decide the same; errors and
-messages are theirs. By room: `topics` (create, grow, configure, delete), `leaders` (who leads, as brokers come and
-go), `isr` (what leaders say about who is in sync), `reassignment` (moving replicas).
+Kafka's ``ReplicationControlManager``, ``ClusterControlManager`` and ``ConfigurationControlManager`` decide the same
+with the same errors. `topics` creates, grows, configures and deletes topics; `leaders` elects leaders when brokers
+register or are fenced; `isr` accepts ISRs that leaders propose; `reassignment` moves replicas.
 """
 
 from barnabas_broker.cluster.controller.isr import IsrChange, alter_isr

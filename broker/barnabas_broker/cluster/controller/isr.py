@@ -1,4 +1,4 @@
-"""What leaders say about who is in sync: Kafka's AlterPartition (KIP-497, KIP-841, KIP-903)."""
+"""ISRs that leaders propose: Kafka's AlterPartition (KIP-497, KIP-841, KIP-903)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,16 +10,15 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
 class IsrChange(NamedTuple):
-    """A leader's wish for the ISR of one of its partitions.
+    """A leader's proposal for the ISR of one of its partitions.
 
     Attributes:
         topic: the topic's name.
-        topic_id: its id, for a topic of that name may be another one by now.
-        partition: its index.
-        leader_epoch: in which the leader leads.
-        partition_epoch: of the state that the wish was made on.
-        isr: the node ids that shall be in it, each with the broker epoch in which it was seen in sync; -1 is not
-            compared.
+        topic_id: its id: the topic may have been deleted and created again.
+        partition: the index.
+        leader_epoch: of the leader that proposes.
+        partition_epoch: of the partition's state that the proposal was made on.
+        isr: the node ids, each with the broker epoch in which it was in sync; -1 is not compared.
     """
 
     topic: str
@@ -33,22 +32,22 @@ class IsrChange(NamedTuple):
 def alter_isr(
     image: Image, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]
 ) -> tuple[list[Event], list[PartitionInfo | ErrorCode]]:
-    """Decide on what a leader wants.
+    """Decide on the proposals of a leader.
 
     Args:
-        image: the cluster as it is.
+        image: the present cluster image.
         node_id: the leader.
-        broker_epoch: in which life of it it asks.
-        changes: not two of one partition.
+        broker_epoch: its broker epoch.
+        changes: its proposals, at most one per partition.
 
     Returns:
-        Events, and for each change how the partition is now, or why it is not changed: UNKNOWN_TOPIC_OR_PARTITION,
-        NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH when the leader is none any more, INVALID_UPDATE_VERSION when
-        the partition has changed meanwhile, INELIGIBLE_REPLICA when a broker that shall join is not there in that life
-        of it, INVALID_REQUEST.
+        Events, and for each proposal the new state of the partition, or an error: UNKNOWN_TOPIC_OR_PARTITION;
+        NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH if the broker does not lead the partition any more;
+        INVALID_UPDATE_VERSION if the partition has changed since; INELIGIBLE_REPLICA if a broker in the ISR is not
+        registered with that epoch; INVALID_REQUEST.
 
     Raises:
-        KafkaError: STALE_BROKER_EPOCH when the leader is not there in this life of it.
+        KafkaError: STALE_BROKER_EPOCH if the leader is not registered with this epoch.
     """
     me = image.brokers.get(node_id)
     if me is None or me.epoch != broker_epoch:

@@ -1,8 +1,8 @@
-"""Who leads a partition, as brokers come and go.
+"""Elects the leaders of partitions when brokers register or are fenced.
 
-A leader is always in the ISR, and a broker that is gone is in no ISR, unless all that were in it are gone: then the
-partition has no leader, and its ISR stays as it was, because only they are known to have everything that was
-acknowledged. With ``unclean.leader.election.enable`` any replica that lives leads then, and what it lacks is lost.
+A leader is always in the ISR, and a fenced broker is in no ISR, with one exception: when all ISR members are fenced,
+the partition has no leader and keeps its ISR, because only its members have all acknowledged records. With
+``unclean.leader.election.enable`` any live replica becomes the leader then, and records that it lacks are lost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,21 +22,21 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_protocol.errors import ErrorCode
 
-#: Whether a topic rather has a leader that lacks records than none.
+#: Whether a topic allows unclean leader election.
 UncleanRule = Callable[[TopicInfo], bool]
-#: Partitions that one step changes at most, so that it fits into one batch of the store.
+#: The most partitions that one call changes, so that its events fit into one batch of the store.
 STEP: Final = 20_000
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders asks for (KIP-183, KIP-460)."""
+    """The election type of ElectLeaders (KIP-183, KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 def led_by(partition: PartitionInfo, leader: int, isr: Sequence[int]) -> PartitionInfo:
-    """The partition with this leader and ISR; a leader that changed, or is gone, is a new leader epoch."""
+    """The partition with this leader and ISR; the leader epoch grows if the leader changes."""
     return partition._replace(
         leader=leader,
         leader_epoch=partition.leader_epoch + (leader != partition.leader),
@@ -46,7 +46,7 @@ def led_by(partition: PartitionInfo, leader: int, isr: Sequence[int]) -> Partiti
 
 
 def choose(partition: PartitionInfo, live: Collection[int], *, unclean: bool) -> PartitionInfo | None:
-    """Who leads when only `live` brokers are there; None if all stays as it is."""
+    """The partition when only `live` brokers are registered; None if it does not change."""
     isr = [node for node in partition.isr if node in live]
     if partition.leader in isr:
         return led_by(partition, partition.leader, isr) if len(isr) < len(partition.isr) else None
@@ -66,12 +66,11 @@ def _partitions(image: Image) -> Iterable[tuple[TopicInfo, int, PartitionInfo]]:
             yield topic, index, partition
 
 
-def _changes(image: Image, live: Collection[int], concerned: Collection[int], unclean: UncleanRule) -> list[Event]:
-    """What becomes of the partitions of the brokers that are `concerned` when only `live` ones are there; a part of it
-    if it is much."""
+def _changes(image: Image, live: Collection[int], affected: Collection[int], unclean: UncleanRule) -> list[Event]:
+    """The changes of partitions with `affected` replicas when only `live` brokers are registered; at most `STEP`."""
     changes: list[Event] = []
     for topic, index, partition in _partitions(image):
-        if not concerned or any(node in concerned for node in partition.replicas):
+        if not affected or any(node in affected for node in partition.replicas):
             changed = choose(partition, live, unclean=unclean(topic))
             if changed is not None:
                 changes.append(PartitionChanged(topic.name, index, changed))
@@ -81,11 +80,11 @@ def _changes(image: Image, live: Collection[int], concerned: Collection[int], un
 
 
 def broker_fenced(image: Image, node_id: int, epoch: int, unclean: UncleanRule) -> list[Event]:
-    """Decide what becomes of the partitions of a broker that is gone, or goes.
+    """Move the leaderships of a broker that is fenced or shuts down.
 
     Returns:
-        Events; none if the broker is not there in this life of it. BrokerFenced is the last of them, and comes only
-        when nothing is left to change: ask again until nothing comes.
+        Events; none if the broker is not registered with this epoch. BrokerFenced is the last of them, after all
+        partitions: call again until no event is returned.
     """
     known = image.brokers.get(node_id)
     if known is None or known.epoch != epoch:
@@ -98,16 +97,16 @@ def broker_fenced(image: Image, node_id: int, epoch: int, unclean: UncleanRule) 
 def reconcile(
     image: Image, controller_id: int, registered: Mapping[int, BrokerInfo], unclean: UncleanRule
 ) -> list[Event]:
-    """Decide what has to change when these are the brokers that live.
+    """Bring the image in line with the registrations: fence and add brokers, and elect leaders.
 
     Args:
-        image: the cluster as it is.
-        controller_id: who decides.
-        registered: every broker that lives, by node id.
-        unclean: whether a topic rather has a leader that lacks records than none.
+        image: the present cluster image.
+        controller_id: the broker that decides.
+        registered: every registered broker, by node id.
+        unclean: whether a topic allows unclean leader election.
 
     Returns:
-        Events, not more than fit into one batch; ask again until none comes.
+        Events that fit into one batch: call again until none is returned.
     """
     events: list[Event] = []
     if image.controller_id != controller_id:
@@ -125,9 +124,9 @@ def reconcile(
         events += [BrokerFenced(node, broker.epoch) for node, broker in gone.items()]
     new = [broker for node, broker in registered.items() if node in gone or image.brokers.get(node) != broker]
     if new:
-        there = image.apply_all(events)
-        live = set(there.brokers) | {broker.node_id for broker in new}
-        changes = _changes(there, live, {broker.node_id for broker in new}, unclean)
+        fenced = image.apply_all(events)
+        live = set(fenced.brokers) | {broker.node_id for broker in new}
+        changes = _changes(fenced, live, {broker.node_id for broker in new}, unclean)
         events += changes
         if len(changes) == STEP:
             return events
@@ -136,7 +135,7 @@ def reconcile(
 
 
 def prefer_leaders(image: Image) -> list[Event]:
-    """Give partitions back to their preferred leaders, where these are in sync (``auto.leader.rebalance.enable``)."""
+    """Elect preferred leaders that are in sync (``auto.leader.rebalance.enable``)."""
     changes: list[Event] = []
     for topic, index, partition in _partitions(image):
         changed = _preferred(image, partition)
@@ -168,12 +167,12 @@ def elect_leaders(
     """Decide on an ElectLeaders request.
 
     Args:
-        image: the cluster as it is.
-        kind: which leader is asked for.
-        partitions: topic and partition of each; None for all.
+        image: the present cluster image.
+        kind: preferred or unclean.
+        partitions: topic and index of each; None for all.
 
     Returns:
-        Events, and what is answered for each partition; of all partitions, only those where there was something to do.
+        Events, and the answer for each partition; for all partitions, only those that needed an election.
     """
     everything = partitions is None
     if partitions is None:

@@ -1,7 +1,7 @@
-"""Moving replicas from brokers to others (KIP-455).
+"""Reassignment: moves replicas between brokers (KIP-455).
 
-While it goes on a partition has the replicas it had and those it shall have; `adding` tells which are new, `removing`
-which will go. It is complete when all that are added are in the ISR.
+During a reassignment a partition has its old and its new replicas: `adding` names the new ones, `removing` those to
+remove. It completes when all added replicas are in the ISR.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,11 +17,11 @@ def is_reassigning(partition: PartitionInfo) -> bool:
 
 
 def completed(partition: PartitionInfo, live: Collection[int]) -> PartitionInfo:
-    """The partition with its reassignment done, if that can be; else as it is.
+    """The partition with its reassignment completed, if that is possible; otherwise unchanged.
 
     Args:
-        partition: with the ISR that it has got.
-        live: the brokers that are there.
+        partition: with its new ISR.
+        live: the registered brokers.
     """
     if not is_reassigning(partition) or not set(partition.adding) <= set(partition.isr):
         return partition
@@ -33,7 +33,7 @@ def completed(partition: PartitionInfo, live: Collection[int]) -> PartitionInfo:
         return partition
     done = led_by(partition, leader, isr)._replace(replicas=replicas, adding=(), removing=())
     if partition.removing and leader == partition.leader:
-        # The leader epoch tells those that go that they are replicas no more.
+        # A new leader epoch stops the fetches of removed replicas.
         done = done._replace(leader_epoch=partition.leader_epoch + 1)
     return done
 
@@ -41,17 +41,17 @@ def completed(partition: PartitionInfo, live: Collection[int]) -> PartitionInfo:
 def reassign(
     image: Image, name: str, index: int, target: Sequence[int] | None, *, allow_factor_change: bool = True
 ) -> PartitionChanged:
-    """Decide on new replicas of a partition.
+    """Begin or cancel the reassignment of a partition.
 
     Args:
-        image: the cluster as it is.
+        image: the present cluster image.
         name: of the topic.
         index: of the partition.
-        target: the replicas it shall have, the preferred leader first; None to stop moving and have it as it was.
-        allow_factor_change: whether there may be more or fewer replicas than before.
+        target: the new replicas, the preferred leader first; None to cancel a reassignment.
+        allow_factor_change: whether the number of replicas may change.
 
     Raises:
-        KafkaError: the code and message that AlterPartitionReassignments answers.
+        KafkaError: the code and message for AlterPartitionReassignments.
     """
     topic = image.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):

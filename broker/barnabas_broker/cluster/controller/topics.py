@@ -1,4 +1,4 @@
-"""Topics that are created, grow, are configured and deleted, and where their replicas are placed."""
+"""Creates, grows, configures and deletes topics, and places their replicas."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +17,14 @@ from barnabas_broker.cluster.image import (
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
-#: Partitions of one topic at most; each costs open files and memory.
+#: The most partitions of one topic; each costs open files and memory.
 MAX_PARTITIONS: Final = 10_000
-#: Producer ids are handed out of blocks of this many, so that a block is one event (KIP-730).
+#: The size of a block of producer ids; each block is one event (KIP-730).
 PRODUCER_ID_BLOCK: Final = 1000
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse names that Kafka's ``Topic.validate`` refuses.
+    """Reject names that Kafka's ``Topic.validate`` rejects.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION.
@@ -43,8 +43,8 @@ def check_topic_name(name: str) -> None:
 
 
 def _place(image: Image, count: int, replication_factor: int, first: int, topic_id: bytes) -> tuple[PartitionInfo, ...]:
-    """Spread replicas over the brokers that are there: leaders round robin, from a broker that the topic's id picks, so
-    that topics of one partition are spread too; followers on brokers of other racks before a rack gets a second one."""
+    """Spread replicas over the registered brokers. Leaders go round robin from a broker that the topic id selects, so
+    that topics with one partition are spread, too; a rack gets a second replica only when every rack has one."""
     brokers = _rack_by_rack(image)
     if replication_factor > len(brokers):
         raise KafkaError(
@@ -56,7 +56,7 @@ def _place(image: Image, count: int, replication_factor: int, first: int, topic_
     placed = []
     for index in range(first, first + count):
         leader = (start + index) % len(brokers)
-        # Each time all brokers led once, the followers shift: the load of a broker that dies is spread.
+        # Shift the followers after each round of leaders, so that several brokers take over from a failed one.
         shift = (index // len(brokers)) % max(len(brokers) - 1, 1)
         others = [
             brokers[(leader + 1 + (shift + n) % (len(brokers) - 1)) % len(brokers)] for n in range(len(brokers) - 1)
@@ -72,7 +72,7 @@ def _place(image: Image, count: int, replication_factor: int, first: int, topic_
 
 
 def _rack_by_rack(image: Image) -> list[int]:
-    """All brokers, those of one rack as far from one another as can be."""
+    """All brokers, in an order that alternates between racks."""
     racks: dict[str | None, list[int]] = {}
     for node in sorted(image.brokers):
         racks.setdefault(image.brokers[node].rack, []).append(node)
@@ -90,19 +90,19 @@ def create_topic(
     configs: Mapping[str, str],
     assignments: Mapping[int, Sequence[int]] | None = None,
 ) -> TopicCreated:
-    """Decide on a new topic.
+    """Create a topic.
 
     Args:
-        image: the cluster as it is.
+        image: the present cluster image.
         name: the topic's name.
         topic_id: 16 random bytes.
         partitions: how many, at least 1.
         replication_factor: replicas of each, at least 1.
-        configs: overrides, already checked.
-        assignments: broker ids by partition, instead of the two numbers.
+        configs: overrides, validated.
+        assignments: node ids by partition, instead of the two numbers.
 
     Raises:
-        KafkaError: the code and message that CreateTopics answers.
+        KafkaError: the code and message for CreateTopics.
     """
     check_topic_name(name)
     if name in image.topics:
@@ -139,7 +139,7 @@ def _assigned(image: Image, assignments: Mapping[int, Sequence[int]], first: int
         if not replicas or len(set(replicas)) != len(replicas) or any(r not in image.brokers for r in replicas):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual assignment of partition {index} names no broker, one twice, or one that is not there.",
+                f"The manual assignment of partition {index} is empty, repeats a broker or names an unknown one.",
             )
         placed.append(PartitionInfo(replicas[0], 0, replicas, replicas))
     if len({len(p.replicas) for p in placed}) > 1:
@@ -150,10 +150,10 @@ def _assigned(image: Image, assignments: Mapping[int, Sequence[int]], first: int
 def add_partitions(
     image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None = None
 ) -> PartitionsAdded:
-    """Decide on raising a topic's partitions to `total`.
+    """Raise the number of a topic's partitions to `total`.
 
     Raises:
-        KafkaError: the code and message that CreatePartitions answers.
+        KafkaError: the code and message for CreatePartitions.
     """
     topic = image.topics.get(name)
     if topic is None:
@@ -182,7 +182,7 @@ def add_partitions(
 
 
 def delete_topic(image: Image, name: str) -> TopicDeleted:
-    """Decide on deleting a topic.
+    """Delete a topic.
 
     Raises:
         KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -195,7 +195,7 @@ def delete_topic(image: Image, name: str) -> TopicDeleted:
 def configure_topic(
     image: Image, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> TopicConfigured:
-    """Decide on a topic's overrides: `change` makes the new ones out of the old.
+    """KeyChange a topic's overrides: `change` returns the new ones for the old ones.
 
     Raises:
         KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or what `change` raises.
@@ -207,6 +207,6 @@ def configure_topic(
 
 
 def allocate_producer_ids(image: Image) -> tuple[range, Event]:
-    """Decide on the next block of producer ids."""
+    """Allocate the next block of producer ids."""
     first = image.next_producer_id
     return range(first, first + PRODUCER_ID_BLOCK), ProducerIdsAllocated(first + PRODUCER_ID_BLOCK)

@@ -1,43 +1,48 @@
-"""One group of the classic protocol: a pure state machine.
+"""A group of the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup): the whole state machine. Pure.
 
-Requests, the outcomes of appends and the passing of time go in; effects come out. `now` is seconds on a clock that
-never goes back. The two calls that are as frequent as all others together, :meth:`Group.heartbeat` and
-:meth:`Group.check_commit`, have no effects and return an error code.
+Requests, results of appends and the passing of time go in; effects come out. `now` is seconds on a monotonic clock.
+A rebalance runs through the states like this (:class:`~barnabas_broker.groups.classic.states.ClassicGroupState`)::
 
-Behaves as the classic side of Kafka's ``GroupMetadataManager`` (4.x). Rule numbers are those of the project's list of
-31. The machine is cut by theme: fields and effects in :mod:`~barnabas_broker.groups.classic.core`, the course of a
-rebalance in :mod:`~barnabas_broker.groups.classic.phases`, JoinGroup in :mod:`~barnabas_broker.groups.classic.joining`,
-the rest here.
+    Empty, Stable --_prepare_rebalance--> PreparingRebalance --_complete_join_phase--> CompletingRebalance
+        --sync: the leader's assignment is appended--> persisted --_complete_sync_phase--> Stable
+
+:meth:`ClassicGroup.heartbeat` and :meth:`ClassicGroup.check_commit`, which are as frequent as all other calls together,
+have no effects: they return an error code.
+
+Behaves like the classic groups of Kafka 4.x. Source: ``ClassicGroup`` and ``GroupMetadataManager`` (classicGroupJoin,
+prepareRebalance, completeClassicGroupJoin, classicGroupSync, expirePendingSync, ...); KIP-134 (initial rebalance
+delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in SyncGroup), KIP-814 (skipAssignment).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 
-from barnabas_broker.groups.classic.core import (
-    COMPLETING,
-    DEAD,
-    EMPTY,
-    PREPARING,
-    SLOW,
-    STABLE,
-    Assigning,
-    Caller,
-    GroupSettings,
-    Replacing,
-    reason_of,
-)
-from barnabas_broker.groups.classic.joining import Joining
-from barnabas_broker.groups.classic.members import NONE, Member
-from barnabas_broker.groups.classic.responses import own_share, shares, sync_error
-from barnabas_broker.groups.effects import Effect, Kind, Reply, Token
-from barnabas_protocol.coordinator_records import GroupMetadataValue
+from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
+from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
+from barnabas_broker.groups.effects import Effect, EventType, GroupEvent, Persist, Reply, Token
+from barnabas_broker.groups.subscriptions import CONSUMER, read_topics, subscribed_topics
+from barnabas_protocol.coordinator_records import GroupMetadataValue, MemberMetadata
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.leave_group import MemberIdentity
-from barnabas_protocol.messages.sync_group import SyncGroupRequest
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-__all__ = ["APPEND_ERRORS", "Caller", "Group", "GroupSettings"]
+EMPTY: Final = ClassicGroupState.EMPTY
+PREPARING: Final = ClassicGroupState.PREPARING_REBALANCE
+COMPLETING: Final = ClassicGroupState.COMPLETING_REBALANCE
+STABLE: Final = ClassicGroupState.STABLE
+DEAD: Final = ClassicGroupState.DEAD
 
-#: How the failure to append a group's record is told to its members.
+#: A member is reported as slow when it has been silent for this part of its session timeout.
+SLOW: Final = 0.6
+#: Seconds between two checks of pending members: a flood of them must not cost a check each.
+_PENDING_CHECK_SECONDS: Final = 0.5
+#: Characters of a client's reason that are kept, as in Kafka's client.
+_MAX_REASON: Final = 255
+
+#: The error that members get if the group's record cannot be appended.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -51,123 +56,700 @@ APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
 }
 
 
-class Group(Joining):
-    """The state machine of one group: its requests, its time, its appends."""
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The settings that all groups of a coordinator have in common.
 
-    __slots__ = ()
+    Attributes:
+        new_id: makes the part of a new member id that follows the dash.
+        initial_delay: seconds that an empty group waits for more members (``group.initial.rebalance.delay.ms``).
+        max_size: maximum number of members (``group.max.size``).
+        new_member_timeout: seconds after which a new member's deferred JoinGroup expires.
+    """
 
-    @classmethod
-    def restore(
-        cls, group_id: str, settings: GroupSettings, value: GroupMetadataValue, since: float | None, now: float
-    ) -> Self:
-        """A group as its record says; every member gets a full session from `now` on.
+    new_id: Callable[[], str]
+    initial_delay: float = 3.0
+    max_size: int = 2**31 - 1
+    new_member_timeout: float = 300.0
+
+
+class Caller(NamedTuple):
+    """The client that sends a request: its client id, and its address as Kafka prints it ("/127.0.0.1")."""
+
+    client_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAssignment:
+    """The leader's assignment of a generation, while it is being appended."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReplacement:
+    """A static member's new member id, while it is being appended, and the values to restore if that fails."""
+
+    generation: int
+    version: int
+    token: Token
+    member: ClassicGroupMember
+    old_id: str
+    old_leader: str | None
+    old_session_timeout: float
+    old_rebalance_timeout: float
+    old_protocols: Protocols
+    old_client_id: str
+    old_client_host: str
+
+
+class ClassicGroup:
+    """The state machine of one classic group.
+
+    Attributes:
+        group_id: the group's name.
+        state: its state; :meth:`_transition` changes it.
+        generation: the number of its rebalances so far.
+        members: its members.
+        state_since: when the group entered its state, in seconds on the clock of `now`; None if unknown.
+        recorded: whether a record of the group is in the log, or is being appended.
+        subscriptions: the metadata of each member of the generation for the selected protocol.
+
+    Args:
+        group_id: the group's name.
+        settings: of the coordinator.
+        now: the time.
+    """
+
+    __slots__ = (
+        "_check_at",
+        "_initial_delay",
+        "_initial_remaining",
+        "_join_phase_ends",
+        "_joined_at",
+        "_joined_during_initial_delay",
+        "_last_assignments",
+        "_last_ticket",
+        "_previous_state",
+        "_rebalance_started",
+        "_settings",
+        "_subscribed",
+        "_sync_phase_ends",
+        "_tickets",
+        "generation",
+        "group_id",
+        "members",
+        "recorded",
+        "state",
+        "state_since",
+        "subscriptions",
+    )
+
+    def __init__(self, group_id: str, settings: GroupSettings, now: float) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.generation = 0
+        self.members = Members()
+        self.state_since: float | None = now
+        self.recorded = False
+        self.subscriptions: tuple[bytes, ...] = ()
+        self._settings = settings
+        self._previous_state = EMPTY
+        #: The three deadlines: of the join phase, of the sync phase, and of the next check of the members. inf: none.
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
+        #: The initial rebalance delay: the current one, by how much it can still be extended, and whether a member has
+        #: joined during it.
+        self._initial_delay = self._initial_remaining = 0.0
+        self._joined_during_initial_delay = False
+        #: When the current rebalance started, and when its join phase ended.
+        self._rebalance_started = self._joined_at = now
+        #: The appends in flight, and what each of them is for; None for a record of an empty or new group.
+        self._last_ticket = 0
+        self._tickets: dict[int, PendingAssignment | PendingReplacement | None] = {}
+        #: The assignments of the last Stable generation, of members that have left since, too.
+        self._last_assignments: tuple[tuple[ClassicGroupMember, bytes], ...] = ()
+        #: What :attr:`subscribed_topics` was computed from, and its value.
+        self._subscribed: tuple[tuple[bytes, ...], str | None, frozenset[str] | None] = ((), None, None)
+
+    def _transition(self, state: ClassicGroupState, now: float) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransition(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
+        self._previous_state, self.state, self.state_since = self.state, state, now
+
+    def _event(self, event_type: EventType, **data: Any) -> GroupEvent:
+        return GroupEvent(event_type, self.generation, data)
+
+    # JoinGroup
+
+    def join(self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, now: float) -> list[Effect]:
+        """JoinGroup: responds at once, or defers the response until the join phase is over.
 
         Args:
-            group_id: from the record's key.
-            settings: of the coordinator.
-            value: the record.
-            since: when the group entered its state, if the record says.
+            request: the request.
+            version: its version.
+            caller: the client that sends it.
+            token: identifies it in the :class:`~barnabas_broker.groups.effects.Reply`.
             now: the time.
         """
-        group = cls(group_id, settings, now)
-        group.fresh = False
-        group.generation = value.generation
-        group.since = since
-        members = group.members
-        for each in value.members:
-            session = each.session_timeout / 1000
-            rebalance = session if each.rebalance_timeout < 0 else each.rebalance_timeout / 1000
-            spoken = ((value.protocol or "", bytes(each.subscription)),)
-            member = Member(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                session,
-                rebalance,
-                spoken,
-                now,
+        out: list[Effect] = []
+        member_id = request.member_id
+        members = self.members
+        if self.state is DEAD:
+            return [Reply(token, join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))]
+        if not self._has_room_for(member_id):
+            refused = members.remove(member_id)
+            out.append(Reply(token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, "")))
+            if refused is not None:
+                max_size = self._settings.max_size
+                out.append(self._event(EventType.MEMBER_REFUSED, **refused.identity(), max_size=max_size))
+                self._complete_if_all_joined(out, now)
+        elif not members.supports(request.protocol_type, request.protocols, self.state is EMPTY):
+            out.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)))
+        elif not member_id:
+            self._join_without_id(request, version, caller, token, out, now)
+        elif member_id in members.pending and request.group_instance_id is None:
+            self._add_member(request, version, caller, member_id, token, out, now)
+        elif error := members.validate(member_id, request.group_instance_id):
+            out.append(Reply(token, join_error(error, member_id)))
+        else:
+            self._rejoin(request, version, members.by_id[member_id], token, out, now)
+        if not self.recorded and (len(members) or members.pending):
+            # A new group is recorded at once, so that it exists for the next coordinator, too.
+            out.append(self._persist(None))
+        return out
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """Whether ``group.max.size`` allows this JoinGroup. Pending members do not count."""
+        members, max_size = self.members, self._settings.max_size
+        if self.state is EMPTY:
+            return True
+        member = members.by_id.get(member_id)
+        if self.state is PREPARING:
+            # While members rejoin, places are taken in the order of their JoinGroups.
+            return (member is not None and member.join_token is not None) or members.joining < max_size
+        return member is not None or len(members) < max_size
+
+    def _join_without_id(
+        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, out: list[Effect], now: float
+    ) -> None:
+        instance_id = request.group_instance_id
+        if instance_id is not None:
+            member_id = f"{instance_id}-{self._settings.new_id()}"
+            if instance_id in self.members.static:
+                self._replace_static_member(request, version, caller, member_id, token, out, now)
+            else:
+                self._add_member(request, version, caller, member_id, token, out, now)
+            return
+        member_id = f"{caller.client_id}-{self._settings.new_id()}"
+        if version < 4:
+            self._add_member(request, version, caller, member_id, token, out, now)
+            return
+        # From version 4 on the client gets its member id first and joins with it (KIP-394).
+        expires = now + request.session_timeout_ms / 1000
+        self.members.add_pending(member_id, expires)
+        self._check_members_by(expires)
+        out.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
+        out.append(
+            self._event(EventType.MEMBER_ID_GIVEN, member_id=member_id, client_id=caller.client_id, host=caller.host)
+        )
+
+    def _add_member(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        caller: Caller,
+        member_id: str,
+        token: Token,
+        out: list[Effect],
+        now: float,
+    ) -> None:
+        session_timeout, rebalance_timeout = _timeouts(request, version)
+        instance_id = request.group_instance_id
+        protocols = protocols_of(request.protocols)
+        member = ClassicGroupMember(
+            member_id, instance_id, caller.client_id, caller.host, session_timeout, rebalance_timeout, protocols, now
+        )
+        member.is_new = True
+        member.join_token = token
+        # The member cannot heartbeat before it knows its id, so the session timeout does not apply yet.
+        member.timeout = self._settings.new_member_timeout
+        self._check_members_by(now + member.timeout)
+        if self.state is PREPARING and self._previous_state is EMPTY:
+            self._joined_during_initial_delay = True
+        self.members.add(member, request.protocol_type)
+        reason = reason_of(request.reason)
+        out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=reason))
+        self._prepare_or_complete(
+            f"Adding new member {member_id} with group instance id {_or_null(instance_id)}; client reason: {reason}",
+            EventType.MEMBER_JOINED,
+            member,
+            out,
+            now,
+        )
+
+    def _rejoin(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        member: ClassicGroupMember,
+        token: Token,
+        out: list[Effect],
+        now: float,
+    ) -> None:
+        """JoinGroup of a present member.
+
+        If nothing has changed, a follower gets the current generation, and so does the leader until the group is
+        Stable. A leader that rejoins a Stable group asks for a new assignment.
+        """
+        protocols = protocols_of(request.protocols)
+        changed = protocols != member.protocols
+        leads = self.members.leader == member.member_id
+        if self.state is EMPTY:
+            out.append(Reply(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)))
+            return
+        if not changed and (self.state is COMPLETING or (self.state is STABLE and not leads)):
+            out.append(Reply(token, self._join_response(member)))
+            return
+        state = self.state.value
+        client_reason = reason_of(request.reason)
+        cause = self._cause_of_change(member, protocols) if changed else EventType.LEADER_REJOINED
+        if self.state is PREPARING:
+            reason = f"Member {member.member_id} is joining group during {state}"
+        elif leads and self.state is STABLE:
+            reason = f"Leader {member.member_id} re-joining group during {state}"
+        else:
+            reason = f"Updating metadata for member {member.member_id} during {state}"
+        identity = member.identity()
+        if cause is EventType.SUBSCRIPTION_CHANGED:
+            old, new = member.metadata(self.members.protocol), dict(protocols).get(self.members.protocol or "")
+            out.append(self._event(cause, **identity, client_reason=client_reason, old=old, new=new))
+        elif self.state is not PREPARING:
+            if leads:
+                cause = EventType.LEADER_REJOINED
+            out.append(self._event(cause, **identity, client_reason=client_reason))
+        self._update_member(request, version, member, protocols, token, out, now)
+        self._prepare_or_complete(f"{reason}; client reason: {client_reason}", cause, member, out, now)
+
+    def _cause_of_change(self, member: ClassicGroupMember, protocols: Protocols) -> EventType:
+        """Whether new metadata means other topics, or only other owned partitions (KIP-429)."""
+        if self.members.protocol_type == CONSUMER:
+            new = dict(protocols)
+            for name, metadata in member.protocols:
+                topics = read_topics(metadata)
+                if topics is not None and sorted(topics) == sorted(read_topics(new.get(name, b"")) or ()):
+                    return EventType.MEMBER_REJOINED
+        return EventType.SUBSCRIPTION_CHANGED
+
+    def _update_member(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        member: ClassicGroupMember,
+        protocols: Protocols,
+        token: Token,
+        out: list[Effect],
+        now: float,
+    ) -> None:
+        """Update a member from its JoinGroup, and defer the response."""
+        self.members.set_protocols(member, protocols)
+        member.session_timeout, member.rebalance_timeout = _timeouts(request, version)
+        member.joined_at = now
+        if not member.is_new:
+            member.timeout = member.session_timeout
+        earlier = self.members.set_join_token(member, token)
+        if earlier is not None:
+            # The client retries on another connection: the request on the old one must not stay without a response.
+            out.append(Reply(earlier, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+
+    def _replace_static_member(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        caller: Caller,
+        new_id: str,
+        token: Token,
+        out: list[Effect],
+        now: float,
+    ) -> None:
+        """A static member rejoins without its member id: it gets a new one, and the old one is fenced (KIP-345).
+
+        In a Stable group whose protocol does not change this causes no rebalance.
+        """
+        members = self.members
+        member = members.by_id[members.static[request.group_instance_id or ""]]
+        old_id = member.member_id
+        pending = PendingReplacement(
+            self.generation,
+            version,
+            token,
+            member,
+            old_id,
+            members.leader,
+            member.session_timeout,
+            member.rebalance_timeout,
+            member.protocols,
+            member.client_id,
+            member.client_host,
+        )
+        out.extend(self._fail_deferred(member, ErrorCode.FENCED_INSTANCE_ID, old_id))
+        members.replace_id(member, new_id)
+        member.client_id, member.client_host = caller.client_id, caller.host
+        member.is_new = False
+        member.last_seen = now
+        self._update_member(request, version, member, protocols_of(request.protocols), token, out, now)
+        self._check_members_by(now + member.session_timeout * SLOW)
+        client_reason = reason_of(request.reason)
+        identity = member.identity()
+        out.append(
+            self._event(EventType.MEMBER_REPLACED, **identity, old_member_id=old_id, client_reason=client_reason)
+        )
+        if self.state is STABLE:
+            if members.select_protocol() == members.protocol:
+                out.append(self._persist(pending, {each.member_id: each.assignment for each in members}))
+                return
+            reason = (
+                f"Group's selectedProtocol will change because static member {new_id} with instance id"
+                f" {member.instance_id} joined with change of protocol; client reason: {client_reason}"
             )
-            member.assignment = bytes(each.assignment)
-            members.add(member, value.protocol_type)
-            group._expect(now + session * SLOW)
-        members.protocol_type = value.protocol_type or None
-        members.protocol = value.protocol
-        if value.leader in members.by_id:
-            members.leader = value.leader
-        group.state = group._previous = STABLE if value.members else EMPTY
-        group.subscriptions = tuple(member.metadata(value.protocol) for member in members)
-        group._held = tuple((member, member.assignment) for member in members)
-        return group
+        else:
+            # In CompletingRebalance the leader may be assigning to the old member id, which does not exist any more.
+            reason = (
+                f"Updating metadata for static member {new_id} with instance id {member.instance_id};"
+                f" client reason: {client_reason}"
+            )
+        self._prepare_or_complete(reason, EventType.MEMBER_REPLACED, member, out, now)
+
+    def _replacement_persisted(
+        self, pending: PendingReplacement, error: ErrorCode, out: list[Effect], now: float
+    ) -> None:
+        """A static member's new id is in the log, or could not be appended."""
+        member, members = pending.member, self.members
+        if member.join_token is not pending.token or self.state is not STABLE or pending.generation != self.generation:
+            # A rebalance has started meanwhile and responds to the JoinGroup, or the member was replaced again.
+            return
+        members.set_join_token(member, None)
+        member.last_seen = now
+        self._check_members_by(now + member.session_timeout * SLOW)
+        if error != ErrorCode.NONE:
+            members.set_protocols(member, pending.old_protocols)
+            member.session_timeout = member.timeout = pending.old_session_timeout
+            member.rebalance_timeout = pending.old_rebalance_timeout
+            member.client_id, member.client_host = pending.old_client_id, pending.old_client_host
+            members.replace_id(member, pending.old_id)
+            out.append(Reply(pending.token, join_error(error, "")))
+            return
+        response = self._join_response(member)
+        if pending.version < 9:
+            # It must not believe that it leads: it would compute an assignment although no member rejoins.
+            response.leader = pending.old_leader or ""
+            response.members = []
+        else:
+            response.skip_assignment = members.leader == member.member_id
+        out.append(Reply(pending.token, response))
+
+    def _join_response(self, member: ClassicGroupMember) -> JoinGroupResponse:
+        """A successful JoinGroup response: the current generation. Only the leader's lists the members."""
+        members = self.members
+        listed = []
+        if members.leader == member.member_id:
+            listed = [
+                JoinGroupResponseMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.instance_id,
+                    metadata=each.metadata(members.protocol),
+                )
+                for each in members
+            ]
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=self.generation,
+            protocol_type=members.protocol_type,
+            protocol_name=members.protocol,
+            leader=members.leader or "",
+            member_id=member.member_id,
+            members=listed,
+        )
+
+    # The join phase: PreparingRebalance
+
+    def rebalance(self, reason: str, cause: EventType, now: float, **data: Any) -> list[Effect]:
+        """Start a rebalance that no member asked for; does nothing if the state does not allow it."""
+        out: list[Effect] = []
+        if self.state in (STABLE, COMPLETING):
+            self._prepare_rebalance(reason, cause, [], out, now, **data)
+        return out
+
+    def _prepare_or_complete(
+        self, reason: str, cause: EventType, member: ClassicGroupMember, out: list[Effect], now: float
+    ) -> None:
+        """A member has joined: start a rebalance, or end the join phase if it is the last one."""
+        if self.state is PREPARING:
+            self._complete_if_all_joined(out, now)
+        else:
+            self._prepare_rebalance(reason, cause, [member], out, now)
+
+    def _prepare_rebalance(
+        self,
+        reason: str,
+        cause: EventType,
+        by: list[ClassicGroupMember],
+        out: list[Effect],
+        now: float,
+        **data: Any,
+    ) -> None:
+        """Start a rebalance: the group becomes PreparingRebalance."""
+        members = self.members
+        if self.state is COMPLETING:
+            for member in members:
+                member.assignment = b""
+                self._respond_to_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out, now)
+        members.unsynced.clear()
+        self._sync_phase_ends = inf
+        was_empty = self.state is EMPTY
+        self._transition(PREPARING, now)
+        self._rebalance_started = now
+        identities = [member.identity() for member in by]
+        out.append(self._event(EventType.REBALANCE_STARTED, reason=reason, cause=cause.value, by=identities, **data))
+        if was_empty:
+            # The initial rebalance delay gives more members the time to join (KIP-134).
+            self._joined_during_initial_delay = False
+            self._initial_delay = self._settings.initial_delay
+            self._initial_remaining = max(members.rebalance_timeout - self._initial_delay, 0.0)
+            self._join_phase_ends = now + self._initial_delay
+        elif members.all_joined:
+            self._complete_join_phase(out, now)
+        else:
+            self._join_phase_ends = now + members.rebalance_timeout
+
+    def _complete_if_all_joined(self, out: list[Effect], now: float) -> None:
+        """End the join phase if all members have joined. The initial rebalance delay never ends early."""
+        if self.state is PREPARING and self._previous_state is not EMPTY and self.members.all_joined:
+            self._complete_join_phase(out, now)
+
+    def _join_phase_timed_out(self, out: list[Effect], now: float) -> None:
+        """End the join phase; but extend the initial rebalance delay if a member has joined during it."""
+        if self._previous_state is EMPTY and self._joined_during_initial_delay and self._initial_remaining > 0:
+            self._joined_during_initial_delay = False
+            elapsed = self._initial_delay
+            self._initial_delay = min(self._settings.initial_delay, self._initial_remaining)
+            self._initial_remaining = max(self._initial_remaining - elapsed, 0.0)
+            self._join_phase_ends = now + self._initial_delay
+        else:
+            self._complete_join_phase(out, now)
+
+    def _complete_join_phase(self, out: list[Effect], now: float) -> None:
+        """End the join phase: the members that have joined form the next generation.
+
+        Dynamic members that have not joined are removed, static ones stay. The group becomes CompletingRebalance, or
+        Empty if it has no members left.
+        """
+        members = self.members
+        self._join_phase_ends = inf
+        waited = now - self._rebalance_started
+        for member in [each for each in members if each.join_token is None and each.instance_id is None]:
+            members.remove(member.member_id)
+            out.append(
+                self._event(
+                    EventType.MEMBER_NOT_REJOINED,
+                    **member.identity(),
+                    waited=waited,
+                    heard_ago=now - member.last_seen,
+                )
+            )
+        old_leader = members.leader
+        if members.by_id and not members.elect_joined_leader():
+            out.append(self._event(EventType.JOIN_PHASE_STUCK, waited=waited, members=len(members)))
+            self._join_phase_ends = now + members.rebalance_timeout
+            return
+        self.generation += 1
+        members.unsynced.clear()
+        if not members.by_id:
+            members.protocol = None
+            self.subscriptions = ()
+            self._last_assignments = ()
+            self._transition(EMPTY, now)
+            out.append(self._event(EventType.GROUP_EMPTY))
+            out.append(self._persist(None))
+            return
+        if old_leader != members.leader and old_leader is not None:
+            out.append(self._event(EventType.LEADER_CHANGED, old=old_leader, new=members.leader))
+        members.protocol = members.select_protocol()
+        self.subscriptions = tuple(member.metadata(members.protocol) for member in members)
+        self._transition(COMPLETING, now)
+        self._joined_at = now
+        self._sync_phase_ends = now + members.rebalance_timeout
+        for member in members:
+            token = members.set_join_token(member, None)
+            if token is not None:
+                out.append(Reply(token, self._join_response(member)))
+            member.is_new = False
+            member.timeout = member.session_timeout
+            member.last_seen = now
+            members.unsynced.add(member.member_id)
+            self._check_members_by(now + member.session_timeout * SLOW)
+        started = self._rebalance_started
+        late = [(each.identity(), each.joined_at - started) for each in members if each.joined_at > started]
+        out.append(
+            self._event(
+                EventType.JOIN_PHASE_OVER,
+                took=waited,
+                members=len(members),
+                protocol=members.protocol,
+                leader=members.by_id[members.leader].identity() if members.leader else None,
+                joined_after=sorted(late, key=lambda each: -each[1]),
+            )
+        )
+
+    # SyncGroup and the sync phase: CompletingRebalance
 
     def sync(self, request: SyncGroupRequest, token: Token, now: float) -> list[Effect]:
-        """SyncGroup: answered at once, or parked until the leader's assignment is in the log (C3)."""
-        if error := self._sync_error(request):
+        """SyncGroup: responds at once, or defers the response until the leader's assignment is in the log."""
+        if error := self._validate_sync(request):
             return [Reply(token, sync_error(error))]
         out: list[Effect] = []
         members = self.members
         member = members.by_id[request.member_id]
         members.unsynced.discard(member.member_id)
         if not members.unsynced:
-            self._sync_at = inf
+            self._sync_phase_ends = inf
         if self.state is STABLE:
-            out.append(Reply(token, own_share(members, member)))
+            out.append(Reply(token, self._sync_response(member)))
             return out
         if member.sync_token is not None:
-            # Sent again, over another connection: the earlier one must not hang there.
+            # The client retries on another connection: the request on the old one must not stay without a response.
             out.append(Reply(member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_token = token
         if members.leader == member.member_id and not any(
-            isinstance(each, Assigning) and each.generation == self.generation for each in self._tickets.values()
+            isinstance(each, PendingAssignment) and each.generation == self.generation
+            for each in self._tickets.values()
         ):
-            assignment = shares(members, request.assignments)
-            out.append(self._persist(Assigning(self.generation, assignment), assignment))
+            assignments = self._assignments_of(request.assignments)
+            out.append(self._persist(PendingAssignment(self.generation, assignments), assignments))
         return out
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
-        """Heartbeat: a sign of life, and how a member learns that a rebalance is on (rule 21).
+    def _validate_sync(self, request: SyncGroupRequest) -> ErrorCode:
+        """The error of a SyncGroup; NONE if it is valid."""
+        members = self.members
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error := members.validate(request.member_id, request.group_instance_id):
+            return error
+        if request.generation_id != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        for sent, selected in (
+            (request.protocol_type, members.protocol_type),
+            (request.protocol_name, members.protocol),
+        ):
+            if sent is not None and selected is not None and sent != selected:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
-        Deadlines are looked up when time passes, not moved here: this is all that a heartbeat costs.
+    def _assignments_of(self, assigned: list[SyncGroupRequestAssignment]) -> dict[str, bytes]:
+        """The assignment of each member: b"" for those that the leader left out. Unknown member ids are dropped."""
+        by_id = {each.member_id: each.assignment for each in assigned}
+        return {member.member_id: bytes(by_id.get(member.member_id, b"")) for member in self.members}
+
+    def _complete_sync_phase(self, pending: PendingAssignment, error: ErrorCode, out: list[Effect], now: float) -> None:
+        """The leader's assignment is in the log: the group becomes Stable, and the deferred SyncGroups get responses.
+
+        If the assignment could not be appended, they get the error and the group rebalances.
+        """
+        members = self.members
+        if error != ErrorCode.NONE:
+            for member in members:
+                self._respond_to_sync(member, sync_error(error), out, now)
+            leader = [members.by_id[members.leader]] if members.leader else []
+            reason = f"Error {error.name} when storing group assignment during SyncGroup (member: {members.leader})."
+            self._prepare_rebalance(reason, EventType.PERSIST_FAILED, leader, out, now)
+            return
+        before = self._last_assignments
+        for member in members:
+            member.assignment = pending.assignments.get(member.member_id, b"")
+            if member.sync_token is not None:
+                self._respond_to_sync(member, self._sync_response(member), out, now)
+        after = self._last_assignments = tuple((member, member.assignment) for member in members)
+        sync_took = now - self._joined_at
+        self._transition(STABLE, now)
+        out.append(
+            self._event(
+                EventType.REBALANCE_OVER,
+                members=len(members),
+                protocol_type=members.protocol_type,
+                protocol=members.protocol,
+                join_took=self._joined_at - self._rebalance_started,
+                sync_took=sync_took,
+                before=before,
+                after=after,
+            )
+        )
+
+    def _sync_phase_timed_out(self, out: list[Effect], now: float) -> None:
+        """Remove the members that have not sent a SyncGroup within the rebalance timeout, and rebalance."""
+        self._sync_phase_ends = inf
+        missing = [self.members.by_id[member_id] for member_id in sorted(self.members.unsynced)]
+        for member in missing:
+            self.members.remove(member.member_id)
+            out.append(
+                self._event(
+                    EventType.MEMBER_NOT_SYNCED,
+                    **member.identity(),
+                    waited=now - self._joined_at,
+                    heard_ago=now - member.last_seen,
+                )
+            )
+        if missing:
+            ids = ", ".join(member.member_id for member in missing)
+            reason = f"Removing [{ids}] on pending sync request expiration"
+            self._prepare_rebalance(reason, EventType.MEMBER_NOT_SYNCED, missing, out, now)
+
+    def _respond_to_sync(
+        self, member: ClassicGroupMember, response: SyncGroupResponse, out: list[Effect], now: float
+    ) -> None:
+        """Respond to a deferred SyncGroup. Sessions do not run while a response is deferred: this one starts again."""
+        if member.sync_token is not None:
+            out.append(Reply(member.sync_token, response))
+            member.sync_token = None
+            member.last_seen = now
+            self._check_members_by(now + member.session_timeout * SLOW)
+
+    def _sync_response(self, member: ClassicGroupMember) -> SyncGroupResponse:
+        """A successful SyncGroup response: the member's assignment."""
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=self.members.protocol_type,
+            protocol_name=self.members.protocol,
+            assignment=member.assignment,
+        )
+
+    # Heartbeat and OffsetCommit
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+        """Heartbeat: extends the session; REBALANCE_IN_PROGRESS asks the member to rejoin.
+
+        It moves no deadline: :meth:`tick` looks at `last_seen` when the session would be over.
         """
         if instance_id is None and self.state is STABLE and generation == self.generation:
             member = self.members.by_id.get(member_id)
             if member is not None:
-                member.heard = now
+                member.last_seen = now
                 return NONE
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if error := self.members.check(member_id, instance_id):
+        if error := self.members.validate(member_id, instance_id):
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self.members.by_id[member_id].heard = now
+        self.members.by_id[member_id].last_seen = now
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
 
-    def leave(self, identities: list[MemberIdentity], now: float) -> tuple[list[ErrorCode], list[Effect]]:
-        """LeaveGroup: who leaves is told one by one (rule 27).
-
-        Returns:
-            An error code for each identity, and the effects.
-        """
-        out: list[Effect] = []
-        if self.state is DEAD:
-            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(identities), out
-        codes = []
-        left: list[Member] = []
-        for identity in identities:
-            code, member = self._leave_one(identity, out)
-            codes.append(code)
-            if member is not None:
-                left.append(member)
-        if left and self.state in (STABLE, COMPLETING):
-            who = ", ".join(member.member_id for member in left)
-            self._prepare(f"explicit `LeaveGroup` request for ({who}) members.", Kind.MEMBER_LEFT, left, out, now)
-        elif any(code == ErrorCode.NONE for code in codes):
-            self._complete_if_joined(out, now)
-        return codes, out
-
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
-        """Whether an OffsetCommit is allowed (rules 22 and 23). One by a member is a sign of life."""
+        """The error of an OffsetCommit; NONE if it is allowed. A commit by a member extends its session.
+
+        A negative generation is that of a client without membership: an administrator or a consumer with manual
+        assignment. It may commit while the group is Empty.
+        """
         state = self.state
         if state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -176,85 +758,326 @@ class Group(Joining):
                 return NONE
             if not member_id and instance_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-        if error := self.members.check(member_id, instance_id):
+        if error := self.members.validate(member_id, instance_id):
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         if state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self.members.by_id[member_id].heard = now
+        self.members.by_id[member_id].last_seen = now
         return NONE
 
+    # What the group's committed offsets depend on
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that the members of the generation subscribe to; None if unknown."""
+        subscriptions, protocol_type = self.subscriptions, self.members.protocol_type
+        if self._subscribed[0] is not subscriptions or self._subscribed[1] != protocol_type:
+            self._subscribed = (subscriptions, protocol_type, subscribed_topics(protocol_type, subscriptions))
+        return self._subscribed[2]
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to `topic`, or may do so: its offsets must not be removed."""
+        topics = self.subscribed_topics
+        return topic in topics if topics is not None else self.members.protocol_type == CONSUMER
+
+    @property
+    def offsets_may_expire(self) -> bool:
+        """Whether offsets may expire now: not during a rebalance, nor if the subscribed topics are unknown."""
+        if self.members.protocol_type is None or self.state is EMPTY:
+            return True
+        return self.state is STABLE and self.subscribed_topics is not None
+
+    @property
+    def empty_since(self) -> float | None:
+        """When a group that had members became Empty; None if it is not Empty, never had members, or unknown."""
+        return self.state_since if self.state is EMPTY and self.members.protocol_type is not None else None
+
+    # LeaveGroup, and members that are removed
+
+    def leave(self, identities: list[MemberIdentity], now: float) -> tuple[list[ErrorCode], list[Effect]]:
+        """LeaveGroup: each leaving member gets its own result.
+
+        Returns:
+            An error code for each identity, and the effects.
+        """
+        out: list[Effect] = []
+        if self.state is DEAD:
+            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(identities), out
+        codes = []
+        left: list[ClassicGroupMember] = []
+        for identity in identities:
+            code, member = self._leave_one(identity, out)
+            codes.append(code)
+            if member is not None:
+                left.append(member)
+        if left and self.state in (STABLE, COMPLETING):
+            ids = ", ".join(member.member_id for member in left)
+            reason = f"explicit `LeaveGroup` request for ({ids}) members."
+            self._prepare_rebalance(reason, EventType.MEMBER_LEFT, left, out, now)
+        elif any(code == ErrorCode.NONE for code in codes):
+            self._complete_if_all_joined(out, now)
+        return codes, out
+
+    def _leave_one(self, identity: MemberIdentity, out: list[Effect]) -> tuple[ErrorCode, ClassicGroupMember | None]:
+        """Remove one leaving member: its error code, and the member unless it was only a pending one."""
+        members = self.members
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if not member_id and instance_id is not None and instance_id in members.static:
+            member_id = members.static[instance_id]  # An administrator names only the instance.
+        elif member_id in members.pending:
+            members.remove(member_id)
+            return ErrorCode.NONE, None
+        if error := members.validate(member_id, instance_id):
+            return error, None
+        member = members.by_id[member_id]
+        self._remove_member(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
+        reason = reason_of(identity.reason)
+        out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=reason))
+        return ErrorCode.NONE, member
+
+    def _remove_member(
+        self, member: ClassicGroupMember, out: list[Effect], error: ErrorCode, keep_id: bool = False
+    ) -> None:
+        """Remove a member; its deferred requests fail with `error`."""
+        out.extend(self._fail_deferred(member, error, member.member_id if keep_id else ""))
+        self.members.remove(member.member_id)
+
+    def _fail_deferred(self, member: ClassicGroupMember, error: ErrorCode, member_id: str) -> list[Reply]:
+        """Respond with `error` to the member's deferred requests; `member_id` is that of the JoinGroup response."""
+        replies = []
+        token = self.members.set_join_token(member, None)
+        if token is not None:
+            replies.append(Reply(token, join_error(error, member_id)))
+        if member.sync_token is not None:
+            replies.append(Reply(member.sync_token, sync_error(error)))
+            member.sync_token = None
+        return replies
+
+    # Time
+
     def next_deadline(self) -> float:
-        """When :meth:`tick` has something to do at the earliest; inf for never. Heartbeats do not change it."""
-        return min(self._join_at, self._sync_at, self._check_at)
+        """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
+        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at)
 
     def tick(self, now: float) -> list[Effect]:
         """Let time pass: phases end, members expire."""
         out: list[Effect] = []
         if now >= self._check_at:
-            self._look_after(out, now)
-        if now >= self._join_at:
-            self._join_phase_over(out, now)
-        if now >= self._sync_at:
-            self._sync_phase_over(out, now)
+            self._check_members(out, now)
+        if now >= self._join_phase_ends:
+            self._join_phase_timed_out(out, now)
+        if now >= self._sync_phase_ends:
+            self._sync_phase_timed_out(out, now)
         return out
 
+    def _check_members_by(self, at: float) -> None:
+        """Check the members at `at` at the latest."""
+        if at < self._check_at:
+            self._check_at = at
+
+    def _check_members(self, out: list[Effect], now: float) -> None:
+        """Remove expired members and pending members, report slow ones, and set the time of the next check."""
+        members = self.members
+        self._check_at = inf
+        expired_ids = [member_id for member_id, expires in members.pending.items() if expires <= now]
+        for member_id in expired_ids:
+            del members.pending[member_id]
+        if members.pending:
+            self._check_members_by(max(min(members.pending.values()), now + _PENDING_CHECK_SECONDS))
+        expired = []
+        for member in members:
+            if member.awaits_response:
+                continue
+            deadline = member.last_seen + member.timeout
+            if deadline <= now:
+                expired.append(member)
+                continue
+            slow = member.last_seen + member.session_timeout * SLOW
+            if member.is_new or member.reported_slow_at == member.last_seen:
+                self._check_members_by(deadline)
+            elif slow <= now:
+                member.reported_slow_at = member.last_seen
+                out.append(
+                    self._event(
+                        EventType.MEMBER_SLOW,
+                        **member.identity(),
+                        heard_ago=now - member.last_seen,
+                        session=member.session_timeout,
+                    )
+                )
+                self._check_members_by(deadline)
+            else:
+                self._check_members_by(slow)
+        for member in expired:
+            # An earlier one may have ended a phase, which removes members or starts new sessions.
+            alive = member.awaits_response or member.last_seen + member.timeout > now
+            if members.by_id.get(member.member_id) is member and not alive:
+                self._expire_member(member, out, now)
+        if expired_ids:
+            self._complete_if_all_joined(out, now)
+
+    def _expire_member(self, member: ClassicGroupMember, out: list[Effect], now: float) -> None:
+        self._remove_member(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
+        out.append(
+            self._event(
+                EventType.MEMBER_EXPIRED,
+                **member.identity(),
+                heard_ago=now - member.last_seen,
+                session=member.timeout,
+                newcomer=member.is_new,
+            )
+        )
+        if self.state in (STABLE, COMPLETING):
+            reason = f"removing member {member.member_id} on heartbeat expiration."
+            self._prepare_rebalance(reason, EventType.MEMBER_EXPIRED, [member], out, now)
+        else:
+            self._complete_if_all_joined(out, now)
+
+    # The group's record
+
+    def _persist(
+        self, pending: PendingAssignment | PendingReplacement | None, assignments: dict[str, bytes] | None = None
+    ) -> Persist:
+        """Append the group's record; `pending` is what :meth:`persisted` completes."""
+        self._last_ticket += 1
+        self._tickets[self._last_ticket] = pending
+        self.recorded = True
+        return Persist(self._last_ticket, self._record(assignments), self.state_since)
+
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
-        """Hear what became of a :class:`Persist`. A ticket of an older generation is ignored."""
+        """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
         out: list[Effect] = []
         if ticket not in self._tickets:
             return out
-        about = self._tickets.pop(ticket)
+        pending = self._tickets.pop(ticket)
         if error != ErrorCode.NONE:
-            out.append(self._note(Kind.PERSIST_FAILED, error=error.name))
+            out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
             error = APPEND_ERRORS.get(error, error)
-        if isinstance(about, Assigning):
-            if self.state is COMPLETING and about.generation == self.generation:
-                self._assigned(about, error, out, now)
-        elif isinstance(about, Replacing):
-            self._replaced(about, error, out, now)
+        if isinstance(pending, PendingAssignment):
+            if self.state is COMPLETING and pending.generation == self.generation:
+                self._complete_sync_phase(pending, error, out, now)
+        elif isinstance(pending, PendingReplacement):
+            self._replacement_persisted(pending, error, out, now)
         elif error != ErrorCode.NONE and self.generation == 0 and self.state is not DEAD:
-            # It never came to exist: as if none of its members had joined.
+            # A new group could not be recorded: its members get the error, and it does not exist.
             for member in list(self.members):
-                self._remove(member, out, error)
-            self.die(now)
+                self._remove_member(member, out, error)
+            self.mark_dead(now)
         return out
+
+    def _record(self, assignments: dict[str, bytes] | None) -> GroupMetadataValue:
+        """The group's record; without members if there are no assignments."""
+        members = self.members
+        if assignments is None:
+            return GroupMetadataValue(
+                protocol_type=(members.protocol_type or "") if self.generation else "",
+                generation=self.generation,
+                protocol=None,
+                leader=None,
+                members=[],
+            )
+        return GroupMetadataValue(
+            protocol_type=members.protocol_type or "",
+            generation=self.generation,
+            protocol=members.protocol,
+            leader=members.leader,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=round(member.rebalance_timeout * 1000),
+                    session_timeout=round(member.session_timeout * 1000),
+                    subscription=member.metadata(members.protocol),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in members
+            ],
+        )
+
+    @classmethod
+    def restore(
+        cls, group_id: str, settings: GroupSettings, value: GroupMetadataValue, state_since: float | None, now: float
+    ) -> Self:
+        """Make a group from its record: Stable with a full session for every member, or Empty.
+
+        Args:
+            group_id: from the record's key.
+            settings: of the coordinator.
+            value: the record.
+            state_since: when the group entered its state; None if the record does not say.
+            now: the time.
+        """
+        group = cls(group_id, settings, now)
+        group.recorded = True
+        group.generation = value.generation
+        group.state_since = state_since
+        members = group.members
+        for each in value.members:
+            session_timeout = each.session_timeout / 1000
+            member = ClassicGroupMember(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                session_timeout,
+                session_timeout if each.rebalance_timeout < 0 else each.rebalance_timeout / 1000,
+                ((value.protocol or "", bytes(each.subscription)),),
+                now,
+            )
+            member.assignment = bytes(each.assignment)
+            members.add(member, value.protocol_type)
+            group._check_members_by(now + session_timeout * SLOW)
+        members.protocol_type = value.protocol_type or None
+        members.protocol = value.protocol
+        if value.leader in members.by_id:
+            members.leader = value.leader
+        group.state = group._previous_state = STABLE if value.members else EMPTY
+        group.subscriptions = tuple(member.metadata(value.protocol) for member in members)
+        group._last_assignments = tuple((member, member.assignment) for member in members)
+        return group
+
+    # The end
 
     def unload(self, now: float) -> list[Effect]:
-        """The coordinator moved away: everything that is parked is answered, nothing is accepted any more."""
+        """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
         out: list[Effect] = []
         for member in list(self.members):
-            self._remove(member, out, ErrorCode.NOT_COORDINATOR, keep_id=True)
-        self.die(now)
+            self._remove_member(member, out, ErrorCode.NOT_COORDINATOR, keep_id=True)
+        self.mark_dead(now)
         return out
 
-    def _leave_one(self, identity: MemberIdentity, out: list[Effect]) -> tuple[ErrorCode, Member | None]:
-        members = self.members
-        member_id, instance_id = identity.member_id, identity.group_instance_id
-        why = reason_of(identity.reason)
-        if not member_id and instance_id is not None and instance_id in members.static:
-            member_id = members.static[instance_id]  # An administrator names the instance only.
-        elif member_id in members.pending:
-            members.remove(member_id)
-            return ErrorCode.NONE, None
-        if error := members.check(member_id, instance_id):
-            return error, None
-        member = members.by_id[member_id]
-        self._remove(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
-        out.append(self._note(Kind.MEMBER_LEFT, **member.who(), client_reason=why))
-        return ErrorCode.NONE, member
+    def mark_dead(self, now: float) -> None:
+        """The group was deleted or has expired."""
+        if self.state is not DEAD:
+            self._transition(DEAD, now)
+        self._tickets.clear()
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
 
-    def _sync_error(self, request: SyncGroupRequest) -> ErrorCode:
-        """Why a SyncGroup is refused; NONE if it is not."""
-        members = self.members
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if error := members.check(request.member_id, request.group_instance_id):
-            return error
-        if request.generation_id != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        for said, known in ((request.protocol_type, members.protocol_type), (request.protocol_name, members.protocol)):
-            if said is not None and known is not None and said != known:
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """A failed JoinGroup: no generation, no leader; `member_id` is the one that the client should use next."""
+    return JoinGroupResponse(error_code=error, protocol_name=None, leader="", member_id=member_id, members=[])
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """A failed SyncGroup."""
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def reason_of(text: str | None) -> str:
+    """The reason that a client gives, shortened; Kafka's words if it gives none (KIP-800)."""
+    return text[:_MAX_REASON] if text else "not provided"
+
+
+def _timeouts(request: JoinGroupRequest, version: int) -> tuple[float, float]:
+    """Session timeout and rebalance timeout in seconds; version 0 has only the former."""
+    session_timeout = request.session_timeout_ms / 1000
+    return session_timeout, (max(request.rebalance_timeout_ms, 0) / 1000 if version >= 1 else session_timeout)
+
+
+def _or_null(text: str | None) -> str:
+    return "null" if text is None else text

@@ -1,4 +1,4 @@
-"""The states of a group of the classic protocol, and the ways between them.
+"""The states of a classic group, and the transitions between them.
 
 Source: Kafka's ``ClassicGroupState``.
 """
@@ -7,55 +7,64 @@ from enum import Enum
 from typing import Final
 
 
-class GroupState(Enum):
-    """What a group is doing. The value is the name that DescribeGroups and ListGroups print."""
+class ClassicGroupState(Enum):
+    """What a group is doing. The value is the name that DescribeGroups and ListGroups return."""
 
     EMPTY = "Empty"
-    """No members; the group may hold committed offsets.
+    """The group has no members; it may have committed offsets.
 
-    Answers: JoinGroup of an unknown member starts a rebalance, of a known one UNKNOWN_MEMBER_ID; SyncGroup, Heartbeat
-    and LeaveGroup UNKNOWN_MEMBER_ID; OffsetCommit with generation -1 is accepted; OffsetFetch, OffsetDelete,
-    DeleteGroups too. Next: PREPARING_REBALANCE when a member is added, DEAD when the group is deleted, expires or
-    moves away.
+    Responses: JoinGroup of a new member starts a rebalance; JoinGroup with a member id, SyncGroup, Heartbeat and
+    LeaveGroup fail with UNKNOWN_MEMBER_ID; OffsetCommit with generation -1 is accepted, and so are OffsetFetch,
+    OffsetDelete and DeleteGroups.
+    Next: PREPARING_REBALANCE when a member is added; DEAD when the group is deleted, expires or is unloaded.
     """
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waits for all members to rejoin, at most for the largest rebalance timeout among them.
+    """The join phase: the group waits for its members to rejoin, at most for the largest rebalance timeout.
 
-    Answers: JoinGroup is parked; SyncGroup and Heartbeat REBALANCE_IN_PROGRESS, but the heartbeat extends the session;
-    OffsetCommit of the old generation is accepted and extends the session.
-    Next: COMPLETING_REBALANCE when all have joined or the time is over, EMPTY when nobody is left, DEAD.
+    Responses: JoinGroup is deferred; SyncGroup and Heartbeat fail with REBALANCE_IN_PROGRESS, but the heartbeat extends
+    the session; OffsetCommit of the old generation is accepted and extends the session.
+    Next: COMPLETING_REBALANCE when all members have joined or the rebalance timeout is over; EMPTY when no member is
+    left; DEAD.
     """
 
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """All know the new generation; waits for the leader's assignment.
+    """The sync phase: all members know the new generation, and the group waits for the leader's assignment.
 
-    Answers: SyncGroup is parked until the leader's assignment is in the log; Heartbeat NONE; OffsetCommit
-    REBALANCE_IN_PROGRESS; JoinGroup with unchanged protocols the current generation, with changed ones a new rebalance.
-    Next: STABLE when the assignment is persisted, PREPARING_REBALANCE when membership changes, DEAD.
+    Responses: SyncGroup is deferred until the assignment is in the log; Heartbeat succeeds; OffsetCommit fails with
+    REBALANCE_IN_PROGRESS; JoinGroup with unchanged protocols returns the current generation, with changed protocols it
+    starts another rebalance.
+    Next: STABLE when the assignment is in the log; PREPARING_REBALANCE when membership changes; DEAD.
     """
 
     STABLE = "Stable"
-    """Every member has its share.
+    """Every member has its assignment.
 
-    Answers: Heartbeat NONE; SyncGroup the stored assignment; OffsetCommit of the generation is accepted; JoinGroup of
-    an unchanged follower the current generation, any other a rebalance. Next: PREPARING_REBALANCE when membership or
-    a subscription changes, DEAD.
+    Responses: Heartbeat succeeds; SyncGroup returns the stored assignment; OffsetCommit of the generation is accepted;
+    JoinGroup of an unchanged follower returns the current generation, any other JoinGroup starts a rebalance.
+    Next: PREPARING_REBALANCE when membership or a subscription changes; DEAD.
     """
 
     DEAD = "Dead"
-    """Deleted, expired, or coordinated elsewhere. Answers COORDINATOR_NOT_AVAILABLE. Next: nothing."""
+    """The group was deleted, has expired, or is coordinated by another broker. This state is final.
+
+    Responses: every request fails with COORDINATOR_NOT_AVAILABLE.
+    """
 
 
-#: Where a group can go from each state.
-TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset((GroupState.PREPARING_REBALANCE, GroupState.DEAD)),
-    GroupState.PREPARING_REBALANCE: frozenset((GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD)),
-    GroupState.COMPLETING_REBALANCE: frozenset((GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD)),
-    GroupState.STABLE: frozenset((GroupState.PREPARING_REBALANCE, GroupState.DEAD)),
-    GroupState.DEAD: frozenset(),
+#: The states that can follow each state.
+TRANSITIONS: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset((ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD)),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY, ClassicGroupState.DEAD)
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset(
+        (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD)
+    ),
+    ClassicGroupState.STABLE: frozenset((ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD)),
+    ClassicGroupState.DEAD: frozenset(),
 }
 
 
 class IllegalTransition(Exception):
-    """A way between states that there is not: a bug in the machine, never a client's doing."""
+    """A transition that :data:`TRANSITIONS` does not allow: a bug of the state machine, never caused by a client."""

@@ -1,37 +1,39 @@
-"""The groups that this broker coordinates, and the carrying out of what their machines decide. A shell."""
+"""The groups that this broker coordinates: finding them, and carrying out the effects of their machines. A shell."""
 
-from asyncio import Future, get_running_loop
+from asyncio import Future
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
-from barnabas_broker.groups.classic.group import Group, GroupSettings
-from barnabas_broker.groups.classic.states import GroupState
+from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.coordinator.timers import Timers
-from barnabas_broker.groups.coordinator.writer import Writer
-from barnabas_broker.groups.effects import Effect, Kind, Note, Persist
+from barnabas_broker.groups.coordinator.writer import Waiter, Writer
+from barnabas_broker.groups.effects import Effect, EventType, GroupEvent, Persist
 from barnabas_broker.groups.events.lines import line_of
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog, Scheduler
 from barnabas_broker.groups.records import group_key, group_value, offset_key, offset_key_head
 from barnabas_broker.logs import logger
-from barnabas_protocol.errors import EncodeError, ErrorCode
+from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.schema import Response
 
 log = logger("coordinator")
 
-#: Groups without members, offsets or a past that are kept at most: a client may ask for ids in ever new groups.
-MAX_EMBRYOS = 20_000
+#: Groups with nothing but pending members that are kept at most: a client may ask for member ids in ever new groups.
+MAX_UNUSED_GROUPS = 20_000
 
 
-class Partition:
+class HostedPartition:
     """A partition of ``__consumer_offsets`` that this broker leads.
 
     Attributes:
         index: its number.
-        leader_epoch: of the leadership that it was loaded for.
-        loading: whether its replay is not over.
+        leader_epoch: the leader epoch for which it was loaded.
+        loading: whether its replay is still running.
         groups: ids of the groups whose records it has.
     """
 
@@ -44,52 +46,52 @@ class Partition:
         self.groups: set[str] = set()
 
 
-class Hosted:
-    """A group with its offsets and its place.
+class HostedGroup:
+    """A group that this broker coordinates.
 
     Attributes:
-        group: its machine.
-        offsets: what it has committed.
-        partition: whose records it is made of.
+        group: its state machine.
+        offsets: its committed offsets.
+        partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.groups.coordinator.timers.Timed`.
     """
 
-    __slots__ = ("_head", "_host", "_topic", "armed", "group", "offsets", "partition")
+    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "group", "offsets", "partition")
 
-    def __init__(self, host: "Host", partition: int, group: Group, offsets: GroupOffsets) -> None:
-        self._host = host
+    def __init__(self, owner: "HostedGroups", partition: int, group: ClassicGroup, offsets: GroupOffsets) -> None:
+        self._owner = owner
         self.partition = partition
         self.group = group
         self.offsets = offsets
         self.armed = inf
-        self._head = b""
-        self._topic: str | None = None
+        self._key_head = b""
+        self._key_topic: str | None = None
 
-    def key(self, topic: str, partition: int) -> bytes:
-        """The key of the record of an offset.
+    def offset_key(self, topic: str, partition: int) -> bytes:
+        """The key of an offset's record.
 
         Raises:
-            ValueError: a name is longer than a record may hold.
+            ValueError: a name is longer than a record allows.
         """
-        if topic != self._topic:
-            # Of the topic that was committed to last: nearly always that is the group's only one.
-            self._head = offset_key_head(self.group.group_id, topic)
-            self._topic = topic
-        return offset_key(self._head, partition)
+        if topic != self._key_topic:
+            # Cached for the topic of the last commit: nearly always that is the group's only one.
+            self._key_head = offset_key_head(self.group.group_id, topic)
+            self._key_topic = topic
+        return offset_key(self._key_head, partition)
 
     def next_deadline(self) -> float:
         return self.group.next_deadline()
 
     def fire(self, now: float) -> None:
-        self._host.act(self, self.group.tick(now))
+        self._owner.act(self, self.group.tick(now))
 
 
-class Parked:
-    """A request that its group's machine answers, at once or later.
+class PendingReply:
+    """The token of a request: the group's machine responds to it, at once or later.
 
     Attributes:
         version: of the request.
-        response: the answer, once it is there.
+        response: the response, once it is there.
     """
 
     __slots__ = ("_future", "response", "version")
@@ -99,15 +101,15 @@ class Parked:
         self.response: Response | None = None
         self._future: Future[Any] | None = None
 
-    def answer(self, response: Response) -> None:
-        """Give the answer, in the shape of the request's version."""
+    def respond(self, response: Response) -> None:
+        """Set the response, in the shape of the request's version."""
         if isinstance(response, JoinGroupResponse) and self.version < 7 and response.protocol_name is None:
-            response.protocol_name = ""  # Rule 29.
+            response.protocol_name = ""  # Null is allowed from version 7 on.
         self.response = response
         if self._future is not None and not self._future.done():
             self._future.set_result(response)
 
-    def outcome(self, loop: Scheduler) -> Any:
+    def result(self, loop: Scheduler) -> Any:
         """The response, or a future of it."""
         if self.response is not None:
             return self.response
@@ -115,248 +117,214 @@ class Parked:
         return self._future
 
 
-class _GroupWaiter:
-    """A group whose record is on its way into the log."""
-
-    __slots__ = ("_host", "_hosted", "_ticket")
-
-    def __init__(self, host: "Host", hosted: Hosted, ticket: int) -> None:
-        self._host = host
-        self._hosted = hosted
-        self._ticket = ticket
-
-    def done(self, error: ErrorCode) -> None:
-        host, hosted = self._host, self._hosted
-        host.act(hosted, hosted.group.persisted(self._ticket, error, host.now()))
-
-    def late(self) -> None:
-        """The group went on without it, and has written or will write another record."""
-
-
-class _Burial:
-    """Tombstones on their way into the log."""
-
-    __slots__ = ("_host", "_hosted", "_keys", "_sequence", "_then", "_whole")
-
-    def __init__(
-        self,
-        host: "Host",
-        hosted: Hosted,
-        keys: list[tuple[str, int]],
-        whole: bool,
-        then: Callable[[ErrorCode], None],
-    ) -> None:
-        self._host = host
-        self._hosted = hosted
-        self._keys = keys
-        self._whole = whole
-        self._then = then
-        self._sequence = host.next_sequence()
-
-    def done(self, error: ErrorCode) -> None:
-        if error == ErrorCode.NONE:
-            self.late()
-        self._then(error)
-
-    def late(self) -> None:
-        for topic, partition in self._keys:
-            self._hosted.offsets.remove(topic, partition, self._sequence)
-        if self._whole:
-            self._host.retire(self._hosted)
-
-
-class Host:
-    """Holds groups by id, acts for their machines, and writes their records.
+class HostedGroups:
+    """The groups of this broker, by id: finds them, acts for their machines, and appends their records.
 
     Args:
         settings: of all groups.
-        port: the log.
-        now: seconds on a clock that never goes back.
-        wall_ms: the time of day, in ms since 1970.
+        offsets_log: the log of ``__consumer_offsets``.
+        partition_count: of ``__consumer_offsets``.
         commit_timeout: seconds that an append may take.
-        loop: an event loop; the running one if None.
-        listen: hears every note of every group; whether the log shall be spared the line.
+        now: seconds on a monotonic clock.
+        wall_ms: the time of day, in ms since 1970.
+        loop: the event loop.
+        on_event: gets every group event; returns whether its log line goes to the debug level.
+
+    Attributes:
+        by_id: the groups.
+        partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
+        closed: whether the coordinator is closed.
     """
 
     def __init__(
         self,
         settings: GroupSettings,
-        port: OffsetsLog,
+        offsets_log: OffsetsLog,
+        partition_count: int,
+        commit_timeout: float,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
-        commit_timeout: float,
-        loop: Scheduler | None,
-        listen: Callable[[str, Note], bool],
+        loop: Scheduler,
+        on_event: Callable[[str, GroupEvent], bool],
     ) -> None:
         self.settings = settings
-        self.port = port
         self.now = now
         self.wall_ms = wall_ms
-        self.groups: dict[str, Hosted] = {}
-        self.partitions: dict[int, Partition] = {}
-        self.writer = Writer(port, self.loop, now, wall_ms, commit_timeout)
-        self.timers = Timers(self.loop, now)
-        self._loop = loop
-        self._listen = listen
+        self.loop = loop
+        self.by_id: dict[str, HostedGroup] = {}
+        self.partitions: dict[int, HostedPartition] = {}
+        self.closed = False
+        self.timers = Timers(loop, now)
+        self.writer = Writer(offsets_log, loop, self.timers, now, wall_ms, commit_timeout)
+        self._partition_count = partition_count
+        self._on_event = on_event
         self._sequence = 0
-        #: Groups that nobody has entered yet, oldest first.
-        self._embryos: dict[str, None] = {}
-        deadline = _WriterDeadline(self)
-        self.writer.flushed = lambda: self.timers.arm(deadline)
+        #: Groups that no member has joined yet, oldest first.
+        self._unused: dict[str, None] = {}
 
-    def loop(self) -> Scheduler:
-        """The loop that everything here runs in."""
-        if self._loop is None:
-            self._loop = get_running_loop()
-        return self._loop
+    # Which groups there are
 
-    # Groups
+    def partition_for(self, group_id: str) -> int:
+        """The partition of ``__consumer_offsets`` that a group belongs to."""
+        return partition_for(group_id, self._partition_count)
 
-    def create(self, group_id: str, partition: int) -> Hosted:
-        """A group that nobody has heard of; it is hosted from the first effect or offset on."""
-        return Hosted(self, partition, Group(group_id, self.settings, self.now()), GroupOffsets())
+    def find(self, group_id: str) -> HostedGroup | None:
+        """The group with this id; None if this broker would coordinate it, but it does not exist.
 
-    def keep(self, hosted: Hosted) -> None:
-        """Host a group from now on."""
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        hosted = self.by_id.get(group_id)
+        if hosted is not None:
+            return hosted
+        if self.closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = self.partitions.get(self.partition_for(group_id))
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if partition.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    def create(self, group_id: str) -> HostedGroup:
+        """A new group. :meth:`keep` makes it one of this broker's, as soon as it has a member or an offset."""
+        group = ClassicGroup(group_id, self.settings, self.now())
+        return HostedGroup(self, self.partition_for(group_id), group, GroupOffsets())
+
+    def keep(self, hosted: HostedGroup) -> None:
+        """Make a group one of this broker's."""
         group_id = hosted.group.group_id
-        if group_id in self.groups:
+        if group_id in self.by_id:
             return
-        self.groups[group_id] = hosted
+        self.by_id[group_id] = hosted
         self.partitions[hosted.partition].groups.add(group_id)
 
-    def forget(self, hosted: Hosted) -> None:
-        """Host a group no longer."""
+    def forget(self, hosted: HostedGroup) -> None:
+        """Remove a group from this broker's."""
         group_id = hosted.group.group_id
-        if self.groups.get(group_id) is hosted:
-            del self.groups[group_id]
-            self._embryos.pop(group_id, None)
+        if self.by_id.get(group_id) is hosted:
+            del self.by_id[group_id]
+            self._unused.pop(group_id, None)
             if hosted.partition in self.partitions:
                 self.partitions[hosted.partition].groups.discard(group_id)
 
-    def watch_embryo(self, hosted: Hosted) -> None:
-        """Bound the number of groups that were only asked about: the oldest makes room."""
+    def limit_unused(self, hosted: HostedGroup) -> None:
+        """Limit the number of groups that have only pending members: beyond it the oldest is deleted."""
         group = hosted.group
         if len(group.members) or group.generation or hosted.offsets:
-            self._embryos.pop(group.group_id, None)
+            self._unused.pop(group.group_id, None)
             return
-        self._embryos[group.group_id] = None
-        if len(self._embryos) > MAX_EMBRYOS:
-            group_id = next(iter(self._embryos))
-            del self._embryos[group_id]
-            oldest = self.groups.get(group_id)
+        self._unused[group.group_id] = None
+        if len(self._unused) > MAX_UNUSED_GROUPS:
+            group_id = next(iter(self._unused))
+            del self._unused[group_id]
+            oldest = self.by_id.get(group_id)
             if oldest is not None:
                 oldest.group.members.pending.clear()
-                self.bury(oldest, [], NOBODY.done, whole=True)
+                self.append_tombstones(oldest, [], whole_group=True)
 
-    def bury(
-        self, hosted: Hosted, keys: list[tuple[str, int]], then: Callable[[ErrorCode], None], *, whole: bool = False
-    ) -> None:
-        """Write tombstones of offsets (topic, partition), and of the group itself if `whole`.
+    # Effects
 
-        What they are about is forgotten when they are in the log, the group only if nobody has entered it meanwhile.
-        """
-        records: list[tuple[bytes, bytes | None]] = [(hosted.key(*each), None) for each in keys]
-        if whole:
-            records.append((group_key(hosted.group.group_id), None))
-        self.writer.add(hosted.partition, records, _Burial(self, hosted, keys, whole, then))
-
-    def retire(self, hosted: Hosted) -> None:
-        """A group's tombstone is in the log."""
+    def act(self, hosted: HostedGroup, effects: list[Effect]) -> None:
+        """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
         group = hosted.group
-        if group.state is GroupState.EMPTY and not hosted.offsets and not group.members.pending:
+        for effect in effects:
+            if isinstance(effect, GroupEvent):
+                self.publish(group.group_id, effect)
+            elif isinstance(effect, Persist):
+                self._persist(hosted, effect)
+            elif isinstance(effect.token, PendingReply):
+                effect.token.respond(effect.response)
+        if group.state is ClassicGroupState.DEAD:
+            self._remove_dead(hosted)
+        elif group.next_deadline() < hosted.armed:
+            self.timers.arm(hosted)
+
+    def publish(self, group_id: str, event: GroupEvent) -> None:
+        """Publish a group event, and log it."""
+        quiet = self._on_event(group_id, event)
+        line = line_of(group_id, event)
+        if line is not None:
+            getattr(log, "debug" if quiet else line[0])(line[1])
+
+    def _remove_dead(self, hosted: HostedGroup) -> None:
+        """Remove a dead group. If its record could not be appended, offsets committed meanwhile stay."""
+        group_id = hosted.group.group_id
+        if hosted.offsets and self.by_id.get(group_id) is hosted:
+            hosted.group = ClassicGroup(group_id, self.settings, self.now())
+            hosted.group.recorded = True
+        else:
             self.forget(hosted)
-            group.die(self.now())
+
+    # Records
 
     def next_sequence(self) -> int:
-        """The place of the next record in the order of appends."""
+        """The position of the next record in the order of appends."""
         self._sequence += 1
         return self._sequence
 
     def skip_sequences(self, offset: int) -> None:
-        """What was replayed up to `offset` is older than everything that is appended from now on."""
+        """Make all records appended from now on newer than those replayed up to `offset`."""
         self._sequence = max(self._sequence, offset)
 
-    # Effects
-
-    def act(self, hosted: Hosted, effects: list[Effect]) -> None:
-        """Carry out what a group's machine wants done, in that order, and set its next deadline."""
-        group = hosted.group
-        for effect in effects:
-            if isinstance(effect, Note):
-                self.note(group.group_id, effect)
-            elif isinstance(effect, Persist):
-                self._persist(hosted, effect)
-            elif isinstance(effect.token, Parked):
-                effect.token.answer(effect.response)
-        if group.state is GroupState.DEAD:
-            self._bury(hosted)
-        elif group.next_deadline() < hosted.armed:
-            self.timers.arm(hosted)
-
-    def _bury(self, hosted: Hosted) -> None:
-        """A machine has died: of a group that could not be written, what was committed meanwhile stays."""
-        group_id = hosted.group.group_id
-        if hosted.offsets and self.groups.get(group_id) is hosted:
-            hosted.group = Group(group_id, self.settings, self.now())
-            hosted.group.fresh = False
-        else:
-            self.forget(hosted)
-
-    def note(self, group_id: str, note: Note) -> None:
-        """Pass a note on, and log it."""
-        quiet = self._listen(group_id, note)
-        line = line_of(group_id, note)
-        if line is not None:
-            getattr(log, "debug" if quiet else line[0])(line[1])
-
-    def _persist(self, hosted: Hosted, effect: Persist) -> None:
+    def _persist(self, hosted: HostedGroup, effect: Persist) -> None:
         value = effect.value
-        if effect.since is not None:
-            value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.since) * 1000)
-        waiter = _GroupWaiter(self, hosted, effect.ticket)
+        if effect.state_since is not None:
+            value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.state_since) * 1000)
+
+        def done(error: ErrorCode) -> None:
+            self.act(hosted, hosted.group.persisted(effect.ticket, error, self.now()))
+
         try:
             record = (group_key(hosted.group.group_id), group_value(value))
         except EncodeError as error:
-            log.warning("group cannot be written", group=hosted.group.group_id, reason=str(error))
+            log.warning("group record cannot be encoded", group=hosted.group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
-            self.loop().call_soon(waiter.done, ErrorCode.RECORD_LIST_TOO_LARGE)
+            self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return
-        self.writer.add(hosted.partition, [record], waiter)
+        self.writer.add(hosted.partition, [record], Waiter(done))
+
+    def append_tombstones(
+        self,
+        hosted: HostedGroup,
+        keys: list[tuple[str, int]],
+        done: Callable[[ErrorCode], None] | None = None,
+        *,
+        whole_group: bool = False,
+    ) -> None:
+        """Append tombstones of offsets (topic, partition), and of the group itself if `whole_group`.
+
+        The offsets are removed when the tombstones are in the log; the group, too, if no member has joined meanwhile.
+
+        Args:
+            hosted: the group.
+            keys: topic and partition of each offset.
+            done: gets the result; a failure is logged if it is None.
+            whole_group: whether to delete the group.
+        """
+        records: list[tuple[bytes, bytes | None]] = [(hosted.offset_key(*each), None) for each in keys]
+        if whole_group:
+            records.append((group_key(hosted.group.group_id), None))
+        durable = partial(self._tombstones_appended, hosted, keys, whole_group, self.next_sequence())
+        self.writer.add(hosted.partition, records, Waiter(done or _log_failure, durable))
+
+    def _tombstones_appended(
+        self, hosted: HostedGroup, keys: list[tuple[str, int]], whole_group: bool, sequence: int
+    ) -> None:
+        for topic, partition in keys:
+            hosted.offsets.remove(topic, partition, sequence)
+        group = hosted.group
+        unused = group.state is ClassicGroupState.EMPTY and not hosted.offsets and not group.members.pending
+        if whole_group and unused:
+            self.forget(hosted)
+            group.mark_dead(self.now())
 
 
-class _WriterDeadline:
-    """The writer's deadline, among those of the groups."""
-
-    __slots__ = ("_host", "armed")
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.armed = inf
-
-    def next_deadline(self) -> float:
-        deadline = self._host.writer.next_deadline()
-        return inf if deadline is None else deadline
-
-    def fire(self, now: float) -> None:
-        self._host.writer.expire()
+def _log_failure(error: ErrorCode) -> None:
+    if error != ErrorCode.NONE:
+        log.warning("append to __consumer_offsets failed", error=error.name)
 
 
-class _Nobody:
-    """Waits for nothing."""
-
-    __slots__ = ()
-
-    def done(self, error: ErrorCode) -> None:
-        if error != ErrorCode.NONE:
-            log.warning("append to __consumer_offsets failed", error=error.name)
-
-    def late(self) -> None:
-        pass
-
-
-NOBODY = _Nobody()
-
-
-def note_of(kind: Kind, group: Group, **data: Any) -> Note:
-    """A note that the shell makes."""
-    return Note(kind, group.generation, data)
+def event_of_group(event_type: EventType, group: ClassicGroup, **data: Any) -> GroupEvent:
+    """A group event of the shell."""
+    return GroupEvent(event_type, group.generation, data)

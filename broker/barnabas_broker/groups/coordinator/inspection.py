@@ -7,21 +7,21 @@ KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6).
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas_broker.groups.classic.group import Group
-from barnabas_broker.groups.classic.states import GroupState
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.security.operations import GROUP
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
-#: The only type of group there is.
+#: The type of the groups here (KIP-848).
 CLASSIC: Final = "classic"
 
 
-def describe_group(group: Group, operations: bool) -> DescribedGroup:
-    """A group as DescribeGroups shows it: protocol and subscriptions only while it is Stable."""
+def describe_group(group: ClassicGroup, operations: bool) -> DescribedGroup:
+    """A group as DescribeGroups returns it: with protocol and subscriptions only while it is Stable."""
     members = group.members
-    protocol = members.protocol if group.state is GroupState.STABLE else None
+    protocol = members.protocol if group.state is ClassicGroupState.STABLE else None
     described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -46,9 +46,9 @@ def describe_group(group: Group, operations: bool) -> DescribedGroup:
 
 
 def missing_group(group_id: str, version: int, operations: bool) -> DescribedGroup:
-    """A group that there is not: Dead, from version 6 an error too."""
-    described = refused_group(group_id, ErrorCode.NONE)
-    described.group_state = GroupState.DEAD.value
+    """A group that does not exist: its state is Dead; from version 6 on it is an error, too."""
+    described = failed_group(group_id, ErrorCode.NONE)
+    described.group_state = ClassicGroupState.DEAD.value
     if version >= 6:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         described.error_message = f"Group {group_id} not found."
@@ -57,17 +57,17 @@ def missing_group(group_id: str, version: int, operations: bool) -> DescribedGro
     return described
 
 
-def refused_group(group_id: str, error: ErrorCode) -> DescribedGroup:
-    """A group that cannot be looked at."""
+def failed_group(group_id: str, error: ErrorCode) -> DescribedGroup:
+    """A group that cannot be described, for instance because another broker coordinates it."""
     return DescribedGroup(
         error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
     )
 
 
-def list_groups(groups: Iterable[Group], request: ListGroupsRequest) -> list[ListedGroup]:
-    """The groups that pass the request's filters; case does not matter."""
+def list_groups(groups: Iterable[ClassicGroup], request: ListGroupsRequest) -> list[ListedGroup]:
+    """The groups that match the request's filters, which ignore case."""
     states = {state.strip().lower() for state in request.states_filter}
-    types = {kind.strip().lower() for kind in request.types_filter}
+    types = {each.strip().lower() for each in request.types_filter}
     if types and CLASSIC not in types:
         return []
     return [

@@ -1,11 +1,12 @@
-"""Partitions of ``__consumer_offsets`` come and go: their replay into groups, and their letting go. A shell."""
+"""Loads partitions of ``__consumer_offsets``, by replaying their records into groups, and unloads them. A shell."""
 
 import asyncio
+from functools import partial
 
-from barnabas_broker.groups.classic.group import Group
-from barnabas_broker.groups.coordinator.hosting import Host, Hosted, Partition, note_of
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition, event_of_group
 from barnabas_broker.groups.coordinator.replay import Replay
-from barnabas_broker.groups.effects import Effect, Kind
+from barnabas_broker.groups.effects import Effect, EventType
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.logs import logger
@@ -14,124 +15,118 @@ from barnabas_protocol.errors import ErrorCode
 log = logger("coordinator")
 
 
-class Loader:
+class PartitionLoader:
     """Loads and unloads partitions.
 
     Args:
-        host: the groups.
-        port: the log.
+        hosted_groups: where their groups go.
+        offsets_log: the log.
     """
 
-    def __init__(self, host: Host, port: OffsetsLog) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, hosted_groups: HostedGroups, offsets_log: OffsetsLog) -> None:
+        self._hosted_groups = hosted_groups
+        self._log = offsets_log
 
-    async def load(self, partition: int, leader_epoch: int) -> None:
-        """Become the coordinator of a partition's groups: replay it, a little at a time.
+    async def load(self, index: int, leader_epoch: int) -> None:
+        """Replay a partition, a little at a time, and start to coordinate its groups.
 
-        Requests about its groups are told COORDINATOR_LOAD_IN_PROGRESS meanwhile. A leadership that is not newer than
-        the one it was loaded for changes nothing.
+        Meanwhile requests about its groups get COORDINATOR_LOAD_IN_PROGRESS. Does nothing if the partition was loaded
+        for the same leader epoch or a newer one. A failure is logged; the partition is then not loaded.
         """
-        host = self._host
-        before = host.partitions.get(partition)
+        partitions = self._hosted_groups.partitions
+        before = partitions.get(index)
         if before is not None:
             if before.leader_epoch >= leader_epoch:
                 return
-            self.unload(partition)
-        place = host.partitions[partition] = Partition(partition, leader_epoch)
-        started = self._host.now()
-        log.debug("loading groups and offsets", partition=partition, leader_epoch=leader_epoch)
+            self.unload(index)
+        partition = partitions[index] = HostedPartition(index, leader_epoch)
+        started = self._hosted_groups.now()
+        log.debug("loading groups and offsets", partition=index, leader_epoch=leader_epoch)
         try:
-            replay = Replay(_Report(partition), self._port.start_offset(partition))
-            end = self._port.end_offset(partition)
+            replay = Replay(partial(_report_corruption, index), self._log.start_offset(index))
+            end = self._log.end_offset(index)
             while replay.next_offset < end:
-                data = await self._port.read(partition, replay.next_offset)
+                data = await self._log.read(index, replay.next_offset)
                 if not data:
                     break
                 for _ in replay.feed(data):
                     await asyncio.sleep(0)
-                    if host.partitions.get(partition) is not place:
+                    if partitions.get(index) is not partition:
                         return
                 await asyncio.sleep(0)
-                if host.partitions.get(partition) is not place:
+                if partitions.get(index) is not partition:
                     return
         except Exception:
-            # Without its log the partition's groups cannot be coordinated: clients are sent to look elsewhere.
-            log.exception("groups and offsets cannot be loaded", partition=partition)
-            if host.partitions.get(partition) is place:
-                del host.partitions[partition]
+            # Without its log the partition's groups cannot be coordinated: clients get NOT_COORDINATOR.
+            log.exception("groups and offsets cannot be loaded", partition=index)
+            if partitions.get(index) is partition:
+                del partitions[index]
             return
-        groups = self._open(place, replay)
-        # Fifty partitions that hold nothing are no news.
-        tell = log.info if replay.records else log.debug
-        tell(
+        groups = self._host(partition, replay)
+        # Fifty empty partitions are not worth fifty lines.
+        report = log.info if replay.records else log.debug
+        report(
             "loaded groups and offsets",
-            partition=partition,
+            partition=index,
             leader_epoch=leader_epoch,
             groups=groups,
             records=replay.records,
-            seconds=round(self._host.now() - started, 3),
+            seconds=round(self._hosted_groups.now() - started, 3),
         )
 
-    def _open(self, place: Partition, replay: Replay) -> int:
-        """Host what was replayed."""
-        host = self._host
-        now, wall_ms = self._host.now(), host.wall_ms()
-        host.skip_sequences(replay.next_offset)
-        place.loading = False
+    def _host(self, partition: HostedPartition, replay: Replay) -> int:
+        """Start to coordinate the replayed groups; returns how many there are."""
+        hosted_groups = self._hosted_groups
+        settings = hosted_groups.settings
+        now, wall_ms = hosted_groups.now(), hosted_groups.wall_ms()
+        hosted_groups.skip_sequences(replay.next_offset)
+        partition.loading = False
         for group_id in replay.groups.keys() | replay.offsets.keys():
             value = replay.groups.get(group_id)
             offsets = replay.offsets.get(group_id) or GroupOffsets()
             if value is None and not offsets:
                 continue
             if value is None:
-                group = Group(group_id, host.settings, now)
-                group.fresh = False
+                group = ClassicGroup(group_id, settings, now)
+                group.recorded = True
             else:
                 stamp = value.current_state_timestamp
-                since = None if stamp < 0 else now - (wall_ms - stamp) / 1000
-                group = Group.restore(group_id, host.settings, value, since, now)
-            hosted = Hosted(host, place.index, group, offsets)
-            host.keep(hosted)
+                state_since = None if stamp < 0 else now - (wall_ms - stamp) / 1000
+                group = ClassicGroup.restore(group_id, settings, value, state_since, now)
+            hosted = HostedGroup(hosted_groups, partition.index, group, offsets)
+            hosted_groups.keep(hosted)
             members = len(group.members)
             if members:
-                host.note(group_id, note_of(Kind.GROUP_LOADED, group, members=members, epoch=place.leader_epoch))
+                event = event_of_group(EventType.GROUP_LOADED, group, members=members, epoch=partition.leader_epoch)
+                hosted_groups.publish(group_id, event)
             effects: list[Effect] = []
-            if members > host.settings.max_size:
+            if members > settings.max_size:
                 effects = group.rebalance(
-                    f"Freshly-loaded group {group_id} (size {members}) is over capacity {host.settings.max_size}."
+                    f"Freshly-loaded group {group_id} (size {members}) is over capacity {settings.max_size}."
                     " Rebalancing in order to give a chance for consumers to commit offsets",
-                    Kind.GROUP_LOADED,
+                    EventType.GROUP_LOADED,
                     now,
                 )
-            host.act(hosted, effects)
-        return len(place.groups)
+            hosted_groups.act(hosted, effects)
+        return len(partition.groups)
 
-    def unload(self, partition: int) -> None:
-        """Be the coordinator of a partition's groups no longer: what is parked is told NOT_COORDINATOR."""
-        host = self._host
-        place = host.partitions.pop(partition, None)
-        if place is None:
+    def unload(self, index: int) -> None:
+        """Stop to coordinate a partition's groups: deferred requests fail with NOT_COORDINATOR."""
+        hosted_groups = self._hosted_groups
+        partition = hosted_groups.partitions.pop(index, None)
+        if partition is None:
             return
-        now = self._host.now()
-        for group_id in place.groups:
-            hosted = host.groups.pop(group_id, None)
+        now = hosted_groups.now()
+        for group_id in partition.groups:
+            hosted = hosted_groups.by_id.pop(group_id, None)
             if hosted is not None:
                 if len(hosted.group.members):
-                    host.note(group_id, note_of(Kind.GROUP_UNLOADED, hosted.group))
-                host.act(hosted, hosted.group.unload(now))
-        host.writer.drop(partition, ErrorCode.NOT_COORDINATOR)
-        tell = log.info if place.groups else log.debug
-        tell("unloaded groups and offsets", partition=partition, groups=len(place.groups))
+                    hosted_groups.publish(group_id, event_of_group(EventType.GROUP_UNLOADED, hosted.group))
+                hosted_groups.act(hosted, hosted.group.unload(now))
+        hosted_groups.writer.drop(index, ErrorCode.NOT_COORDINATOR)
+        report = log.info if partition.groups else log.debug
+        report("unloaded groups and offsets", partition=index, groups=len(partition.groups))
 
 
-class _Report:
-    """Reports what a replay cannot read."""
-
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
-
-    def __call__(self, offset: int, reason: str) -> None:
-        log.error(
-            "corrupt record in __consumer_offsets skipped", partition=self._partition, offset=offset, reason=reason
-        )
+def _report_corruption(partition: int, offset: int, reason: str) -> None:
+    log.error("corrupt record in __consumer_offsets skipped", partition=partition, offset=offset, reason=reason)

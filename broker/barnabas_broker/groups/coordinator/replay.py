@@ -1,6 +1,6 @@
-"""A partition of ``__consumer_offsets`` back into groups and offsets. Pure: batches in, what they say out.
+"""Replays a partition of ``__consumer_offsets`` into groups and offsets. Pure: batches in, groups and offsets out.
 
-A record that cannot be read is reported with its offset and skipped; what was known before it stays.
+A record that cannot be read is reported with its offset and skipped; earlier records stay in effect.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from barnabas_protocol.records import (
 )
 from barnabas_protocol.wire import Buffer
 
-#: Records that are replayed between two chances for others to run.
+#: Records that are replayed before other tasks may run.
 STEP: Final = 2_000
 
 Report = Callable[[int, str], None]
@@ -39,7 +39,7 @@ Report = Callable[[int, str], None]
 
 @dataclass(slots=True)
 class Slot:
-    """Where an offset record goes. Keys repeat: a key is read once."""
+    """The offset that a record sets. Cached by key: keys repeat, and each one is parsed once."""
 
     offsets: GroupOffsets
     topic: str
@@ -47,17 +47,17 @@ class Slot:
 
 
 class Replay:
-    """What a partition's records add up to.
+    """The groups and offsets of the records replayed so far.
 
     Attributes:
         groups: the last record of each group.
         offsets: committed offsets by group.
-        records: how many records were read.
-        next_offset: where to read on.
+        records: number of records replayed.
+        next_offset: where to continue to read.
 
     Args:
-        report: called with the offset of what cannot be read, and why.
-        start: where the log starts.
+        report: called with the offset of each record that cannot be read, and the reason.
+        start: the log start offset.
     """
 
     def __init__(self, report: Report, start: int) -> None:
@@ -69,7 +69,7 @@ class Replay:
         self._slots: dict[bytes, Slot] = {}
 
     def feed(self, data: Buffer) -> Iterator[None]:
-        """Replay the batches in `data`; yields now and then, so that others can run."""
+        """Replay the batches in `data`; yields now and then, so that other tasks can run."""
         view = memoryview(data)
         at = 0
         while at < len(view):
@@ -93,7 +93,7 @@ class Replay:
             self.next_offset = max(self.next_offset, header.next_offset)
 
     def _resume(self, view: memoryview, at: int) -> int | None:
-        """Where the next batch starts that is whole and not older than what is known; None if there is none."""
+        """Where the next complete batch starts that has not been replayed; None if there is none."""
         while at < len(view):
             try:
                 header = read_header(view, at)
@@ -106,7 +106,7 @@ class Replay:
         return None
 
     def _beyond(self, view: memoryview, at: int) -> int:
-        """Where to read on after a broken batch that nothing whole follows: after it, if it says where that is."""
+        """Where to continue after a corrupt batch without a complete one after it: behind it, if that is plausible."""
         try:
             header = read_header(view, at)
         except DecodeError:
@@ -136,15 +136,15 @@ class Replay:
         offset, _, key, value, _ = record
         slot = self._slots.get(key) if key is not None else None
         if slot is None:
-            kind = key_type(key)
-            if key is None or (kind not in OFFSET_KEYS and kind != GROUP_KEY):
-                return  # Of other kinds of groups (KIP-848, KIP-932), which nobody here has.
-            if kind == GROUP_KEY:
+            record_type = key_type(key)
+            if key is None or (record_type not in OFFSET_KEYS and record_type != GROUP_KEY):
+                return  # A record of another group protocol (KIP-848, KIP-932).
+            if record_type == GROUP_KEY:
                 self._group(read_group_key(key), value)
                 return
             group_id, topic, partition = read_offset_key(key)
             if value is not None and group_id not in self.offsets:
-                read_offset_value(value, offset)  # A corrupt value makes no group.
+                read_offset_value(value, offset)  # A corrupt value must not create a group.
             offsets = self.offsets.get(group_id)
             if offsets is None:
                 offsets = self.offsets[group_id] = GroupOffsets()
@@ -163,7 +163,7 @@ class Replay:
             self.groups[group_id] = read_group_value(value)
 
     def _marker(self, header: BatchHeader, record: Record) -> None:
-        kind = control_record_type(record)
-        if kind in (ControlType.COMMIT, ControlType.ABORT):
+        marker = control_record_type(record)
+        if marker in (ControlType.COMMIT, ControlType.ABORT):
             for offsets in self.offsets.values():
-                offsets.end_transaction(header.producer_id, kind is ControlType.COMMIT)
+                offsets.end_transaction(header.producer_id, marker is ControlType.COMMIT)

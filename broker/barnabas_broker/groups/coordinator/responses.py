@@ -1,9 +1,8 @@
-"""Answers in the shape of the version that was asked in. Pure."""
+"""Responses in the shape of the request's version. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from barnabas_broker.groups.offsets.offsets import UNSTABLE
 from barnabas_broker.groups.records import Committed
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -32,21 +31,35 @@ from barnabas_protocol.messages.offset_fetch import (
 )
 
 
-class GroupAnswer(NamedTuple):
-    """What an OffsetFetch found for one group."""
+class FetchedOffset(NamedTuple):
+    """The result of an OffsetFetch for one partition.
+
+    Attributes:
+        partition: its number.
+        committed: the committed offset; None if there is none.
+        unstable: whether an open transaction has committed the partition, and the client asked for stable offsets.
+    """
+
+    partition: int
+    committed: Committed | None
+    unstable: bool = False
+
+
+class FetchedGroup(NamedTuple):
+    """The result of an OffsetFetch for one group: an error, or offsets by topic."""
 
     group_id: str
     error: ErrorCode
-    topics: list[tuple[str, list[tuple[int, Committed]]]]
+    topics: list[tuple[str, list[FetchedOffset]]]
 
 
-def leaving(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
-    """Who leaves; below version 3 it is one member without further ado."""
+def leaving_members(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
+    """The members that leave; below version 3 there is one."""
     return request.members if version >= 3 else [MemberIdentity(member_id=request.member_id)]
 
 
 def leave_response(identities: list[MemberIdentity], codes: list[ErrorCode], version: int) -> LeaveGroupResponse:
-    """An error for each who leaves; below version 3 the only one is the answer's own (rule 27)."""
+    """A result for each leaving member; below version 3 the member's error is that of the response."""
     if version < 3:
         return LeaveGroupResponse(error_code=codes[0] if codes else ErrorCode.NONE)
     return LeaveGroupResponse(
@@ -58,8 +71,8 @@ def leave_response(identities: list[MemberIdentity], codes: list[ErrorCode], ver
     )
 
 
-def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition."""
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """A failed OffsetCommit: the same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -74,8 +87,8 @@ def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommi
     )
 
 
-def asked_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
-    """The groups that an OffsetFetch asks about, below version 8 the one."""
+def requested_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+    """The groups of an OffsetFetch; below version 8 there is one."""
     if version >= 8:
         return request.groups
     topics = None
@@ -87,8 +100,8 @@ def asked_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchR
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
 
 
-def fetch_response(request: OffsetFetchRequest, version: int, groups: list[GroupAnswer]) -> OffsetFetchResponse:
-    """An error is a group's from version 8, the answer's from version 2, and each partition's before."""
+def fetch_response(request: OffsetFetchRequest, version: int, groups: list[FetchedGroup]) -> OffsetFetchResponse:
+    """An error belongs to its group from version 8 on, to the response from version 2 on, else to each partition."""
     if version >= 8:
         return OffsetFetchResponse(
             groups=[
@@ -98,11 +111,9 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Group
                     topics=[
                         OffsetFetchResponseTopics(
                             name=name,
-                            partitions=[
-                                OffsetFetchResponsePartitions(**_partition(index, found)) for index, found in partitions
-                            ],
+                            partitions=[OffsetFetchResponsePartitions(**_fetched(each)) for each in offsets],
                         )
-                        for name, partitions in group.topics
+                        for name, offsets in group.topics
                     ],
                 )
                 for group in groups
@@ -112,9 +123,9 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Group
     topics = [
         OffsetFetchResponseTopic(
             name=name,
-            partitions=[OffsetFetchResponsePartition(**_partition(index, found)) for index, found in partitions],
+            partitions=[OffsetFetchResponsePartition(**_fetched(each)) for each in offsets],
         )
-        for name, partitions in group.topics
+        for name, offsets in group.topics
     ]
     if version < 2 and group.error != ErrorCode.NONE:
         topics = [
@@ -130,28 +141,29 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Group
     return OffsetFetchResponse(error_code=group.error, topics=topics)
 
 
-def _partition(index: int, found: Committed) -> dict[str, Any]:
+def _fetched(fetched: FetchedOffset) -> dict[str, Any]:
+    committed = fetched.committed
     return {
-        "partition_index": index,
-        "committed_offset": found.offset,
-        "committed_leader_epoch": found.leader_epoch,
-        "metadata": found.metadata,
-        "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if found is UNSTABLE else ErrorCode.NONE,
+        "partition_index": fetched.partition,
+        "committed_offset": -1 if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if fetched.unstable else ErrorCode.NONE,
     }
 
 
 def delete_response(
-    request: OffsetDeleteRequest, kept: set[str], topics: Mapping[str, int] | None
+    request: OffsetDeleteRequest, subscribed: set[str], topics: Mapping[str, int] | None
 ) -> OffsetDeleteResponse:
-    """An OffsetDelete that leaves the topics `kept` alone, because somebody subscribes to them.
+    """The response to an OffsetDelete: offsets of `subscribed` topics are not deleted.
 
-    `topics` are the partitions of each topic there is, if that is known.
+    `topics` has the number of partitions of each topic; None if that is unknown.
     """
 
     def error(topic: str, partition: int) -> ErrorCode:
         if topics is not None and not 0 <= partition < topics.get(topic, 0):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in kept else ErrorCode.NONE
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE
 
     return OffsetDeleteResponse(
         error_code=ErrorCode.NONE,

@@ -1,6 +1,6 @@
-"""One timer for thousands of deadlines. A shell around a heap.
+"""One timer of the event loop for thousands of deadlines. A shell around a heap.
 
-A deadline that moves back costs nothing until its time comes: whoever it belongs to is asked again, and put back.
+A deadline that moves to a later time costs nothing until its earlier time comes; then it is put back into the heap.
 """
 
 from collections.abc import Callable
@@ -11,48 +11,52 @@ from typing import Final, Protocol
 
 from barnabas_broker.groups.ports import Handle, Scheduler
 
-#: A timer that fires this many seconds late means that the loop was held up.
-_LATE: Final = 1.0
-#: Then the loop gets this many seconds to read the heartbeats that wait in the sockets, before anybody is called late.
-_GRACE: Final = 0.25
+#: A timer that fires this many seconds late means that the event loop was blocked.
+_LATE_SECONDS: Final = 1.0
+#: After that the loop gets this many seconds to read the heartbeats in its sockets, before sessions expire.
+_GRACE_SECONDS: Final = 0.25
 
 
 class Timed(Protocol):
-    """Something with a next deadline.
+    """An object with a deadline.
 
     Attributes:
-        armed: the deadline under which it is in the heap; inf if it is not.
+        armed: the deadline for which it is in the heap; inf if it is not.
     """
 
     armed: float
 
     def next_deadline(self) -> float:
-        """When :meth:`fire` is due at the earliest; inf for never."""
+        """The earliest time at which :meth:`fire` has something to do; inf for never."""
 
     def fire(self, now: float) -> None:
         """Do what is due."""
 
 
 class Timers:
-    """Fires what is due.
+    """Fires objects at their deadlines.
 
     Args:
         loop: has the one real timer.
-        now: seconds on a clock that never goes back.
+        now: seconds on a monotonic clock.
     """
 
-    def __init__(self, loop: Callable[[], Scheduler], now: Callable[[], float]) -> None:
+    def __init__(self, loop: Scheduler, now: Callable[[], float]) -> None:
         self._loop = loop
         self._now = now
         self._heap: list[tuple[float, int, Timed]] = []
         self._order = count()
         self._handle: Handle | None = None
         self._set_for = inf
-        self._graceful = False
+        self._in_grace = False
         self._closed = False
 
+    def __len__(self) -> int:
+        """The entries of the heap."""
+        return len(self._heap)
+
     def arm(self, timed: Timed) -> None:
-        """See to it that `timed` fires at its deadline. To be called when that may have come nearer."""
+        """Make `timed` fire at its deadline. Call it whenever the deadline may have become earlier."""
         at = timed.next_deadline()
         if at < timed.armed:
             timed.armed = at
@@ -61,13 +65,13 @@ class Timers:
                 self._set(at)
 
     def run(self) -> None:
-        """Fire what is due now, and set the timer for what is due next."""
+        """Fire what is due now, and set the timer for the next deadline."""
         now = self._now()
         heap = self._heap
         while heap and heap[0][0] <= now:
             at, _, timed = heappop(heap)
             if at != timed.armed:
-                continue  # It was armed for an earlier time since, and that was used.
+                continue  # It has fired already, for an earlier deadline.
             timed.armed = inf
             if timed.next_deadline() <= now:
                 timed.fire(now)
@@ -75,7 +79,7 @@ class Timers:
         self._set(heap[0][0] if heap else inf)
 
     def close(self) -> None:
-        """Fire nothing any more."""
+        """Cancel the timer; nothing fires any more."""
         self._closed = True
         self._heap.clear()
         self._set(inf)
@@ -86,15 +90,15 @@ class Timers:
             self._handle = None
         self._set_for = at
         if at != inf and not self._closed:
-            self._handle = self._loop().call_later(max(at - self._now(), 0.0), self._due)
+            self._handle = self._loop.call_later(max(at - self._now(), 0.0), self._due)
 
     def _due(self) -> None:
         self._handle = None
-        if not self._graceful and self._now() - self._set_for > _LATE:
-            # The process was held up, and heartbeats came meanwhile that nobody has read.
-            self._graceful = True
-            self._handle = self._loop().call_later(_GRACE, self._due)
+        if not self._in_grace and self._now() - self._set_for > _LATE_SECONDS:
+            # The loop was blocked, and heartbeats that arrived meanwhile have not been read yet.
+            self._in_grace = True
+            self._handle = self._loop.call_later(_GRACE_SECONDS, self._due)
             return
-        self._graceful = False
+        self._in_grace = False
         self._set_for = inf
         self.run()

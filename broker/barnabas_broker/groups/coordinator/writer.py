@@ -1,12 +1,15 @@
-"""Appends to ``__consumer_offsets``: what comes in one turn of the loop goes to a partition as one batch.
+"""Appends to ``__consumer_offsets``: the records of one iteration of the loop go to a partition as one batch.
 
-A shell: it keeps the order, calls back, and gives up waiting after ``offsets.commit.timeout.ms``.
+A shell: it keeps the order, calls back, and stops waiting after ``offsets.commit.timeout.ms``.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from math import inf
+from typing import Final, NamedTuple
 
+from barnabas_broker.groups.coordinator.timers import Timers
 from barnabas_broker.groups.ports import OffsetsLog, Scheduler
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
@@ -14,74 +17,79 @@ from barnabas_protocol.records import build_batch
 
 log = logger("coordinator")
 
-#: Bytes of records after which a batch is full: a little less than Kafka's default of ``message.max.bytes``.
+#: Bytes of records in a batch: a little less than Kafka's default of ``message.max.bytes``.
 _BATCH_BYTES: Final = 960 * 1024
-#: Bytes that a record takes beside its key and value, about.
+#: Bytes of a record beside its key and value, estimated.
 _OVERHEAD: Final = 24
 
 
-class Waiter(Protocol):
-    """Somebody whose record is on its way into the log."""
+class Waiter(NamedTuple):
+    """What to call when records are appended.
 
-    def done(self, error: ErrorCode) -> None:
-        """The record is durable (NONE), or it is not and nobody knows whether it ever will be."""
+    Attributes:
+        done: called once: with NONE when the records are durable; with an error when they are not, and it is unknown
+            whether they will be.
+        durable: called once when the records are durable: before `done`, or later if `done` got REQUEST_TIMED_OUT.
+    """
 
-    def late(self) -> None:
-        """After :meth:`done` was told REQUEST_TIMED_OUT, the record turned out to be durable."""
+    done: Callable[[ErrorCode], None]
+    durable: Callable[[], None] | None = None
 
 
 class _Batch:
-    """Records of one partition that are written together, and who waits for them."""
+    """Records of one partition that are appended together, and their waiters."""
 
-    __slots__ = ("answered", "asked", "partition", "records", "size", "waiters")
+    __slots__ = ("answered", "appended_at", "partition", "records", "size", "waiters")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.records: list[tuple[bytes, bytes | None, tuple[()], int]] = []
         self.waiters: list[Waiter] = []
         self.size = 0
-        self.asked = 0.0
+        self.appended_at = 0.0
         self.answered = False
 
 
 class Writer:
-    """Gathers records and appends them.
+    """Collects records and appends them.
 
     Args:
-        port: the log.
-        loop: gives the ends of turns.
-        now: seconds on a clock that never goes back.
+        offsets_log: the log.
+        loop: flushes at the end of each iteration.
+        timers: for the timeouts of appends.
+        now: seconds on a monotonic clock.
         wall_ms: the time of day, for the records' timestamps.
-        timeout: seconds after which a waiter is told REQUEST_TIMED_OUT.
+        timeout: seconds after which a waiter gets REQUEST_TIMED_OUT.
     """
 
     def __init__(
         self,
-        port: OffsetsLog,
-        loop: Callable[[], Scheduler],
+        offsets_log: OffsetsLog,
+        loop: Scheduler,
+        timers: Timers,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
         timeout: float,
     ) -> None:
-        self._port = port
+        self.armed = inf
+        self._log = offsets_log
         self._loop = loop
+        self._timers = timers
         self._now = now
         self._wall_ms = wall_ms
         self._timeout = timeout
-        #: Called when :meth:`next_deadline` may have come nearer.
-        self.flushed: Callable[[], None] = _nothing
         self._open: dict[int, _Batch] = {}
         self._full: list[_Batch] = []
         self._scheduled = False
-        #: What the log has not reported on, oldest first; answered ones stay until they are the oldest.
+        #: The batches without a result, oldest first; those with one stay until they are the oldest.
         self._in_flight: deque[_Batch] = deque()
-        #: How many batches of a partition are on their way, open ones included.
+        #: Number of batches of each partition without a result, open ones included.
         self._unsettled: dict[int, int] = {}
 
     def add(self, partition: int, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
-        """Append `records` (key, value) with the next batch of `partition`, then tell `waiter`.
+        """Append `records` (key, value) with the next batch of `partition`.
 
-        Records of one call stay in one batch, so that all of them are durable or none is.
+        Records of one call stay in one batch: all of them are appended or none is.
         """
         size = len(records) * _OVERHEAD
         for key, value in records:
@@ -98,10 +106,10 @@ class Writer:
         batch.size += size
         if not self._scheduled:
             self._scheduled = True
-            self._loop().call_soon(self.flush)
+            self._loop.call_soon(self.flush)
 
-    def barrier(self, partition: int, waiter: Waiter) -> bool:
-        """Tell `waiter` when everything before now is settled; False if it is already."""
+    def when_settled(self, partition: int, callback: Callable[[], None]) -> bool:
+        """Call back when every append so far has a result. False, without a call, if all of them have one."""
         if not self._unsettled.get(partition):
             return False
         batch = self._open.get(partition)
@@ -109,36 +117,39 @@ class Writer:
             batch = next(
                 each for each in reversed(self._in_flight) if each.partition == partition and not each.answered
             )
-        batch.waiters.append(waiter)
+        batch.waiters.append(Waiter(lambda error: callback()))
         return True
 
+    def unsettled(self, partition: int) -> bool:
+        """Whether appends of a partition have no result yet."""
+        return partition in self._unsettled
+
     def flush(self) -> None:
-        """Append what was gathered."""
+        """Append the collected records."""
         self._scheduled = False
         batches = [*self._full, *self._open.values()]
         self._full.clear()
         self._open.clear()
         for batch in batches:
-            batch.asked = self._now()
+            batch.appended_at = self._now()
             self._in_flight.append(batch)
             try:
                 data = build_batch(batch.records)
                 batch.records = []
-                self._port.append(batch.partition, data, _Outcome(self, batch))
+                self._log.append(batch.partition, data, partial(self._settle, batch))
             except Exception:
-                # Whatever the log's trouble is, those who wait get an answer.
+                # Clients must get a response, whatever the log's problem is.
                 log.exception("append to __consumer_offsets failed", partition=batch.partition)
                 self._settle(batch, ErrorCode.UNKNOWN_SERVER_ERROR)
-        self.flushed()
+        self._timers.arm(self)
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`expire` has something to do at the earliest."""
-        return self._in_flight[0].asked + self._timeout if self._in_flight else None
+    def next_deadline(self) -> float:
+        """When the oldest append times out; inf if there is none."""
+        return self._in_flight[0].appended_at + self._timeout if self._in_flight else inf
 
-    def expire(self) -> None:
-        """Give up waiting for what the log has not reported on in time."""
-        now = self._now()
-        while self._in_flight and now >= self._in_flight[0].asked + self._timeout:
+    def fire(self, now: float) -> None:
+        """Time out appends that have taken too long."""
+        while self._in_flight and now >= self._in_flight[0].appended_at + self._timeout:
             batch = self._in_flight.popleft()
             if not batch.answered:
                 log.warning(
@@ -147,13 +158,13 @@ class Writer:
                 self._answer(batch, ErrorCode.REQUEST_TIMED_OUT)
 
     def drop(self, partition: int, error: ErrorCode) -> None:
-        """Answer everything of a partition now; what the log says about it later is not heard."""
-        gone = [each for each in self._full if each.partition == partition]
+        """End every append of a partition with `error` now; later results are ignored."""
+        dropped = [each for each in self._full if each.partition == partition]
         self._full = [each for each in self._full if each.partition != partition]
         if partition in self._open:
-            gone.append(self._open.pop(partition))
-        gone.extend(each for each in self._in_flight if each.partition == partition)
-        for batch in gone:
+            dropped.append(self._open.pop(partition))
+        dropped.extend(each for each in self._in_flight if each.partition == partition)
+        for batch in dropped:
             waiters, batch.waiters = batch.waiters, []
             if not batch.answered:
                 batch.answered = True
@@ -161,21 +172,13 @@ class Writer:
                 for waiter in waiters:
                     waiter.done(error)
 
-    def unsettled(self, partition: int) -> bool:
-        """Whether something of a partition is on its way."""
-        return partition in self._unsettled
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is on its way."""
-        return not self._unsettled
-
     def _settle(self, batch: _Batch, error: ErrorCode) -> None:
-        """Hear from the log."""
+        """The log's result of an append."""
         if batch.answered:
             if error == ErrorCode.NONE:
                 for waiter in batch.waiters:
-                    waiter.late()
+                    if waiter.durable is not None:
+                        waiter.durable()
             return
         self._answer(batch, error)
         in_flight = self._in_flight
@@ -190,21 +193,6 @@ class Writer:
         else:
             self._unsettled.pop(batch.partition, None)
         for waiter in batch.waiters:
+            if error == ErrorCode.NONE and waiter.durable is not None:
+                waiter.durable()
             waiter.done(error)
-
-
-def _nothing() -> None:
-    pass
-
-
-class _Outcome:
-    """What the log calls back."""
-
-    __slots__ = ("_batch", "_writer")
-
-    def __init__(self, writer: Writer, batch: _Batch) -> None:
-        self._writer = writer
-        self._batch = batch
-
-    def __call__(self, error: ErrorCode) -> None:
-        self._writer._settle(self._batch, error)

@@ -1,7 +1,7 @@
-"""The story of every group: notes become events of ``__group_events``, counters, and a short memory. A shell.
+"""Publishes group events: to ``__group_events``, to the metrics, and to a short history in memory. A shell.
 
-Never in the way of an answer: what a request causes is encoded in a later turn of the loop, and if more comes than
-can be written, the oldest of it is dropped and counted.
+This never delays a response: records are encoded in a later iteration of the loop. If events come faster than they can
+be written, the oldest ones are dropped and counted.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -9,36 +9,36 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from barnabas_broker.groups.effects import Kind, Note
-from barnabas_broker.groups.events.events import UNTOLD, Event, encode_event, event_of
-from barnabas_broker.groups.events.storms import StormWatch
-from barnabas_broker.groups.ports import EventSink, Scheduler
+from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.events.events import UNRECORDED, EventRecord, encode_event, record_of
+from barnabas_broker.groups.events.storms import StormDetector
+from barnabas_broker.groups.ports import EventsLog, Scheduler
 from barnabas_broker.logs import logger
 from barnabas_protocol.records import build_batch
 
 log = logger("coordinator")
 
-#: Notes that wait to be written at most.
-_MOST_WAITING: Final = 20_000
-#: Notes that are written in one turn of the loop.
-_STEP: Final = 200
+#: Events that wait to be written at most.
+_MAX_WAITING: Final = 20_000
+#: Events that are written in one iteration of the loop.
+_EVENTS_PER_STEP: Final = 200
 #: Bytes of a batch.
 _BATCH_BYTES: Final = 512 * 1024
-#: Events of a group, and groups, that are remembered without looking into the topic.
-_MOST_EVENTS: Final = 32
-_MOST_GROUPS: Final = 500
-#: Upper bounds of the buckets that durations of rebalances are counted in, in seconds.
+#: The history in memory: events per group, and groups.
+_MAX_EVENTS: Final = 32
+_MAX_GROUPS: Final = 500
+#: Upper bounds of the buckets of the histogram of rebalance durations, in seconds.
 BUCKETS: Final = (0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class GroupMetrics:
-    """What the notes add up to since the broker started.
+    """The metrics that are derived from group events since the broker started.
 
     Attributes:
-        events: notes by type.
-        rebalances: rebalances by cause, which is a type too.
-        durations: finished rebalances by the smallest of :data:`BUCKETS` that holds them; inf for the rest.
-        duration_sum: seconds of all finished rebalances.
+        events: number of events by type.
+        rebalances: number of rebalances by cause, which is an event type.
+        durations: number of completed rebalances by the smallest of :data:`BUCKETS` that is not exceeded, else inf.
+        duration_sum: seconds of all completed rebalances.
         dropped: events that were not written because there were too many.
     """
 
@@ -49,131 +49,134 @@ class GroupMetrics:
         self.duration_sum = 0.0
         self.dropped = 0
 
-    def count(self, note: Note) -> None:
-        """Take a note into account."""
-        self.events[note.kind.value] += 1
-        if note.kind is Kind.REBALANCE_STARTED:
-            self.rebalances[note.data["cause"]] += 1
-        elif note.kind is Kind.REBALANCE_OVER:
-            took = note.data["join_took"] + note.data["sync_took"]
+    def count(self, event: GroupEvent) -> None:
+        """Count an event."""
+        self.events[event.type.value] += 1
+        if event.type is EventType.REBALANCE_STARTED:
+            self.rebalances[event.data["cause"]] += 1
+        elif event.type is EventType.REBALANCE_OVER:
+            took = event.data["join_took"] + event.data["sync_took"]
             self.duration_sum += took
             self.durations[next((bound for bound in BUCKETS if took <= bound), float("inf"))] += 1
 
 
 class Journal:
-    """Hears notes and writes them down.
+    """Publishes group events.
 
     Args:
-        sink: where events go; None keeps them in memory only.
+        events_log: the log of ``__group_events``; None writes no events.
         partition_for: the partition of a group, the same as in ``__consumer_offsets``.
-        now: seconds on a clock that never goes back.
+        now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
-        loop: for a later turn.
+        loop: the event loop.
+
+    Attributes:
+        metrics: the metrics derived from the events.
     """
 
     def __init__(
         self,
-        sink: EventSink | None,
+        events_log: EventsLog | None,
         partition_for: Callable[[str], int],
         now: Callable[[], float],
         wall_ms: Callable[[], int],
-        loop: Callable[[], Scheduler],
+        loop: Scheduler,
     ) -> None:
         self.metrics = GroupMetrics()
-        self._sink = sink
+        self._log = events_log
         self._partition_for = partition_for
         self._now = now
         self._wall_ms = wall_ms
         self._loop = loop
-        self._storms = StormWatch()
-        self._waiting: deque[tuple[str, Note, int]] = deque()
-        self._recent: OrderedDict[str, deque[Event]] = OrderedDict()
+        self._storms = StormDetector()
+        self._waiting: deque[tuple[str, GroupEvent, int]] = deque()
+        self._recent: OrderedDict[str, deque[EventRecord]] = OrderedDict()
         self._scheduled = False
 
-    def note(self, group_id: str, note: Note) -> bool:
-        """Hear a note; whether the log shall be spared its line, because the group is in a storm."""
-        self.metrics.count(note)
-        if note.kind in UNTOLD:
+    def add(self, group_id: str, event: GroupEvent) -> bool:
+        """Publish an event; returns whether its log line goes to the debug level, because of a rebalance storm."""
+        self.metrics.count(event)
+        if event.type in UNRECORDED:
             return False
         quiet = self._storms.is_storm(group_id)
-        self._put(group_id, note)
-        storm = self._storms.hear(group_id, note, self._now())
+        self._enqueue(group_id, event)
+        storm = self._storms.add(group_id, event, self._now())
         if storm is not None:
             self.metrics.count(storm)
-            self._put(group_id, storm)
+            self._enqueue(group_id, storm)
             log.warning(
                 f"Group {group_id} rebalanced {storm.data['rebalances']} times within {storm.data['seconds']:.0f} s,"
                 f" mostly because of {storm.data['culprit']} ({storm.data['times']} times)."
-                " Its further lines go to the debug log until it is calm."
+                " Further lines about it go to the debug level until it is calm."
             )
         return quiet
 
-    def recent(self, group_id: str) -> list[Event]:
-        """The last events of a group, oldest first, as far as they are remembered; ``__group_events`` has them all.
+    def recent(self, group_id: str) -> list[EventRecord]:
+        """The last events of a group, oldest first, as far as they are in memory; ``__group_events`` has all of them.
 
-        Nothing is written for that: of the notes that wait only the last few of the group are looked at.
+        Events that are not written yet are included.
         """
-        waiting = ((note, time_ms) for of, note, time_ms in reversed(self._waiting) if of == group_id)
-        coming = [event_of(group_id, note, time_ms) for note, time_ms in islice(waiting, _MOST_EVENTS)]
-        return [*self._recent.get(group_id, ()), *reversed(coming)][-_MOST_EVENTS:]
+        waiting = ((event, time_ms) for of, event, time_ms in reversed(self._waiting) if of == group_id)
+        newest = [record_of(group_id, event, time_ms) for event, time_ms in islice(waiting, _MAX_EVENTS)]
+        return [*self._recent.get(group_id, ()), *reversed(newest)][-_MAX_EVENTS:]
 
     def flush(self) -> None:
-        """Write everything that waits."""
+        """Write all events that wait."""
         while self._waiting:
             self._write(len(self._waiting))
 
-    def _put(self, group_id: str, note: Note) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
+    def _enqueue(self, group_id: str, event: GroupEvent) -> None:
+        if len(self._waiting) >= _MAX_WAITING:
             self._waiting.popleft()
             self.metrics.dropped += 1
-        self._waiting.append((group_id, note, self._wall_ms()))
+        self._waiting.append((group_id, event, self._wall_ms()))
         if not self._scheduled:
             self._scheduled = True
-            self._loop().call_soon(self._step)
+            self._loop.call_soon(self._step)
 
     def _step(self) -> None:
         self._scheduled = False
-        self._write(_STEP)
+        self._write(_EVENTS_PER_STEP)
         if self._waiting:
             self._scheduled = True
-            self._loop().call_soon(self._step)
+            self._loop.call_soon(self._step)
 
     def _write(self, count: int) -> None:
         batches: dict[int, list[tuple[bytes, bytes, tuple[()], int]]] = {}
         sizes: Counter[int] = Counter()
         while self._waiting and count:
             count -= 1
-            group_id, note, time_ms = self._waiting.popleft()
-            event = event_of(group_id, note, time_ms)
-            self._remember(group_id, event)
-            if self._sink is None:
+            group_id, event, time_ms = self._waiting.popleft()
+            record = record_of(group_id, event, time_ms)
+            self._remember(group_id, record)
+            if self._log is None:
                 continue
             partition = self._partition_for(group_id)
-            value = encode_event(event)
+            value = encode_event(record)
             if sizes[partition] and sizes[partition] + len(value) > _BATCH_BYTES:
-                self._send(partition, batches.pop(partition))
+                self._append(partition, batches.pop(partition))
                 sizes[partition] = 0
             sizes[partition] += len(value)
             batches.setdefault(partition, []).append((group_id.encode(), value, (), time_ms))
         for partition, records in batches.items():
-            self._send(partition, records)
+            self._append(partition, records)
 
-    def _send(self, partition: int, records: list[tuple[bytes, bytes, tuple[()], int]]) -> None:
-        if self._sink is None:
+    def _append(self, partition: int, records: list[tuple[bytes, bytes, tuple[()], int]]) -> None:
+        if self._log is None:
             return
         try:
-            self._sink.append(partition, build_batch(records))
+            self._log.append(partition, build_batch(records))
         except Exception:
-            # The story must not stop what it tells of.
+            # Events must not stop the group that they are about.
             self.metrics.dropped += len(records)
-            log.exception("events cannot be written", partition=partition, events=len(records))
+            log.exception("group events cannot be written", partition=partition, events=len(records))
 
-    def _remember(self, group_id: str, event: Event) -> None:
+    def _remember(self, group_id: str, record: EventRecord) -> None:
         recent = self._recent.get(group_id)
         if recent is None:
-            recent = self._recent[group_id] = deque(maxlen=_MOST_EVENTS)
-            if len(self._recent) > _MOST_GROUPS:
+            recent = self._recent[group_id] = deque(maxlen=_MAX_EVENTS)
+            if len(self._recent) > _MAX_GROUPS:
                 self._recent.popitem(last=False)
         else:
             self._recent.move_to_end(group_id)
-        recent.append(event)
+        recent.append(record)

@@ -1,1 +1,1 @@
-"""Committed offsets: a pure machine."""
+"""Committed offsets of a group, whatever its protocol (``GroupOffsets``). Pure; the coordinator imports it."""

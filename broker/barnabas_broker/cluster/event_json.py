@@ -1,0 +1,123 @@
+"""The stored form of an event: one line of JSON. Old forms stay readable."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_broker.cluster import image
+from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
+from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.config.listeners import PLAINTEXT
+
+_EVENTS: Final[dict[str, type[Any]]] = {
+    cls.__name__: cls
+    for cls in (
+        image.BrokerRegistered,
+        image.BrokerFenced,
+        image.ControllerElected,
+        image.PartitionChanged,
+        image.TopicCreated,
+        image.TopicDeleted,
+        image.PartitionsAdded,
+        image.TopicConfigured,
+        image.BrokerConfigured,
+        image.ProducerIdsAllocated,
+    )
+}
+
+
+_TYPES: Final[dict[str, Any]] = {
+    "node_id": int,
+    "epoch": int,
+    "index": int,
+    "next_id": int,
+    "name": str,
+    "rack": str | None,
+    "configs": dict,
+}
+_SOME_ID: Final = bytes(16)
+#: Errors of reading untrusted JSON: it may hold infinite numbers, or brackets nested without end.
+UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+
+
+def event_to_json(event: Event) -> str:
+    """One line of JSON: the event's name under "event", its fields beside it."""
+    fields: dict[str, Any] = {"event": type(event).__name__}
+    for name in type(event).__slots__:
+        value = getattr(event, name)
+        if name == "partitions":
+            value = [_partition_to_json(p) for p in value]
+        elif name == "partition":
+            value = _partition_to_json(value)
+        elif name == "topic_id":
+            value = value.hex()
+        elif name in ("configs", "endpoints"):
+            value = dict(value)
+        fields[name] = value
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _partition_to_json(p: PartitionInfo) -> list[Any]:
+    return [p.leader, p.leader_epoch, p.replicas, p.isr, p.partition_epoch, p.adding, p.removing]
+
+
+def _partition_from_json(p: list[Any]) -> PartitionInfo:
+    # Single brokers once wrote only the first four fields.
+    partition_epoch, adding, removing = p[4:] or (0, (), ())
+    info = PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3]), partition_epoch, tuple(adding), tuple(removing))
+    numbers = (info.leader, info.leader_epoch, partition_epoch, *info.replicas, *info.isr, *info.adding, *info.removing)
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"partition {p}")
+    return info
+
+
+def _check(fields: Mapping[str, Any]) -> None:
+    """Check the types of an event's fields."""
+    for name, value in fields.items():
+        if not isinstance(value, _TYPES.get(name, object)):
+            raise TypeError(f"{name} is {value!r}")
+    configs = fields.get("configs", {})
+    if not all(isinstance(value, str) for value in configs.values()):
+        raise TypeError(f"configs are {configs}")
+    if len(fields.get("topic_id", _SOME_ID)) != len(_SOME_ID):
+        raise ValueError(f"topic id {fields['topic_id']!r}")
+
+
+def endpoints_from_json(fields: dict[str, Any]) -> Endpoints:
+    """Read a broker's endpoints.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, OverflowError: they are missing or not valid.
+    """
+    given = fields["endpoints"]
+    endpoints = {str(name): (str(host), int(port)) for name, (host, port) in given.items()}
+    if not endpoints or not all(0 <= port <= 65535 for _, port in endpoints.values()):
+        raise ValueError(f"endpoints {given}")
+    return endpoints
+
+
+def event_from_json(line: str) -> Event:
+    """Read what :func:`event_to_json` wrote.
+
+    Raises:
+        StoreError: the line is not an event.
+    """
+    try:
+        fields = json.loads(line)
+        cls = _EVENTS[fields.pop("event")]
+        if "partitions" in fields:
+            fields["partitions"] = tuple(_partition_from_json(p) for p in fields["partitions"])
+        if "partition" in fields:
+            fields["partition"] = _partition_from_json(fields["partition"])
+        if "topic_id" in fields:
+            fields["topic_id"] = bytes.fromhex(fields["topic_id"])
+        if cls is image.BrokerRegistered:
+            # Before there were several listeners a broker had one address.
+            if "host" in fields:
+                fields["endpoints"] = {PLAINTEXT: [fields.pop("host"), fields.pop("port")]}
+            fields["endpoints"] = endpoints_from_json(fields)
+        _check(fields)
+        event: Event = cls(**fields)
+        return event
+    except UNREADABLE as error:
+        raise StoreError(f"not an event: {line[:80]!r} ({error})") from error

@@ -1,0 +1,276 @@
+"""The lifecycle of a broker in a cluster (Kafka's ``BrokerLifecycleManager``): it registers, renews its lease, stops
+serving when it cannot renew it, and registers again.
+
+Keys attached to leases are below ``live/``: one per broker, and one of the controller. The create revision of a
+broker's key is its broker epoch. See :mod:`barnabas_broker.cluster.controller_runner` for the controller.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from barnabas_broker.cluster import ClusterError, controller
+from barnabas_broker.cluster.controller import UncleanRule
+from barnabas_broker.cluster.etcd_store import EtcdStore
+from barnabas_broker.cluster.fence import Fence
+from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.kv import (
+    Created,
+    Delete,
+    KeyValueStore,
+    KvCompacted,
+    KvError,
+    KvUnavailable,
+    Put,
+    follow,
+    prefix_end,
+)
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.registration import BrokerRegistration, LiveBrokers, read_registration
+from barnabas_broker.logs import logger
+from barnabas_protocol.errors import KafkaError
+
+log = logger("cluster")
+
+#: Renewals during one session.
+_RENEWALS: Final = 3
+#: Seconds between attempts while etcd does not answer.
+_RETRY_SECONDS: Final = 0.2
+#: Seconds that a lease may last beyond its time to live: etcd checks for expired leases twice a second, and a new etcd
+#: leader restarts their time.
+_GRACE_SECONDS: Final = 3.0
+
+
+class MembershipError(ClusterError):
+    """This broker cannot join the cluster; the text says why and what to do."""
+
+
+class BrokerLifecycle:
+    """This broker's registration.
+
+    Args:
+        kv: etcd.
+        store: the metadata store, which is given the registration that guards its writes.
+        prefix: of all keys, with a slash at both ends.
+        me: the registration to write.
+        session: the lease's time to live, in seconds.
+        now: see :func:`barnabas_broker.cluster.fence.clock`.
+
+    Attributes:
+        live: the registered brokers and the controller.
+        changed: set whenever `live`, the image or this broker's registration has changed.
+        epoch: the broker epoch, -1 while this broker is not registered.
+        lease: the id of the lease, 0 while there is none.
+    """
+
+    def __init__(
+        self,
+        kv: KeyValueStore,
+        store: EtcdStore,
+        prefix: str,
+        me: BrokerRegistration,
+        session: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.me = me
+        self.session = session
+        self.live = LiveBrokers(f"{prefix}live/")
+        self.changed = asyncio.Event()
+        self.epoch = -1
+        self.lease = 0
+        self._kv = kv
+        self._store = store
+        self._key = self.live.broker_key(me.node_id)
+        self._fence = Fence(session)
+        self._now = now
+        self._known = -1
+        self._lost = asyncio.Event()
+        #: The broker epoch of this broker that the watch has delivered last.
+        self._seen = -2
+
+    def may_serve(self) -> bool:
+        """Whether this broker may lead and coordinate now: it certainly holds its lease, and the image contains its
+        present registration. Leadership from before a restart does not count: unflushed records may be gone."""
+        return self._known == self.epoch and self._fence.is_open(self._now()) and not self.me.leaving
+
+    @property
+    def lease_age(self) -> float:
+        """Seconds since the last successful renewal was sent; infinite before the first."""
+        return self._fence.age(self._now())
+
+    @property
+    def lease_remaining(self) -> float:
+        """Seconds for which this broker may serve unless its lease is renewed; 0 if it may not."""
+        return self._fence.remaining(self._now())
+
+    def image_changed(self, image: Image, events: Sequence[Event]) -> None:
+        """Apply a new image."""
+        broker = image.brokers.get(self.me.node_id)
+        self._known = -2 if broker is None else broker.epoch
+        self.changed.set()
+
+    # Register
+
+    async def register(self) -> None:
+        """Register; wait for the end of an earlier registration with this node id.
+
+        Raises:
+            MembershipError: another broker has this node id.
+            KvError: etcd does not answer, or rejects a request.
+        """
+        deadline = self._now() + self.session + _GRACE_SECONDS
+        while True:
+            existing = (await self._kv.range(self._key)).entries
+            if not existing:
+                if await self._register():
+                    return
+                continue
+            other = read_registration(existing[0])
+            if other is not None and other.directory == self.me.directory:
+                # This process has locked the directory, so the other one is dead.
+                await self._kv.txn([Created(self._key, existing[0].created)], [Delete(self._key)])
+            elif self._now() >= deadline:
+                where = "another program" if other is None else f"the broker at {other.info.address}"
+                raise MembershipError(
+                    f"node id {self.me.node_id} is in use by {where}: give this one another --node-id, or stop that one"
+                )
+            else:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _register(self) -> bool:
+        sent = self._now()
+        lease = await self._kv.grant(math.ceil(self.session))
+        if lease.ttl > math.ceil(self.session):
+            log.warning("etcd grants a longer session than asked for", asked=self.session, granted=lease.ttl)
+        elif lease.ttl < self.session:
+            # This broker would continue to serve after its lease has expired.
+            raise MembershipError(f"etcd grants a session of {lease.ttl} s only, not {self.session:g} s")
+        outcome = await self._kv.txn(
+            [Created(self._key, 0)], [Put(self._key, self.me.to_json(), lease.lease_id)], [self._key]
+        )
+        if not outcome.done:
+            await self._kv.revoke(lease.lease_id)
+            return False
+        if outcome.revision < self._seen:
+            log.error("etcd has lost its latest changes: restart this broker", revision=outcome.revision)
+        self.lease, self.epoch = lease.lease_id, outcome.revision
+        self._store.registration = Created(self._key, outcome.revision)
+        self._fence.renewed(sent)
+        self._lost.clear()
+        self.changed.set()
+        log.info("registered", node_id=self.me.node_id, broker_epoch=self.epoch)
+        return True
+
+    # Renew
+
+    async def keep_registered(self) -> None:
+        """Renew the lease, and register again after it was lost, until cancelled."""
+        while True:
+            await self._renew()
+            self._unregistered()
+            try:
+                await self.register()
+            except (KvError, MembershipError) as error:
+                log.error("cannot register again", reason=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _renew(self) -> None:
+        """Renew the lease until it is lost."""
+        renewing = True
+        while True:
+            try:
+                async with asyncio.timeout(self.session / _RENEWALS if renewing else _RETRY_SECONDS):
+                    await self._lost.wait()
+                return
+            except TimeoutError:
+                pass
+            sent = self._now()
+            try:
+                ttl = await self._kv.keep_alive(self.lease, min(1.0, self.session / 4))
+            except KvError as error:
+                if renewing:
+                    log.warning("lease cannot be renewed", reason=str(error))
+                renewing = False
+                continue
+            if ttl <= 0:
+                log.warning("lease has expired", broker_epoch=self.epoch)
+                return
+            if not renewing:
+                log.info("lease is renewed again", broker_epoch=self.epoch)
+            renewing = True
+            self._fence.renewed(sent)
+
+    def _unregistered(self) -> None:
+        """Stop serving: the registration is gone."""
+        self._fence.close()
+        self.epoch, self.lease = -1, 0
+        self._store.registration = self._store.controllership = None
+
+    async def watch(self) -> None:
+        """Watch the registrations of all brokers, until cancelled."""
+        prefix = self.live.broker_prefix.removesuffix("broker/")
+        while True:
+            try:
+                listing = await self._kv.range(prefix, prefix_end(prefix))
+                self.live.listed(listing.entries)
+                self._live_changed()
+                async for changes in follow(self._kv, prefix, prefix_end(prefix), listing.revision):
+                    self.live.changed(changes.changes)
+                    self._live_changed()
+            except KvCompacted:
+                continue
+            except KvError as error:
+                log.debug("registrations cannot be listed", reason=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _live_changed(self) -> None:
+        mine = self.live.brokers.get(self._key)
+        if mine is None or mine.incarnation != self.me.incarnation:
+            # The watch may lag behind the registration: it is lost only if the watch has delivered it before.
+            if self._seen == self.epoch:
+                self._fence.close()
+                self._lost.set()
+        else:
+            self._seen = mine.epoch
+        elected = self.live.controller
+        is_mine = elected is not None and elected.incarnation == self.me.incarnation
+        self._store.controllership = (
+            Created(self.live.controller_key, elected.epoch) if elected is not None and is_mine else None
+        )
+        self.changed.set()
+
+    # Leave
+
+    async def leave(self, cluster: ClusterMetadata, unclean: UncleanRule, seconds: float) -> None:
+        """Move leaderships to other brokers (Kafka's controlled shutdown), within `seconds`."""
+        if self.lease == 0:
+            return
+        # From now on this broker does not serve, so that it and the new leaders never do at the same time.
+        leaving = self.me = replace(self.me, leaving=True)
+        try:
+            async with asyncio.timeout(seconds):
+                # The controller must know first, or it would add this broker to the image again.
+                await self._kv.txn([Created(self._key, self.epoch)], [Put(self._key, leaving.to_json(), self.lease)])
+
+                def decide(image: Image) -> tuple[Sequence[Event], bool]:
+                    events = controller.broker_fenced(image, leaving.node_id, self.epoch, unclean)
+                    return events, bool(events)
+
+                while await cluster.change(decide):
+                    pass
+        except (TimeoutError, KvError, KafkaError) as error:
+            log.warning("leaderships were not moved", reason=str(error) or "it took too long")
+
+    async def end(self) -> None:
+        """End the registration."""
+        lease = self.lease
+        self._unregistered()
+        if lease:
+            try:
+                await self._kv.revoke(lease)
+            except KvUnavailable as error:
+                log.warning("registration cannot be ended, it expires with its lease", reason=str(error))
+            except KvError as error:
+                log.debug("no registration to end", reason=str(error))

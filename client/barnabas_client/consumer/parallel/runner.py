@@ -1,0 +1,465 @@
+"""Runs the handlers of ``Consumer.run``: polls, starts handlers, commits finished records.
+
+:mod:`barnabas_client.consumer.parallel.work` decides what runs next and what may be committed; here are the tasks. The
+run always polls, so it never misses `max_poll_interval_ms`, and a rebalance never waits for it to poll. Instead, a
+rebalance waits in the listener until the running handlers of revoked partitions are finished; then it commits, then it
+calls the program's own listener. The end of a run, whatever its cause, does the same for all partitions, and leaves
+positions at the first record that is not finished: another run continues there.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Collection, Coroutine, Mapping
+from concurrent.futures import BrokenExecutor, Executor
+from functools import partial
+from typing import Any, Final, Protocol
+
+from barnabas_client.checks import Offset
+from barnabas_client.config import ClientConfig, ConsumerConfig
+from barnabas_client.consumer.listener import ConsumerRebalanceListener, call_listener, lost_method
+from barnabas_client.consumer.parallel.config import Handler, RunConfig
+from barnabas_client.consumer.parallel.dead_letters import DeadLetters
+from barnabas_client.consumer.parallel.work import Job, Order, Scheduler, Verdict
+from barnabas_client.consumer.subscription import Subscription
+from barnabas_client.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    RebalanceInProgressError,
+    WakeupError,
+)
+from barnabas_client.logs import logger
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.retries import jitter
+from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_protocol.errors import KafkaError
+
+_log: Final = logger("barnabas_client.consumer")
+
+_POLL_MS: Final = 1_000
+#: Seconds that a cancelled handler has to clean up.
+_CLEANUP: Final = 5.0
+#: The last commit may fail with these: whoever reads the partition next repeats what was finished.
+_HARMLESS: Final = (CommitFailedError, ConsumerStoppedError, RebalanceInProgressError)
+
+
+class RunConsumer(Protocol):
+    """What a run needs of its consumer; see :class:`~barnabas_client.consumer.consumer.Consumer`."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The assigned partitions."""
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions."""
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at `offset`."""
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Poll."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
+        """Commit and wait."""
+
+
+class _CannotRunError(Exception):
+    """Neither a retry nor a dead letter would help; the cause says why."""
+
+
+class Runner:
+    """One run of a consumer.
+
+    Args:
+        consumer: polls and commits.
+        subscription: its rebalance listener is replaced during the run.
+        client: settings of the client, for the producer of dead letters.
+        settings: settings of the consumer.
+        handler: handles a record.
+        config: settings of the run.
+
+    Raises:
+        TypeError: the handler, or the combination with deserializers, is invalid.
+        IllegalStateError: the consumer commits automatically.
+    """
+
+    def __init__(
+        self,
+        consumer: RunConsumer,
+        subscription: Subscription,
+        client: ClientConfig,
+        settings: ConsumerConfig,
+        handler: Handler,
+        config: RunConfig,
+    ) -> None:
+        config.check_handler(handler)
+        self._consumer = consumer
+        self._subscription = subscription
+        self._settings = settings
+        self._handler = handler
+        self._config = config
+        self._dead_letters = _dead_letters(client, settings, config)
+        if settings.group_id is not None and settings.enable_auto_commit:
+            raise IllegalStateError(
+                "run(): this consumer commits all records that were polled, finished or not. To do: make it with "
+                "enable_auto_commit=False; run() commits what is finished"
+            )
+        first, most = config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
+        self._scheduler = Scheduler(
+            Order(config.order),
+            config.concurrency,
+            config.retries,
+            lambda: Backoff(first, most, jitter),
+            config.max_in_flight,
+            config.max_in_flight_bytes,
+        )
+        milliseconds = config.drain_timeout_ms
+        if milliseconds is None:
+            milliseconds = (settings.rebalance_timeout_ms or settings.max_poll_interval_ms) // 2
+        self._drain_timeout = milliseconds / 1000
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[Job, asyncio.Task[None]] = {}
+        self._cancelled: set[Job] = set()
+        self._paused: set[TopicPartition] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._committed: dict[TopicPartition, int] = {}
+        self._committing = asyncio.Lock()
+        self._end: asyncio.Future[None] = self._loop.create_future()
+        self._failure: BaseException | None = None
+        self._over = asyncio.Event()
+
+    # The run.
+
+    async def run(self) -> None:
+        """Handle records until the run is ended.
+
+        Raises:
+            KafkaError: polls or commits fail.
+            Exception: the handler's error, for a record without attempts left, if there is no dead-letter topic.
+        """
+        if self._dead_letters is not None:
+            await self._dead_letters.start()
+        inner = self._subscription.listener
+        outer = self._subscription.listener = _RunListener(self, inner)
+        try:
+            try:
+                await self._consume()
+            except (WakeupError, ConsumerStoppedError):
+                pass
+            except BaseException:
+                await self._drain_all(quietly=True)
+                raise
+            await self._drain_all(quietly=self._failure is not None)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self._clean_up()
+            if self._subscription.listener is outer:
+                self._subscription.listener = inner
+            self._over.set()
+            if self._dead_letters is not None:
+                await self._dead_letters.stop()
+
+    async def stop(self, timeout: float) -> None:
+        """End the run, as `wakeup` does, and wait for its end, for at most `timeout` seconds.
+
+        Raises:
+            IllegalStateError: called in a handler.
+        """
+        if asyncio.current_task() in self._tasks.values():
+            raise IllegalStateError(
+                "a handler cannot stop the consumer: that would wait for the handler to return. To do: call wakeup() "
+                "in the handler; run() returns then, and the consumer can be stopped"
+            )
+        self._drain_timeout = min(self._drain_timeout, timeout / 2)
+        self._finish(None)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._over.wait()
+        except TimeoutError:
+            _log.warning("a run did not end in time", group=self._settings.group_id)
+
+    def _finish(self, failure: BaseException | None) -> None:
+        if not self._end.done():
+            self._failure = failure
+            self._end.set_result(None)
+        elif failure is not None:
+            _log.error("an error while a run was ending", group=self._settings.group_id, reason=repr(failure))
+
+    async def _consume(self) -> None:
+        """Poll and commit until the run is to end, or polls or commits fail."""
+        poller = self._loop.create_task(self._poll_forever(), name="barnabas-run-poll")
+        committer = self._loop.create_task(self._commit_forever(), name="barnabas-run-commit")
+        try:
+            await asyncio.wait({poller, committer, self._end}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            poller.cancel()
+            committer.cancel()
+            await asyncio.gather(poller, committer, return_exceptions=True)
+        for task in (poller, committer):
+            if self._failure is None and not task.cancelled():
+                task.result()
+
+    async def _drain_all(self, *, quietly: bool) -> None:
+        """Wait until running handlers are finished, and commit."""
+        self._finish(None)
+        try:
+            await self._drain(self._scheduler.hold(list(self._scheduler.partitions)), self._drain_timeout)
+            await self._commit()
+        except KafkaError as error:
+            self._not_committed(error)
+            if not (quietly or isinstance(error, _HARMLESS)):
+                raise
+
+    def _clean_up(self) -> None:
+        """Put positions where another run continues, and end pauses."""
+        self._cancel(self._tasks)
+        if self._timer is not None:
+            self._timer.cancel()
+        assigned = self._consumer.assignment()
+        for partition, offset in self._scheduler.unfinished().items():
+            if partition in assigned:
+                self._consumer.seek(partition, offset)
+        self._consumer.resume(*(self._paused & assigned))
+        self._scheduler.forget(list(self._scheduler.partitions))
+
+    # Polls.
+
+    async def _poll_forever(self) -> None:
+        consumer, scheduler = self._consumer, self._scheduler
+        while True:
+            assigned = consumer.assignment()
+            # A partition may go without a call of the listener, such as one that was assigned by hand.
+            await self.lose([one for one in scheduler.partitions if one not in assigned])
+            most = min(scheduler.divide(len(assigned)), self._settings.max_poll_records)
+            # There is no await between the poll and `add`: the scheduler knows every record that a poll returned.
+            taken = await consumer.getmany(timeout_ms=_POLL_MS, max_records=most)
+            for partition, records in taken.items():
+                scheduler.add(partition, records)
+                if scheduler.full(partition):
+                    consumer.pause(partition)
+                    self._paused.add(partition)
+            self._start_jobs()
+
+    # Handlers.
+
+    def _start_jobs(self) -> None:
+        """Start the jobs that may run, and the timer for the next retry."""
+        if self._end.done():
+            return
+        for job in self._scheduler.start(self._loop.time()):
+            self._spawn(job, self._handle(job.record))
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self._scheduler.next_deadline()
+        self._timer = None if deadline is None else self._loop.call_at(deadline, self._start_jobs)
+
+    def _spawn(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[job] = self._loop.create_task(work)
+        task.add_done_callback(partial(self._handled, job))
+
+    async def _handle(self, record: ConsumerRecord) -> None:
+        if self._config.executor is not None:
+            await self._in_executor(self._config.executor, record)
+            return
+        result = self._handler(record)
+        if not inspect.isawaitable(result):
+            raise _CannotRunError from TypeError(
+                f"the handler returned {result!r}: it is a plain function. To do: make it `async def`, or give an "
+                "executor= to run it in"
+            )
+        await result
+
+    async def _in_executor(self, executor: Executor, record: ConsumerRecord) -> None:
+        try:
+            future = executor.submit(self._handler, record)
+        except Exception as error:  # it is broken, or was shut down
+            raise _CannotRunError from error
+        wrapped = asyncio.wrap_future(future)
+        wrapped.add_done_callback(_retrieve)
+        try:
+            await asyncio.wait({wrapped})
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await asyncio.wait({wrapped})  # it cannot be stopped, and records behind it must not overtake it
+            raise
+        try:
+            wrapped.result()
+        except BrokenExecutor as error:
+            raise _CannotRunError from error
+
+    def _handled(self, job: Job, task: asyncio.Task[None]) -> None:
+        del self._tasks[job]
+        if task.cancelled():
+            if job in self._cancelled:
+                self._cancelled.discard(job)
+                self._scheduler.abandoned(job)
+            else:
+                self._failed(job, RuntimeError("the handler was cancelled from within"))
+        else:
+            error = task.exception()
+            if error is None:
+                self._cancelled.discard(job)
+                self._scheduler.finished(job)
+            elif isinstance(error, _CannotRunError):
+                self._scheduler.abandoned(job)
+                self._finish(error.__cause__)
+            elif isinstance(error, Exception):
+                self._failed(job, error)
+            else:  # such as KeyboardInterrupt
+                self._scheduler.abandoned(job)
+                self._finish(error)
+        if job.partition in self._paused and self._scheduler.drained(job.partition):
+            self._paused.discard(job.partition)
+            if job.partition in self._consumer.assignment():
+                self._consumer.resume(job.partition)
+        self._start_jobs()
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        self._cancelled.discard(job)
+        verdict = self._scheduler.failed(job, self._loop.time())
+        where = {"topic": job.record.topic, "partition": job.record.partition, "offset": job.record.offset}
+        if verdict is not Verdict.GIVE_UP:
+            then = verdict.name.lower()
+            _log.info("a handler raised", **where, attempt=job.attempts, then=then, reason=repr(error))
+        elif self._dead_letters is None:
+            self._scheduler.abandoned(job)
+            error.add_note(
+                f"raised for {job.partition} at offset {job.record.offset}, attempt {job.attempts}; to continue after "
+                "such errors, give run() a dead_letter_topic"
+            )
+            self._finish(error)
+        else:
+            self._spawn(job, self._write_dead_letter(self._dead_letters, job, error))
+
+    async def _write_dead_letter(self, dead_letters: DeadLetters, job: Job, error: Exception) -> None:
+        try:
+            await dead_letters.write(job.record, error, job.attempts)
+        except Exception as failure:
+            raise _CannotRunError from failure
+
+    async def _drain(self, jobs: Collection[Job], timeout: float) -> None:
+        """Wait up to `timeout` seconds for jobs to finish, then cancel them and wait for their clean-up."""
+        tasks = {self._tasks[job] for job in jobs}
+        if not tasks:
+            return
+        try:
+            _, late = await asyncio.wait(tasks, timeout=timeout)
+            if late:
+                if timeout:
+                    _log.warning(
+                        "handlers are cancelled: they did not finish in time",
+                        handlers=len(late),
+                        drain_timeout_ms=round(timeout * 1000),
+                    )
+                self._cancel(jobs)
+                await asyncio.wait(late, timeout=_CLEANUP)
+        except asyncio.CancelledError:
+            self._cancel(jobs)
+            raise
+
+    def _cancel(self, jobs: Collection[Job]) -> None:
+        for job in jobs:
+            task = self._tasks.get(job)
+            if task is not None and not task.done() and job not in self._cancelled:
+                self._cancelled.add(job)
+                task.cancel()
+
+    # Partitions are revoked or lost.
+
+    async def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions are about to be revoked: finish running handlers and commit."""
+        try:
+            await self._drain(self._scheduler.hold(partitions), self._drain_timeout)
+            await self._commit()
+        except KafkaError as error:
+            self._not_committed(error)
+        finally:
+            self._forget(partitions)
+
+    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions are lost, and other members may own them."""
+        if partitions:
+            jobs = self._scheduler.hold(partitions)
+            self._forget(partitions)
+            await self._drain(jobs, 0)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self._scheduler.forget(partitions)
+        self._paused.difference_update(partitions)
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
+    # Commits.
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.commit_interval_ms / 1000)
+            try:
+                await self._commit()
+            except CommitFailedError as error:
+                self._not_committed(error)  # the membership is lost; the listener will be called
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                self._not_committed(error)
+
+    async def _commit(self) -> None:
+        if self._settings.group_id is None:
+            return
+        async with self._committing:  # an earlier commit must not overtake a later one
+            new = {
+                partition: offset
+                for partition, offset in self._scheduler.committable().items()
+                if self._committed.get(partition) != offset
+            }
+            if new:
+                await self._consumer.commit(new)
+                self._committed.update(new)
+
+    def _not_committed(self, error: KafkaError) -> None:
+        _log.warning("finished records are not committed", group=self._settings.group_id, reason=str(error))
+
+
+class _RunListener(ConsumerRebalanceListener):
+    """The rebalance listener of a run; calls the program's own one afterwards."""
+
+    def __init__(self, runner: Runner, inner: ConsumerRebalanceListener | None) -> None:
+        self._runner = runner
+        self._inner = inner
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        await self._runner.revoke(revoked)
+        if self._inner is not None:
+            await call_listener(self._inner.on_partitions_revoked, revoked)
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        if self._inner is not None:
+            await call_listener(self._inner.on_partitions_assigned, assigned)
+
+    async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        await self._runner.lose(lost)
+        if self._inner is not None:
+            await call_listener(lost_method(self._inner), lost)
+
+
+def _dead_letters(client: ClientConfig, settings: ConsumerConfig, config: RunConfig) -> DeadLetters | None:
+    if config.dead_letter_topic is None:
+        return None
+    deserialized = settings.key_deserializer is not None or settings.value_deserializer is not None
+    if config.producer is None and deserialized:
+        raise TypeError(
+            "dead_letter_topic is given and the consumer has deserializers: consumed keys and values are no longer "
+            "bytes. To do: give a producer= whose serializers undo that, or deserialize in the handler"
+        )
+    return DeadLetters(config.dead_letter_topic, settings.group_id, client, config.producer)
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nothing waits for any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()

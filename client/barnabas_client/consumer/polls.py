@@ -1,0 +1,175 @@
+"""Polls: what `getmany`, `getone` and ``async for`` have in common.
+
+As in Kafka's consumer, a poll means that the program has processed everything it received before: positions are
+committed, and partitions revoked, only then (:mod:`barnabas_client.consumer.rebalance`).
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from barnabas_client.consumer.attention import Attention
+from barnabas_client.consumer.fetcher import Fetcher
+from barnabas_client.consumer.metrics import ConsumerMeters
+from barnabas_client.consumer.rebalance import Gate
+from barnabas_client.consumer.subscription import PartitionState, Subscription
+from barnabas_client.errors import ConsumerStoppedError, IllegalStateError
+from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_protocol.errors import KafkaError
+
+#: A poll that has records ready lets other tasks run if none did for so many seconds.
+_YIELD_AFTER: Final = 0.01
+#: Seconds between two polls that are too few to be measured: measuring would take longer.
+_WORTH_MEASURING: Final = 0.001
+
+
+def stopped_error() -> ConsumerStoppedError:
+    """The error of calls that need a running consumer, after its stop."""
+    return ConsumerStoppedError("this consumer was stopped. To do: make a new one")
+
+
+class Polls:
+    """The polls of a running consumer.
+
+    Args:
+        subscription: the partitions.
+        attention: what else a poll has to do.
+        gate: lets rebalances wait for a poll.
+        fetcher: has the records.
+        meters: measure the time between polls.
+        refuse_inside_listener: raises if a rebalance listener polls.
+        commit_if_due: commits automatically, if that is due.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        attention: Attention,
+        gate: Gate,
+        fetcher: Fetcher,
+        meters: ConsumerMeters,
+        refuse_inside_listener: Callable[[str], None],
+        commit_if_due: Callable[[], None],
+    ) -> None:
+        self._subscription = subscription
+        self._attention = attention
+        self._gate = gate
+        self._fetcher = fetcher
+        self._meters = meters
+        self._refuse_inside_listener = refuse_inside_listener
+        self._commit_if_due = commit_if_due
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._yielded_at = 0.0
+        self._returned_at = math.inf
+
+    def close(self) -> None:
+        """Have polls raise `ConsumerStoppedError` from now on, also those that wait."""
+        self._closed = True
+        self._attention.call()
+
+    async def next_ready(self, only: Collection[TopicPartition] | None, timeout: float | None) -> PartitionState | None:
+        """Wait for a partition that has records ready; None after the timeout.
+
+        Args:
+            only: of these partitions; of any if None.
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            ConsumerStoppedError: the consumer was stopped.
+            WakeupError: `wakeup` was called.
+            KafkaError: the membership, a topic or a partition failed.
+        """
+        loop, fetcher, attention = self._loop, self._fetcher, self._attention
+        self._refuse_inside_listener("poll")
+        now = time.monotonic()
+        if now - self._yielded_at > _YIELD_AFTER and asyncio.get_running_loop() is not loop:
+            raise IllegalStateError(
+                "this consumer belongs to the event loop that started it. To do: make one for each loop, or call it "
+                "there, by asyncio.run_coroutine_threadsafe()"
+            )
+        deadline = None if timeout is None else loop.time() + timeout
+        self._gate.enter()
+        self._meters.polled_at = now
+        if now - self._returned_at > _WORTH_MEASURING:
+            self._meters.between_polls.add(now - self._returned_at, now)
+        try:
+            if attention.needed or now - self._yielded_at > _YIELD_AFTER:
+                # Messages that have arrived are processed before records are returned.
+                await asyncio.sleep(0)
+                self._yielded_at = now = time.monotonic()
+            while True:
+                attention.event.clear()
+                if attention.needed:
+                    self._attend()
+                state = fetcher.next_ready(only)
+                if state is not None:
+                    return state
+                if deadline is not None and loop.time() >= deadline:
+                    return None
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await attention.event.wait()
+                except TimeoutError:
+                    pass
+                self._yielded_at = now = time.monotonic()
+        finally:
+            self._returned_at = now
+            self._gate.leave()
+
+    async def take(
+        self, only: Collection[TopicPartition] | None, timeout: float, limit: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Take up to `limit` records that are ready, waiting up to `timeout` seconds if there are none.
+
+        Raises:
+            KafkaError: see :meth:`next_ready`.
+        """
+        state = await self.next_ready(only, timeout)
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        fetcher = self._fetcher
+        while state is not None:
+            records = fetcher.take(state, limit)
+            limit -= len(records)
+            if state.tp in taken:
+                taken[state.tp] += records
+            else:
+                taken[state.tp] = records
+            if limit == 0:
+                break
+            try:
+                state = fetcher.next_ready(only)
+            except Exception:
+                # The program must receive what was taken; the next poll meets the error again.
+                break
+        fetcher.rotate()
+        return taken
+
+    def _attend(self) -> None:
+        """Do what a poll has to do beside returning records."""
+        # First of all, because another thread may set it again meanwhile: the next poll then attends to that.
+        self._attention.needed = False
+        try:
+            self._raise_errors()
+        except KafkaError:
+            self._attention.needed = True
+            raise
+        self._commit_if_due()
+
+    def _raise_errors(self) -> None:
+        attention = self._attention
+        if self._closed:
+            raise stopped_error()
+        attention.take_wakeup()
+        failure = attention.failure or self._fetcher.failure or attention.refusal
+        if failure is not None:
+            raise failure.with_traceback(None)  # every poll raises it: its traceback must not grow
+        error, attention.error = attention.error, None
+        if error is not None:
+            raise error
+        if self._subscription.empty:
+            raise IllegalStateError(
+                "there is nothing to poll. To do: subscribe() to topics or assign() partitions first"
+            )

@@ -1,0 +1,99 @@
+"""What a group member's state machine asks its shell to do. Pure.
+
+The machines return lists of these; :mod:`barnabas_client.membership.thread` carries them out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas_client.structs import TopicPartition
+from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.schema import Request
+
+
+class Coordinator(NamedTuple):
+    """The broker that coordinates the group."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request.
+
+    Attributes:
+        ticket: identifies the request when its response, or its failure, is passed back to the machine.
+        request: in its newest version.
+        to: the coordinator; None for any broker.
+        timeout: seconds to wait for the response.
+    """
+
+    ticket: int
+    request: Request
+    to: Coordinator | None
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Take partitions from the program: at its next poll, commit (unless `lost`) and call the rebalance listener.
+
+    Attributes:
+        ticket: identifies the revocation when its end is passed back to the machine.
+        partitions: may be empty: then only the program's next poll is waited for.
+        lost: whether another member may own the partitions already. They are lost as well if the member's generation
+            has changed when the program polls.
+        generation: the member's generation at the time of the decision.
+    """
+
+    ticket: int
+    partitions: frozenset[TopicPartition]
+    lost: bool
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """The member's assignment in `generation`; `added` are the partitions it did not own before."""
+
+    partitions: frozenset[TopicPartition]
+    added: frozenset[TopicPartition]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountPartitions:
+    """Find out how many partitions these topics have, and keep their metadata fresh from now on."""
+
+    ticket: int
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection to this coordinator: requests in flight on it will not be answered."""
+
+    coordinator: Coordinator
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The membership failed for good: the program's next poll raises this error."""
+
+    error: KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log; `warns` makes it a warning."""
+
+    event: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+    warns: bool = False
+
+
+Effect = Send | Revoke | Assign | CountPartitions | Disconnect | Fail | Note

@@ -1,0 +1,464 @@
+"""Blocking access to brokers, for code that is not async: Spark's driver and Python workers.
+
+A process has one event loop, on a thread of its own, and one :class:`Remote` for each
+:class:`~barnabas_pipeline.brokers.settings.Settings`. Both live as long as the process, since Spark reuses its workers.
+Requests that fail with a retriable error are retried for ``kafka.default.api.timeout.ms``.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+import uvloop
+
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import OffsetSpec
+from barnabas_client.config import ClientConfig, parse_servers
+from barnabas_client.errors import KafkaTimeoutError, error_for
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.metadata import NO_ID, Cluster
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import jitter
+from barnabas_client.producer.producer import Producer
+from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_pipeline.brokers.settings import Settings
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+T = TypeVar("T")
+
+#: The newest versions of Fetch and Produce that identify topics by name instead of by id (KIP-516).
+_NAMES: Final = 12
+#: The largest transaction timeout; the sink has no transactions.
+_MAX_INT: Final = 2_147_483_647
+#: The metadata may be stale: another broker may lead the partition now.
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class RemoteTopic(NamedTuple):
+    """A topic: its id in hexadecimal ("" if the brokers have no topic ids), and the numbers of its partitions."""
+
+    id: str
+    partitions: tuple[int, ...]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """A leader's response to a fetch.
+
+    Attributes:
+        error: NONE, OFFSET_OUT_OF_RANGE, or UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
+        log_start: the log start offset, -1 if unknown.
+        end: the high watermark, or the last stable offset with ``read_committed``; -1 if unknown.
+        data: the response of the partition.
+    """
+
+    error: ErrorCode
+    log_start: int
+    end: int
+    data: PartitionData
+
+
+class _Loop:
+    """The event loop of this process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.remotes: dict[Settings, Remote] = {}
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="barnabas-spark", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Close all connections and stop the loop."""
+        if self.pid != os.getpid():
+            return
+        for remote in self.remotes.values():
+            try:
+                self.start(remote.aclose()).result(5)
+            except Exception:
+                # The process exits; the operating system closes what is left.
+                continue
+        self.remotes.clear()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+_lock: Final = threading.Lock()
+_current: _Loop | None = None
+
+
+def _running() -> _Loop:
+    """Return the loop of this process; a forked process needs a new one."""
+    global _current
+    if _current is None or _current.pid != os.getpid():
+        _current = _Loop()
+    return _current
+
+
+def remote_for(settings: Settings) -> "Remote":
+    """Return the brokers that `settings` lead to; the same object for equal settings."""
+    with _lock:
+        loop = _running()
+        found = loop.remotes.get(settings)
+        if found is None:
+            found = loop.remotes[settings] = Remote(settings, loop.start)
+        return found
+
+
+def close_all() -> None:
+    """Close all connections of this process."""
+    global _current
+    with _lock:
+        loop, _current = _current, None
+        if loop is not None:
+            loop.close()
+
+
+atexit.register(close_all)
+
+
+class Remote:
+    """The brokers of a cluster. Created by :func:`remote_for`; methods may be called from any thread.
+
+    All methods raise KafkaError: the brokers refused, or the timeout expired after a retriable error.
+    """
+
+    def __init__(self, settings: Settings, start: Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]) -> None:
+        self.settings = settings
+        self._start = start
+        self._deadline = settings.default_api_timeout_ms / 1000
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._admin: Admin | None = None
+        self._network: Network | None = None
+        self._producer: Producer | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and wait for its result."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start a coroutine on the loop, and return a future of its result."""
+        future: Future[T] = self._start(work)
+        return future
+
+    # Connections.
+
+    def _common_settings(self) -> dict[str, Any]:
+        """Return the settings that all clients share."""
+        settings = self.settings
+        return {
+            "client_id": settings.client_id,
+            "request_timeout_ms": settings.request_timeout_ms,
+            "metadata_max_age_ms": settings.metadata_max_age_ms,
+            "retry_backoff_ms": settings.retry_backoff_ms,
+            "retry_backoff_max_ms": settings.retry_backoff_max_ms,
+            "connections_max_idle_ms": settings.connections_max_idle_ms,
+            "security_protocol": settings.security_protocol,
+            "ssl_context": settings.ssl_context(),
+        }
+
+    async def admin(self) -> Admin:
+        """Return the admin client, for topics, offsets and groups."""
+        async with self._locks.setdefault("admin", asyncio.Lock()):
+            if self._admin is None:
+                admin = Admin(**self._common_settings(), bootstrap_servers=self.settings.bootstrap_servers)
+                await admin.start()
+                self._admin = admin
+            return self._admin
+
+    async def network(self) -> Network:
+        """Return the network client, for requests that this package builds itself."""
+        async with self._locks.setdefault("network", asyncio.Lock()):
+            if self._network is None:
+                servers = parse_servers(self.settings.bootstrap_servers)
+                network = Network(ClientConfig(**self._common_settings(), servers=servers))
+                try:
+                    await network.start()
+                except BaseException:
+                    await network.close()
+                    raise
+                self._network = network
+            return self._network
+
+    async def producer(self) -> Producer:
+        """Return the producer of the sink."""
+        async with self._locks.setdefault("producer", asyncio.Lock()):
+            if self._producer is None:
+                settings = self.settings
+                producer = Producer(
+                    **self._common_settings(),
+                    bootstrap_servers=settings.bootstrap_servers,
+                    acks=settings.acks,
+                    compression_type=settings.compression_type,
+                    batch_size=settings.batch_size,
+                    max_request_size=settings.max_request_size,
+                    linger_ms=settings.linger_ms,
+                    buffer_memory=settings.buffer_memory,
+                    max_block_ms=settings.max_block_ms,
+                    delivery_timeout_ms=settings.delivery_timeout_ms,
+                )
+                await producer.start()
+                self._producer = producer
+            return self._producer
+
+    async def drop_producer(self) -> None:
+        """Stop the producer without sending what it has buffered; :meth:`producer` then creates another."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop(timeout_ms=0)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        closing = [one.close() for one in (self._admin, self._network, self._producer) if one is not None]
+        self._admin = self._network = self._producer = None
+        await asyncio.gather(*closing)
+
+    async def retrying(self, what: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Call `what` until it succeeds, fails with an error that is not retriable, or the timeout expires.
+
+        Args:
+            what: the operation; idempotent.
+            seconds: the timeout for all attempts; ``kafka.default.api.timeout.ms`` if None.
+        """
+        backoff = Backoff(self.settings.retry_backoff_ms / 1000, self.settings.retry_backoff_max_ms / 1000, jitter)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self._deadline if seconds is None else seconds)
+        last: KafkaError | None = None
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    return await what()
+            except TimeoutError as error:
+                raise last or self._timeout(seconds) from error
+            except KafkaError as error:
+                last = error
+                pause = backoff.failed()
+                if not error.retriable or loop.time() + pause >= until:
+                    raise
+                await asyncio.sleep(pause)
+
+    def _timeout(self, seconds: float | None) -> KafkaTimeoutError:
+        late = f"the brokers at {self.settings.bootstrap_servers} did not answer within"
+        if seconds is not None:
+            return KafkaTimeoutError(f"{late} {seconds:g} s. To do: check that they are up")
+        limit = f"kafka.default.api.timeout.ms ({self.settings.default_api_timeout_ms} ms)"
+        return KafkaTimeoutError(f"{late} {limit}. To do: check that they are up, or raise it")
+
+    # Topics and offsets.
+
+    def topics(self, names: Collection[str] | None = None) -> dict[str, RemoteTopic]:
+        """Look up topics by name; those that do not exist are left out.
+
+        Args:
+            names: the topics; all topics if None.
+        """
+
+        async def describe() -> dict[str, RemoteTopic]:
+            admin = await self.admin()
+            found: dict[str, RemoteTopic] = {}
+            for topic in await admin.describe_topics(names, raise_errors=False):
+                if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if topic.error != ErrorCode.NONE and names is not None:
+                    raise error_for(topic.error, f"look up topic {topic.name!r}")
+                identity = "" if topic.id == NO_ID else topic.id.hex()
+                found[topic.name] = RemoteTopic(identity, tuple(sorted(topic.partitions)), topic.internal)
+            return found
+
+        return self.run(self.retrying(describe))
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Look up offsets by time.
+
+        Args:
+            wanted: for each partition a time in ms since 1970, :attr:`OffsetSpec.EARLIEST` or
+                :attr:`OffsetSpec.LATEST`.
+
+        Returns:
+            For each partition the offset of the first record at or after that time, -1 if there is none. With
+            ``kafka.isolation.level=read_committed`` the latest offset is the last stable offset.
+        """
+        if not wanted:
+            return {}
+
+        async def list_offsets() -> dict[TopicPartition, int]:
+            admin = await self.admin()
+            committed = self.settings.isolation_level == "read_committed"
+            listed = await admin.list_offsets(wanted, read_committed=committed)
+            return {tp: one.offset for tp, one in listed.items()}
+
+        return self.run(self.retrying(list_offsets))
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Look up the log start offset of each partition."""
+        return self.offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Look up the offset after the last record of each partition."""
+        return self.offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str, seconds: float) -> None:
+        """Commit offsets to a group without members, so that lag tools show them.
+
+        Args:
+            group: the group.
+            offsets: for each partition the next offset to read.
+            metadata: the metadata of each committed offset.
+            seconds: the timeout.
+        """
+        committed = {tp: OffsetAndMetadata(offset, metadata) for tp, offset in offsets.items()}
+
+        async def alter() -> None:
+            admin = await self.admin()
+            await admin.alter_consumer_group_offsets(group, committed)
+
+        self.run(self.retrying(alter, seconds))
+
+    # Fetching.
+
+    def start_fetch(self, tp: TopicPartition, offset: int, max_bytes: int) -> "Future[FetchResult]":
+        """Start to fetch records of `tp` from `offset` on, and return a future of the leader's response."""
+        return self.start(self.retrying(lambda: self._fetch(tp, offset, max_bytes)))
+
+    async def _fetch(self, tp: TopicPartition, offset: int, max_bytes: int) -> FetchResult:
+        network, settings = await self.network(), self.settings
+        cluster = await self.cluster_with(network, tp)
+        info, leader = cluster.partition(tp), cluster.leader(tp)
+        if info is None:
+            return _unknown_partition(tp)
+        if leader is None:
+            network.want_refresh()
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"fetch {tp}")
+        topic_id = cluster.topic_id(tp.topic)
+        part = FetchPartition(
+            partition=tp.partition,
+            current_leader_epoch=info.leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=max_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=int(settings.isolation_level == "read_committed"),
+            topics=[FetchTopic(topic=tp.topic, topic_id=topic_id, partitions=[part])],
+            rack_id=settings.client_rack,
+        )
+        connection = await network.connection(leader, Purpose.FETCH)
+        timeout = network.config.request_timeout + settings.fetch_max_wait_ms / 1000
+        at_most = _NAMES if topic_id == NO_ID else None
+        response = await connection.send(request, decode_fetch_response, timeout=timeout, at_most=at_most)
+        if response.error_code != ErrorCode.NONE:
+            raise error_for(response.error_code, f"fetch {tp} from broker {leader}")
+        if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"fetch {tp}: the broker's answer does not mention it")
+        data = response.responses[0].partitions[0]
+        code = ErrorCode.of(data.error_code)
+        if code in _MOVED:
+            await network.refresh()
+            raise error_for(code, f"fetch {tp} from broker {leader}")
+        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+            # The topic was deleted or recreated, or the metadata is stale.
+            cluster = await network.refresh()
+            if cluster.partition(tp) is None:
+                return _unknown_partition(tp)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"fetch {tp} from broker {leader}: {code.name}")
+        if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            raise error_for(code, f"fetch {tp} at offset {offset} from broker {leader}")
+        end = data.last_stable_offset if request.isolation_level else data.high_watermark
+        return FetchResult(code, data.log_start_offset, end, data)
+
+    # Producing with sequence numbers of the caller's.
+
+    def init_producer_id(self) -> tuple[int, int]:
+        """Request a new producer id from the brokers; return it and its epoch."""
+
+        async def init() -> tuple[int, int]:
+            network = await self.network()
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_MAX_INT)
+            response = await network.ask_any(request, InitProducerIdResponse)
+            if response.error_code != ErrorCode.NONE:
+                raise error_for(response.error_code, "get a producer id")
+            return response.producer_id, response.producer_epoch
+
+        return self.run(self.retrying(init))
+
+    async def produce(self, tp: TopicPartition, batch: bytearray) -> None:
+        """Send an encoded record batch to the leader of `tp`, with acks=all and retries.
+
+        A batch that the broker already has (DUPLICATE_SEQUENCE_NUMBER) is a success.
+        """
+        seconds = self.settings.delivery_timeout_ms / 1000
+        await self.retrying(lambda: self._produce(tp, batch), seconds)
+
+    async def _produce(self, tp: TopicPartition, batch: bytearray) -> None:
+        network, settings = await self.network(), self.settings
+        leader = (await self.cluster_with(network, tp)).leader(tp)
+        if leader is None:
+            await network.refresh()
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"write to {tp}")
+        data = PartitionProduceData(index=tp.partition, records=batch)
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=settings.request_timeout_ms,
+            topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
+        )
+        # The broker may wait for replicas nearly as long as the request timeout.
+        seconds = settings.request_timeout_ms / 1000 * 1.5
+        response = await network.ask(leader, request, ProduceResponse, timeout=seconds, at_most=_NAMES)
+        answers = [answer for topic in response.responses for answer in topic.partition_responses]
+        if len(answers) != 1:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"write to {tp}: the broker's answer does not mention it")
+        code = ErrorCode.of(answers[0].error_code)
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            return
+        if code.refreshes_metadata:
+            await network.refresh()
+        raise error_for(answers[0].error_code, f"write to {tp}", answers[0].error_message)
+
+    @staticmethod
+    async def cluster_with(network: Network, tp: TopicPartition) -> Cluster:
+        """Return metadata that includes `tp`, if that partition exists."""
+        if network.watch_also([tp.topic]) or network.cluster.partition(tp) is None:
+            return await network.refresh()
+        return network.cluster
+
+
+def _unknown_partition(tp: TopicPartition) -> FetchResult:
+    data = PartitionData(
+        partition_index=tp.partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        high_watermark=-1,
+        records=None,
+    )
+    return FetchResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, data)

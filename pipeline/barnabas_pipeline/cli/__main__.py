@@ -1,0 +1,5 @@
+"""``python -m barnabas_pipeline.cli``."""
+
+from barnabas_pipeline.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""One broker's changes: decided, kept, applied, told."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.etcd_store import EtcdStore
+from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, ProducerIdsAllocated
+from barnabas_broker.cluster.kv import Created, Put
+from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.store import EventBatch, StoreError, StoreUnavailable
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.sim.etcd_model import EtcdModel, ModelKv
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterMetadata]:
+    store = LocalStore(tmp_path)
+    loaded = await store.load()
+    yield ClusterMetadata(Image("cluster").apply_all(loaded.events), store, loaded.sequence)
+    await store.close()
+
+
+def setting(name: str) -> tuple[Sequence[Event], str]:
+    return [BrokerConfigured(name, {})], name
+
+
+async def test_a_change_is_told_after_it_is_kept(cluster: ClusterMetadata) -> None:
+    told: list[tuple[set[str], int]] = []
+    cluster.subscribe(lambda image, events: told.append((set(image.broker_configs), len(events))))
+    assert await cluster.change(lambda image: setting("a")) == "a"
+    assert told == [({"a"}, 1)]
+    assert cluster.may_serve()
+
+
+async def test_what_is_refused_changes_nothing(cluster: ClusterMetadata) -> None:
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    before = cluster.image
+    with pytest.raises(KafkaError):
+        await cluster.change(refuse)
+    assert cluster.image is before
+
+
+async def test_what_is_refused_is_thought_over_when_others_changed_something() -> None:
+    kv = ModelKv(EtcdModel(), time.monotonic)
+    brokers = []
+    for name in ("one", "two"):
+        store = EtcdStore(kv, "/refused/", name, time.monotonic)
+        outcome = await kv.txn([], [Put(f"/refused/live/broker/{name}", b"{}")])
+        store.registration = Created(f"/refused/live/broker/{name}", outcome.revision)
+        loaded = await store.load()
+        brokers.append(ClusterMetadata(Image("cluster"), store, loaded.sequence))
+    one, two = brokers
+    seen: list[bool] = []
+
+    def decide(image: Image) -> tuple[Sequence[Event], str]:
+        seen.append("a" in image.broker_configs)
+        if not seen[-1]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG)
+        return setting("b")
+
+    with pytest.raises(KafkaError):
+        await two.change(decide)
+    await one.change(lambda image: setting("a"))
+    following = asyncio.create_task(two.follow())
+    async with asyncio.timeout(20):
+        assert await two.change(decide) == "b"
+    following.cancel()
+    assert seen == [False, False, True]
+
+
+async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: LocalStore) -> int:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(LocalStore, "newest", fail)
+
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError) as caught:
+        await cluster.change(refuse)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_a_refusal_after_the_journal_failed_is_told_at_once(
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: int, data: bytes) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(LocalStore, "_append", staticmethod(fail))
+    with pytest.raises(KafkaError):
+        await cluster.change(lambda image: setting("a"))
+
+    def refuse(image: Image) -> tuple[Sequence[Event], None]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError) as caught:
+        await cluster.change(refuse)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_changes_wait_for_one_another(cluster: ClusterMetadata) -> None:
+    async def add(number: int) -> None:
+        def decide(image: Image) -> tuple[Sequence[Event], None]:
+            return [ProducerIdsAllocated(image.next_producer_id + 1)], None
+
+        await cluster.change(decide)
+
+    await asyncio.gather(*(add(n) for n in range(20)))
+    assert cluster.image.next_producer_id == 20
+    assert cluster.sequence == 20
+
+
+async def test_all_hear_of_a_change_though_one_fails(cluster: ClusterMetadata) -> None:
+    heard = []
+
+    def fail(image: Image, events: Sequence[Event]) -> None:
+        raise ZeroDivisionError
+
+    cluster.subscribe(fail)
+    cluster.subscribe(lambda image, events: heard.append(image))
+    with pytest.raises(ZeroDivisionError):
+        await cluster.change(lambda image: setting("a"))
+    assert heard == [cluster.image]
+    assert "a" in cluster.image.broker_configs
+
+
+async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.change(lambda image: setting("a"))
+    before = cluster.image, cluster.sequence
+    with monkeypatch.context() as broken:
+
+        def fail(self: Image, events: object) -> Image:
+            raise ZeroDivisionError
+
+        broken.setattr(Image, "apply_all", fail)
+        with pytest.raises(ZeroDivisionError):
+            cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
+        assert (cluster.image, cluster.sequence) == before
+    cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
+    assert cluster.image.broker_configs.keys() == {"a", "b"}
+
+
+async def test_a_store_that_fails_is_an_error_of_storage(
+    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: LocalStore, *_: object, **__: object) -> bool:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(LocalStore, "append", fail)
+    with pytest.raises(KafkaError, match="no space left") as caught:
+        await cluster.change(lambda image: setting("a"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "a" not in cluster.image.broker_configs
+
+
+async def test_producer_ids_are_handed_out_once(cluster: ClusterMetadata) -> None:
+    ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
+    assert len(set(ids)) == 1500

@@ -1,0 +1,144 @@
+"""Static members (KIP-345, KIP-814): replacement, fencing, skipAssignment."""
+
+import pytest
+
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.groups.machine import Machine
+
+PREPARING = ClassicGroupState.PREPARING_REBALANCE
+COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
+STABLE = ClassicGroupState.STABLE
+
+
+def test_a_static_member_without_id_gets_a_new_one_and_fences_the_deferred_join_group() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+    old = machine.group.members.static["s"]
+    machine.enter("late")
+    machine.join("old s", old, instance="s")
+    assert machine.state is PREPARING
+    machine.join("new s", instance="s")
+    assert machine.error("old s") == ErrorCode.FENCED_INSTANCE_ID
+    assert machine.answers["old s"].member_id == old
+    assert machine.group.members.static["s"] not in (old, "")
+    assert "new s" not in machine.answers
+
+
+def test_a_static_member_without_id_fences_the_deferred_sync_group() -> None:
+    machine = Machine()
+    machine.join("a", instance="a")
+    machine.join("b", instance="b")
+    machine.after(6)
+    follower = machine.answers["b"].member_id
+    machine.sync("sync b", follower)
+    machine.join("new b", instance="b")
+    assert machine.error("sync b") == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_replacing_a_static_member_of_a_stable_group_causes_no_rebalance() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+    old = machine.group.members.static["s"]
+    answer = machine.join("s again", instance="s")
+    assert answer is not None
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.generation_id == machine.group.generation == 1
+    assert machine.state is STABLE
+    assert answer.member_id != old
+    synced = machine.sync("sync", answer.member_id)
+    assert synced is not None
+    assert synced.assignment == f"assignment of {old}".encode()
+
+
+def test_replacing_a_static_member_in_completing_rebalance_starts_another_rebalance() -> None:
+    machine = Machine()
+    machine.join("a", instance="a")
+    machine.join("b", instance="b")
+    machine.after(6)
+    assert machine.state is COMPLETING
+    machine.sync("sync a", machine.answers["b"].member_id)
+    machine.join("b again", instance="b")
+    assert machine.state is PREPARING
+
+
+def test_replacing_a_static_member_causes_a_rebalance_if_the_protocol_changes() -> None:
+    machine = Machine()
+    machine.join("a", instance="a", protocols=(("range", b""), ("sticky", b"")))
+    machine.join("b", instance="b", protocols=(("range", b""), ("sticky", b"")))
+    machine.after(6)
+    machine.settle(*machine.group.members.by_id)
+    machine.join("b again", instance="b", protocols=(("sticky", b""),))
+    assert machine.state is PREPARING
+
+
+def test_kip_814_a_replaced_leader_skips_the_assignment_from_version_9_on() -> None:
+    machine = Machine()
+    machine.stable(static=("s", "t"))
+    answer = machine.join("again", instance="s", version=9)
+    assert answer is not None
+    assert answer.leader == answer.member_id == machine.group.members.leader
+    assert answer.skip_assignment
+    assert [each.group_instance_id for each in answer.members] == ["s", "t"]
+
+
+def test_kip_814_below_version_9_the_response_names_the_old_leader() -> None:
+    machine = Machine()
+    machine.stable(static=("s", "t"))
+    old = machine.group.members.leader
+    answer = machine.join("again", instance="s", version=8)
+    assert answer is not None
+    assert answer.leader == old != answer.member_id
+    assert not answer.skip_assignment
+    assert answer.members == []
+
+
+@pytest.mark.parametrize("what", ["join", "sync", "heartbeat", "commit", "leave"])
+def test_the_instance_id_is_checked_before_the_member_id(what: str) -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+
+    def ask(member_id: str, instance: str) -> ErrorCode:
+        if what == "join":
+            machine.join(what, member_id, instance=instance)
+        elif what == "sync":
+            machine.sync(what, member_id, instance=instance)
+        elif what == "heartbeat":
+            return machine.heartbeat(member_id, instance=instance)
+        elif what == "commit":
+            return machine.commit(member_id, 1, instance)
+        else:
+            return machine.leave(member_id, instance=instance)[0]
+        return machine.error(what)
+
+    assert ask("other", "unknown") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert ask("other", "s") == ErrorCode.FENCED_INSTANCE_ID
+    leader = machine.group.members.leader or ""
+    assert ask(leader, "unknown") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert ask(leader, "s") == ErrorCode.FENCED_INSTANCE_ID
+    assert machine.state is STABLE
+
+
+def test_a_static_member_keeps_its_id_if_the_new_one_cannot_be_appended() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+    old = machine.group.members.static["s"]
+    machine.hold = True
+    machine.join("again", instance="s", client="elsewhere")
+    machine.persisted(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert machine.error("again") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert machine.group.members.static["s"] == old
+    assert machine.heartbeat(old, instance="s") == ErrorCode.NONE
+    assert machine.group.members.by_id[old].client_id == "client"
+
+
+def test_a_rebalance_responds_to_a_replaced_static_member() -> None:
+    machine = Machine()
+    leader, _ = machine.stable("leader", static=("s",))
+    machine.hold = True
+    machine.join("again", instance="s")
+    machine.join("leader", leader)
+    assert machine.state is COMPLETING
+    assert machine.answers["again"].generation_id == 2
+    machine.persisted()
+    assert machine.group.members.joining == 0

@@ -1,0 +1,197 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete and the expiry of offsets."""
+
+import pytest
+
+from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.records import Committed
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.groups.support import Service, turn
+
+
+async def test_commits_of_one_iteration_are_one_append(service: Service) -> None:
+    before = service.log.appends
+    pending = [service.commit(offset, partition=offset) for offset in range(1000)]
+    answers = [await service.ask(each, 8) for each in pending]
+    assert all(each.topics[0].partitions[0].error_code == ErrorCode.NONE for each in answers)
+    assert service.log.appends == before + 1
+    assert service.committed(partition=999) == 999
+
+
+async def test_a_commit_is_effective_and_answered_when_it_is_in_the_log(service: Service) -> None:
+    service.log.hold = True
+    committing = service.commit(5)
+    await turn()
+    await turn()
+    assert not committing.done()
+    assert service.committed() == -1
+    service.log.release()
+    assert service.committed() == 5
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_commits_that_are_appended_together_are_answered_together_newest_first(service: Service) -> None:
+    answered: list[int] = []
+    for offset in range(5):
+        service.commit(offset).add_done_callback(lambda _, offset=offset: answered.append(offset))
+    for _ in range(3):
+        assert answered == []
+        await turn()
+    assert answered == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+    ],
+)
+async def test_the_error_of_a_commit_that_cannot_be_appended(
+    service: Service, error: ErrorCode, expected: ErrorCode
+) -> None:
+    service.log.fail = error
+    answer = await service.ask(service.commit(5), 8)
+    assert answer.topics[0].partitions[0].error_code == expected
+    service.log.fail = ErrorCode.NONE
+    assert service.committed() == -1
+    if error != ErrorCode.REQUEST_TIMED_OUT:
+        assert service.list_groups().groups == [], "it was to exist for that commit"
+
+
+async def test_a_commit_that_times_out_is_effective_if_it_is_appended_later(service: Service) -> None:
+    service.log.hold = True
+    committing = service.commit(5)
+    await service.after(5.5)
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert service.committed() == -1
+    service.log.release()
+    assert service.committed() == 5
+
+
+async def test_the_metadata_of_a_commit_is_limited(service: Service) -> None:
+    answer = await service.ask(service.commit(5, metadata="x" * 4096), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    for text in ("x" * 4097, "😀" * 2049):
+        answer = await service.ask(service.commit(6, metadata=text), 8)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    answer = await service.ask(service.commit(6, metadata="x" * 4096, topic="t" * 40_000), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert service.committed() == 5
+
+
+async def test_commits_to_unknown_topics(service: Service) -> None:
+    service.groups.topics_changed({"t": 2})
+    answer = await service.ask(service.commit(5, topic="u"), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = await service.ask(service.commit(5, partition=2), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = await service.ask(service.commit(5, partition=1), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_commits_of_members_to_an_unknown_group(service: Service) -> None:
+    for version, error in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
+        answer = service.commit(5, generation=0, member_id="m", version=version)
+        assert answer.topics[0].partitions[0].error_code == error
+    assert service.list_groups().groups == []
+
+
+async def test_offset_fetch_in_every_version(service: Service) -> None:
+    await service.ask(service.commit(7, epoch=3, metadata="text"), 8)
+    for version in range(1, 8):
+        answer = await service.ask(service.fetch(version=version), version)
+        found = answer.topics[0].partitions[0]
+        assert (found.committed_offset, found.metadata, found.error_code) == (7, "text", ErrorCode.NONE)
+        assert found.committed_leader_epoch == (3 if version >= 5 else -1)
+    for version in (8, 9):
+        answer = await service.ask(service.fetch(groups=("g", "absent"), version=version), version)
+        assert [each.group_id for each in answer.groups] == ["g", "absent"]
+        assert [each.topics[0].partitions[0].committed_offset for each in answer.groups] == [7, -1]
+        assert [each.error_code for each in answer.groups] == [ErrorCode.NONE, ErrorCode.NONE]
+    everything = await service.ask(service.fetch(None, groups=("g", "absent")), 8)
+    assert [[topic.name for topic in each.topics] for each in everything.groups] == [["t"], []]
+
+
+async def test_a_stable_offset_fetch_waits_for_commits_that_are_being_appended(service: Service) -> None:
+    await service.ask(service.commit(1), 8)
+    service.log.hold = True
+    service.commit(2)
+    fetching = service.fetch(stable=True)
+    assert service.committed() == 1
+    await turn()
+    await turn()
+    assert not fetching.done()
+    service.log.release()
+    answer = await service.ask(fetching, 8)
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == 2
+
+
+async def test_kip_447_offsets_of_an_open_transaction_are_unstable_to_a_stable_offset_fetch(service: Service) -> None:
+    await service.ask(service.commit(5), 8)
+    offsets = service.groups.groups["g"].offsets
+    offsets.commit_pending(9, "t", 0, Committed(7, -1, "", 0))
+    for version in (7, 9):
+        response = await service.ask(service.fetch(stable=True, version=version), version)
+        found = (response.topics if version < 8 else response.groups[0].topics)[0].partitions[0]
+        assert (found.error_code, found.committed_offset) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert service.committed() == 5, "the last stable offset, for clients that do not ask for stable offsets"
+    offsets.end_transaction(9, commit=False)
+    response = await service.ask(service.fetch(stable=True), 8)
+    assert response.groups[0].topics[0].partitions[0].committed_offset == 5
+
+
+async def test_an_offset_fetch_of_a_partition_without_a_commit_returns_minus_1(service: Service) -> None:
+    await service.ask(service.commit(5), 8)
+    for partition, group in ((1, "g"), (0, "absent")):
+        response = await service.ask(service.fetch(partition=partition, groups=(group,), version=9), 9)
+        found = response.groups[0].topics[0].partitions[0]
+        assert (found.committed_offset, found.committed_leader_epoch, found.metadata) == (-1, -1, "")
+        assert found.error_code == ErrorCode.NONE
+
+
+async def test_kip_496_offset_delete_keeps_offsets_of_subscribed_topics(service: Service) -> None:
+    member_id = await service.member(topics=("t",))
+    for topic in ("t", "u"):
+        await service.ask(service.commit(1, topic=topic, member_id=member_id, generation=1), 8)
+    kept = service.delete_offsets("t")
+    assert kept.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    gone = await service.ask(service.delete_offsets("u"), 0)
+    assert gone.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert (service.committed("t"), service.committed("u")) == (1, -1)
+    assert service.delete_offsets("t", group="absent").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_deleting_a_topic_deletes_its_offsets(service: Service) -> None:
+    for topic in ("t", "u"):
+        await service.ask(service.commit(1, topic=topic), 8)
+    service.groups.topics_deleted(["t"])
+    await turn()
+    assert (service.committed("t"), service.committed("u")) == (-1, 1)
+
+
+async def test_offsets_expire_and_the_group_with_them() -> None:
+    service = await Service(offsets_retention_minutes="1").loaded()
+    await service.ask(service.commit(1), 8)
+    service.time += 700
+    service.wall += 700_000
+    service.groups.tick()
+    await turn()
+    await turn()
+    assert service.committed() == -1
+    assert service.list_groups().groups == []
+    assert {event.type for _, event in service.published} == {EventType.OFFSETS_EXPIRED, EventType.GROUP_DELETED}
+    assert (await Service(service.log).loaded()).list_groups().groups == []
+
+
+async def test_offset_commit_4_may_set_the_retention(service: Service) -> None:
+    await service.ask(service.commit(1, version=4, retention=600_000), 4)
+    await service.ask(service.commit(2, version=4, partition=1, retention=-1), 4)
+    service.time += 700
+    service.wall += 700_000
+    service.groups.tick()
+    await turn()
+    assert (service.committed(), service.committed(partition=1)) == (-1, 2)
+    assert (await Service(service.log).loaded()).committed(partition=1) == 2

@@ -1,0 +1,228 @@
+"""The group coordinator: its groups, validation, response versions, limits."""
+
+import asyncio
+
+import pytest
+
+from barnabas_broker.groups.classic.members import MAX_PENDING
+from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
+from barnabas_broker.groups.effects import EventType
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import java_string_hash
+from tests.broker.groups.support import Service, assignment, turn
+
+
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [("test-group", 12), ("my-group", 12), ("polygenelubricants", 0), ("😀", 49), ("", 0)],
+)
+async def test_the_partition_of_a_group(group_id: str, partition: int) -> None:
+    assert Service(offsets_topic_num_partitions="50").groups.partition_for(group_id) == partition
+    assert java_string_hash("polygenelubricants") == 2**31
+
+
+async def test_groups_of_other_brokers_get_not_coordinator() -> None:
+    service = Service()
+    assert service.heartbeat("member", 1) == ErrorCode.NOT_COORDINATOR
+    assert service.join().error_code == ErrorCode.NOT_COORDINATOR
+    assert service.sync("member", 1).error_code == ErrorCode.NOT_COORDINATOR
+    assert service.leave("member").error_code == ErrorCode.NOT_COORDINATOR
+    assert service.commit(1).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert service.fetch().groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert service.describe().error_code == ErrorCode.NOT_COORDINATOR
+    assert service.list_groups().groups == []
+
+
+async def test_requests_while_the_partition_is_loading() -> None:
+    service = Service()
+    loading = asyncio.ensure_future(service.groups.load(0, 1))
+    await turn()
+    service.log.ends[0] = 1
+    service = Service(service.log)
+    loading.cancel()
+    loading = asyncio.ensure_future(service.groups.load(0, 1))
+    await turn()
+    assert service.heartbeat("member", 1) == ErrorCode.NONE
+    assert service.sync("member", 1).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert service.join("member").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.leave("member").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.commit(1).topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for version in range(1, 10):
+        answer = await service.ask(service.fetch(version=version), version)
+        if version >= 8:
+            assert answer.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        elif version >= 2:
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        else:
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.describe().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.list_groups().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.delete("g").results[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert service.delete_offsets("t").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await loading
+    assert service.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+@pytest.mark.parametrize("session", [5_999, 1_800_001, 0, -1])
+async def test_session_timeouts_out_of_bounds(service: Service, session: int) -> None:
+    answer = service.join("member", session=session)
+    assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert answer.member_id == "member"
+    for session in (6_000, 1_800_000):
+        assert service.join(session=session).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+async def test_an_empty_group_id_is_valid_for_offsets_only(service: Service) -> None:
+    assert service.join(group="").error_code == ErrorCode.INVALID_GROUP_ID
+    assert service.sync("m", 1, group="").error_code == ErrorCode.INVALID_GROUP_ID
+    assert service.leave("m", group="").error_code == ErrorCode.INVALID_GROUP_ID
+    assert service.heartbeat("m", 1, group="") == ErrorCode.INVALID_GROUP_ID
+    committed = await service.ask(service.commit(3, group=""), 8)
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert service.committed(group="") == 3
+
+
+async def test_a_group_id_longer_than_a_record_allows_is_invalid(service: Service) -> None:
+    assert service.join(group="é" * 16_384).error_code == ErrorCode.INVALID_GROUP_ID
+    assert service.join(group="é" * 16_383).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+async def test_the_protocol_name_of_a_failed_join_group_is_empty_below_version_7_and_then_null(
+    service: Service,
+) -> None:
+    for version in range(10):
+        answer = await service.ask(service.join("unknown", version=version), version)
+        assert answer.protocol_name == ("" if version < 7 else None)
+
+
+async def test_kip_559_sync_group_5_requires_the_protocol(service: Service) -> None:
+    assert service.sync("m", 1, protocol=None).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert service.sync("m", 1, version=4, protocol=None).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_kip_559_sync_group_5_with_another_protocol_is_inconsistent(service: Service) -> None:
+    member_id = await service.member()
+    assert service.sync(member_id, 1, protocol="sticky").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_below_version_3_the_result_of_leave_group_is_the_responses_error(service: Service) -> None:
+    member_id = await service.member()
+    for version in range(6):
+        answer = await service.ask(service.leave("unknown", version=version), version)
+        if version < 3:
+            assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            assert answer.error_code == ErrorCode.NONE
+            assert [each.error_code for each in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert (await service.ask(service.leave(member_id, version=1), 1)).error_code == ErrorCode.NONE
+
+
+async def test_a_group_from_the_first_join_group_to_the_last_leave_group(service: Service) -> None:
+    member_id = await service.member()
+    described = service.describe()
+    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
+    assert described.members[0].member_id == member_id == "client-id1"
+    assert described.members[0].client_host == "/127.0.0.1"
+    assert described.members[0].member_assignment == assignment(t=[0])
+    assert service.heartbeat(member_id, 1) == ErrorCode.NONE
+    committing = service.commit(42, member_id=member_id, generation=1)
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NONE
+    service.leave(member_id)
+    await turn()
+    assert service.describe().group_state == "Empty"
+    assert service.committed() == 42
+
+
+async def test_a_silent_member_is_removed(service: Service) -> None:
+    member_id = await service.member()
+    await service.after(9)
+    assert service.describe().group_state == "Stable"
+    await service.after(1.5)
+    assert service.describe().group_state == "Empty"
+    assert service.heartbeat(member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_new_group_whose_record_cannot_be_appended_does_not_exist(service: Service) -> None:
+    service.log.fail = ErrorCode.NOT_ENOUGH_REPLICAS
+    pending = service.join(version=3)
+    answer = await service.ask(pending, 3)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert service.list_groups().groups == []
+
+
+async def test_an_assignment_that_cannot_be_appended_is_not_returned(service: Service) -> None:
+    answer = await service.ask(service.join(), 9)
+    joining = service.join(answer.member_id)
+    await service.after(3.25)
+    await service.ask(joining, 9)
+    service.log.fail = ErrorCode.NOT_ENOUGH_REPLICAS
+    syncing = service.sync(answer.member_id, 1, {answer.member_id: b"x"})
+    assert (await service.ask(syncing, 5)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert service.describe().group_state == "PreparingRebalance"
+
+
+async def test_the_number_of_pending_members_is_limited(service: Service) -> None:
+    for _ in range(MAX_PENDING + 500):
+        assert service.join(session=1_800_000).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    hosted = service.groups.groups["g"]
+    assert len(hosted.group.members.pending) == MAX_PENDING
+
+
+async def test_the_number_of_groups_with_only_pending_members_is_limited(service: Service) -> None:
+    for number in range(MAX_UNUSED_GROUPS + 500):
+        assert service.join(group=f"g{number}").error_code == ErrorCode.MEMBER_ID_REQUIRED
+        if number % 1000 == 0:
+            await turn()
+    await turn()
+    await turn()
+    assert len(service.groups.groups) == MAX_UNUSED_GROUPS
+    assert len(service.list_groups().groups) == MAX_UNUSED_GROUPS
+
+
+async def test_refused_join_groups_create_no_groups(service: Service) -> None:
+    for number in range(100):
+        service.join("unknown", group=f"g{number}")
+    assert service.list_groups().groups == []
+    assert service.log.records() == []
+
+
+async def test_a_topic_that_grows_is_an_event_of_the_groups_that_subscribe_to_it(service: Service) -> None:
+    await service.member(topics=("t",))
+    service.groups.topics_changed({"t": 1, "u": 1})
+    service.groups.topics_changed({"t": 2, "u": 2})
+    changes = [event.data for _, event in service.published if event.type is EventType.TOPIC_CHANGED]
+    assert changes == [{"topic": "t", "before": 1, "partitions": 2}]
+
+
+async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:
+    member_id = await service.member()
+    joining = service.join(member_id, topics=("other",))
+    assert (await service.ask(joining, 9)).error_code == ErrorCode.NONE
+    answer = await service.ask(service.join(), 9)
+    pending = service.join(answer.member_id)
+    service.log.hold = True
+    committing = service.commit(3, group="simple")
+    service.groups.unload(0)
+    left = await service.ask(pending, 9)
+    assert (left.error_code, left.member_id) == (ErrorCode.NOT_COORDINATOR, answer.member_id)
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert service.heartbeat(member_id, 2) == ErrorCode.NOT_COORDINATOR
+    service.log.release()
+    await service.after(60)
+
+
+async def test_closing_appends_collected_records_and_responds_to_deferred_requests(service: Service) -> None:
+    committing = service.commit(3, group="simple")
+    answer = await service.ask(service.join(), 9)
+    pending = service.join(answer.member_id)
+    await service.groups.close()
+    assert (await service.ask(committing, 8)).topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert (await service.ask(pending, 9)).error_code == ErrorCode.NOT_COORDINATOR
+    assert service.join().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_many_groups_have_one_timer(service: Service) -> None:
+    for number in range(100):
+        service.join(group=f"g{number}")
+    heap = service.groups._hosted_groups.timers
+    assert len(heap) <= 101
