@@ -1,8 +1,7 @@
 """The `broker` command: flags, signals, exit statuses.
 
-Exit status 0 after a drained stop, 1 when a broker of a cluster stops by itself because its disk failed, 2 for anything
-that keeps the broker from starting, with one line on stderr. The broker itself is imported when flags and configuration
-are good.
+Exit status 0 after a drained stop, 1 when a broker of a cluster stops by itself because its disk failed, 2 when the
+broker cannot start, with one line on stderr.
 """
 
 import argparse
@@ -16,9 +15,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import uvloop
+
 from barnabas_broker import heap, logs
-from barnabas_broker.config.config import Config, ConfigError, layered, parse_environment, parse_properties
-from barnabas_broker.config.keys import ADVERTISED_LISTENERS, BROKER_KEYS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.broker import BrokerServer, product_version
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, layered, parse_environment, parse_properties
+from barnabas_broker.config.keys import ADVERTISED_LISTENERS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.errors import BrokerError
+from barnabas_broker.supervisor import Supervisor, SupervisorError
 
 
 def _fail(message: str) -> NoReturn:
@@ -33,8 +37,6 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from barnabas_broker.broker import product_version
-
         print(f"barnabas {product_version()}")
         parser.exit()
 
@@ -72,10 +74,10 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     """Layer file, environment and flags.
 
     Returns:
-        The configuration, and the keys that nobody knows.
+        The configuration, and the keys that do not exist.
 
     Raises:
-        ConfigError: a file that cannot be read, a flag that is none, a value that does not fit its key.
+        ConfigError: a file cannot be read, a ``--set`` is not key=value, or a value does not fit its key.
     """
     file: dict[str, str] = {}
     if arguments.config is not None:
@@ -104,10 +106,6 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
 
 def _supervise(arguments: argparse.Namespace, config: Config) -> None:
     """Run a local cluster until SIGTERM or SIGINT."""
-    import uvloop
-
-    from barnabas_broker.supervisor import Supervisor, SupervisorError
-
     given = (arguments.cluster, arguments.node_id, arguments.advertise, arguments.http_port)
     if arguments.cores < 1 or any(value is not None for value in given):
         raise ConfigError("--cores: at least 1, and without --cluster, --node-id, --advertise and --http-port")
@@ -131,59 +129,53 @@ def _supervise(arguments: argparse.Namespace, config: Config) -> None:
 
 
 def _raise_file_limit() -> None:
-    """As many connections and segments as the system lets this process have open, as a JVM does it."""
+    """Allow as many open connections and segments as the system permits, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems call a limit infinite and mean less
+        with contextlib.suppress(ValueError, OSError):  # some systems report an infinite limit and accept less
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     """Run a broker until SIGTERM or SIGINT; its exit status."""
     _raise_file_limit()
-    # Next to nothing of what is made until it serves is garbage: the collector would look for that in vain.
+    # Nearly everything that a start allocates stays: collections would find nothing to free.
     gc.disable()
-    import uvloop
-
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(arguments, config))
 
 
 async def _serve(arguments: argparse.Namespace, config: Config) -> int:
-    from barnabas_broker.broker import Broker, BrokerError
-
-    broker = Broker(
-        config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
-    )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        await broker.start()
+        broker = await BrokerServer.start(
+            config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
+        )
     except BrokerError as error:
         _fail(str(error))
     for listener in broker.listeners:
         print(f"barnabas: listening on {listener.host}:{listener.port}", flush=True)
     if broker.http_port is not None:
         print(f"barnabas: http on {broker.http_host}:{broker.http_port}", flush=True)
-    # What is there now stays: the collector need not look at it.
+    # What exists now stays: collections need not look at it.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
-    heap.keep(broker.traffic)
-    ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for end in ends:
-        end.cancel()
-    await broker.stop()
+    with heap.kept(broker.traffic):
+        ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await broker.stop()
     return 1 if broker.failed.is_set() else 0
 
 
 def main() -> None:
     """Run a broker until SIGTERM or SIGINT."""
     arguments = _parser().parse_args()
-    logs.configure(arguments.log_format, arguments.log_level)
     try:
         config, unknown = read_config(arguments)
         for flag, port in (("--port", arguments.port), ("--http-port", arguments.http_port)):
@@ -192,12 +184,14 @@ def main() -> None:
         if config[CLUSTER_URL] and NODE_ID.name not in config.given:
             raise ConfigError("--cluster needs --node-id: each broker of a cluster has its own")
         if arguments.cores is not None:
+            logs.configure(arguments.log_format, arguments.log_level)
             _supervise(arguments, config)
             return
     except ConfigError as error:
         _fail(str(error))
     for key in unknown:
         print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
+    logs.configure(arguments.log_format, arguments.log_level, node_id=config[NODE_ID])
     raise SystemExit(_run(arguments, config))
 
 

@@ -1,8 +1,11 @@
-"""A broker, put together. This is the only place where its parts are wired.
+"""The composition root: builds the parts of a broker, starts them in order and closes them in reverse.
 
-Start: lock the data directory and recover its logs, read the cluster's metadata, host the partitions, replay
-``__consumer_offsets`` while clients are already served, listen. Stop: accept nothing more, answer what was asked,
-flush, mark the shutdown as clean.
+Start: bind the ports, lock the data directory and recover its logs, read the cluster's metadata, host the partitions,
+serve. ``__consumer_offsets`` is replayed while clients are already served. Stop: hand partitions over (in a cluster),
+accept nothing more, answer the requests that were started, flush, mark the shutdown as clean.
+
+Everything that is opened is pushed on one :class:`~contextlib.AsyncExitStack`; a start that fails closes the same way
+as a stop.
 """
 
 import asyncio
@@ -11,11 +14,12 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.controller import IsrChange, alter_isr
@@ -29,8 +33,10 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.cluster.member import ClusterMember, open_cluster
 from barnabas_broker.cluster.metadata import ClusterMetadata
-from barnabas_broker.config.config import Config, ConfigError, parse_properties
+from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
+from barnabas_broker.config.checks import advertise, check_inter_broker, check_protocols
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
     CLUSTER_URL,
@@ -41,38 +47,38 @@ from barnabas_broker.config.keys import (
     LOG_DIR,
     NODE_ID,
 )
-from barnabas_broker.config.listeners import PLAINTEXT, Listener, advertise, check_inter_broker, check_protocols
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
-from barnabas_broker.handlers.dispatch import Dispatch
-from barnabas_broker.handlers.table import Handlers
+from barnabas_broker.handlers.dispatch import Dispatch, api_version
+from barnabas_broker.handlers.table import TableError, join
+from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
+from barnabas_broker.optional import require
+from barnabas_broker.periodic import PeriodicTimer
+from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
+from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.server.server import BACKLOG, Server
+from barnabas_broker.server.connection import Dispatcher
+from barnabas_broker.server.server import BACKLOG, SocketServer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
 from barnabas_broker.storage.checkpoints import new_cluster_id
 from barnabas_broker.storage.names import META_PROPERTIES
 
-if TYPE_CHECKING:
-    from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
-    from barnabas_broker.http.endpoint import Endpoint
-    from barnabas_broker.http.view import View
-    from barnabas_broker.replication.fetcher import ReplicaFetcherManager
-    from barnabas_broker.replication.isr import AlterPartitionManager
+__all__ = ["BrokerError", "BrokerServer", "product_version"]
 
 log = logger("broker")
 
-#: Seconds between two looks at what storage has to do.
+#: Seconds between two runs of storage's maintenance: retention, checkpoints, flushes that are due.
 MAINTENANCE_SECONDS: Final = 1.0
-#: Seconds that a stop waits for answers that are on their way.
+#: Seconds that a stop waits for responses that are not sent yet.
 GRACE_SECONDS: Final = 5.0
 
-
-class BrokerError(Exception):
-    """The broker cannot start; the text is one line that says why."""
+#: Puts a dispatcher in front of the broker's own.
+WrapDispatcher = Callable[[Dispatch], Dispatcher]
 
 
 def wall_ms() -> int:
@@ -81,314 +87,325 @@ def wall_ms() -> int:
 
 
 def product_version() -> str:
-    """The version of Barnabas that is installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
+    """The installed version of Barnabas."""
     try:
         return version("barnabas")
     except PackageNotFoundError:
         return "unknown"
 
 
-class Broker:
-    """A broker in this event loop: a single one, or one of a cluster (``cluster.url``).
-
-    Args:
-        config: its configuration.
-        host: the address to listen on, if the configuration has no ``listeners``.
-        port: the port to listen on, likewise; 0 picks a free one.
-        http_host: the address that metrics and health are told on.
-        http_port: the port for that; 0 picks a free one, None tells nobody.
+@dataclass(eq=False)
+class BrokerServer:
+    """A running broker in this event loop: a single one, or one of a cluster (``cluster.url``). See :meth:`start`.
 
     Attributes:
-        listeners: where it listens, once it does; `host` and `port` are then those of the first.
-        failed: set when this broker of a cluster must stop, since it can write no more and others can lead instead.
+        config: its configuration, with the values that were worked out at the start.
+        node_id: its id.
+        listeners: where it listens, with the ports in use.
+        http_host: the address of metrics and health.
+        http_port: their port; None if they are not served.
+        failed: set when this broker of a cluster must stop, because it cannot write any more and others can lead.
+        services: the parts that handlers use.
+        directory: its logs.
+        server: its connections.
+        dispatch: its handlers.
+        view: what the HTTP endpoint shows.
     """
 
-    def __init__(
-        self,
+    config: Config
+    node_id: int
+    listeners: tuple[Listener, ...]
+    http_host: str
+    http_port: int | None
+    failed: asyncio.Event
+    services: Services
+    directory: LogDirectory
+    server: SocketServer
+    dispatch: Dispatch
+    view: View
+    _opened: AsyncExitStack
+
+    @classmethod
+    async def start(
+        cls,
         config: Config,
         host: str = "127.0.0.1",
         port: int = 9092,
         *,
         http_host: str = "127.0.0.1",
         http_port: int | None = None,
-    ) -> None:
-        # A copy: what is worked out at the start is written into it.
-        self.config = Config(config.keys, dict(config.given))
-        self.host = host
-        self.port = port
-        self.listeners: tuple[Listener, ...] = ()
-        self.http_host = http_host
-        self.http_port = http_port
-        self.node_id = config[NODE_ID]
-        self.failed = asyncio.Event()
-        self._directory: LogDirectory | None = None
-        self._store: LocalStore | None = None
-        self._connection: ClusterConnection | None = None
-        self._member: ClusterMember | None = None
-        self._replicas: ReplicaManager | None = None
-        self._fetchers: ReplicaFetcherManager | None = None
-        self._isr: AlterPartitionManager | None = None
-        self._groups: GroupCoordinator | None = None
-        self._server: Server | None = None
-        self._view: View | None = None
-        self._endpoint: Endpoint | None = None
-        self._maintenance: asyncio.TimerHandle | None = None
-        self._group_partitions: GroupPartitions | None = None
+        wrap_dispatcher: WrapDispatcher = lambda dispatch: dispatch,
+    ) -> Self:
+        """Start a broker.
 
-    def traffic(self) -> int:
-        """Bytes that have come and gone over all connections."""
-        return 0 if self._server is None else self._server.traffic.bytes_in + self._server.traffic.bytes_out
-
-    async def start(self) -> None:
-        """Start to serve; `listeners`, `port` and `http_port` then have the ports in use.
+        Args:
+            config: its configuration; it is copied.
+            host: the address to listen on, if the configuration has no ``listeners``.
+            port: the port to listen on, likewise; 0 picks a free one.
+            http_host: the address for metrics and health.
+            http_port: the port for them; 0 picks a free one, None serves none.
+            wrap_dispatcher: puts a dispatcher in front of the handlers, to see or change requests and responses.
 
         Raises:
-            BrokerError: one line that says what is in the way.
+            BrokerError: the broker cannot start. Everything that was opened is closed again.
         """
-        with ExitStack() as opened:
+        async with AsyncExitStack() as stack:
             try:
-                # The ports before anything else: a busy one is the commonest reason not to start.
-                sockets = self._bind_listeners(opened)
-                http_listener = None
-                if self.http_port is not None:
-                    _require_http()
-                    http_listener = opened.enter_context(closing(_bind(self.http_host, self.http_port)))
-                    self.http_port = http_listener.getsockname()[1]
-                await self._start(sockets, http_listener)
-            except (LogDirectoryError, ClusterError, ConfigError) as error:
-                await self.stop()
+                return await cls._start(stack, config, host, port, http_host, http_port, wrap_dispatcher)
+            except (LogDirectoryError, ClusterError, ConfigError, TableError) as error:
                 raise BrokerError(str(error)) from error
-            except BrokerError:
-                await self.stop()
-                raise
-            opened.pop_all()
 
-    def _bind_listeners(self, opened: ExitStack) -> list[socket.socket]:
-        """A bound socket for each of `listeners`, which are worked out here."""
-        listeners = self.config[LISTENERS] or (Listener(PLAINTEXT, self.host, self.port),)
-        check_protocols(listeners, self.config[LISTENER_SECURITY_PROTOCOL_MAP])
-        check_inter_broker(self.config[INTER_BROKER_LISTENER_NAME], listeners)
-        sockets = [opened.enter_context(closing(_bind(each.host, each.port))) for each in listeners]
-        self.listeners = tuple(
-            Listener(each.name, each.host, bound.getsockname()[1])
-            for each, bound in zip(listeners, sockets, strict=True)
-        )
-        self.host, self.port = self.listeners[0].host, self.listeners[0].port
-        return sockets
+    @classmethod
+    async def _start(
+        cls,
+        stack: AsyncExitStack,
+        config: Config,
+        host: str,
+        port: int,
+        http_host: str,
+        http_port: int | None,
+        wrap_dispatcher: WrapDispatcher,
+    ) -> Self:
+        config = Config(config.keys, dict(config.given))
+        node_id = config[NODE_ID]
+        # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
+        listeners, sockets = _bind_listeners(stack, config, host, port)
+        http = None if http_port is None else _bind_http(stack, http_host, http_port)
+        routes = join()
+        advertised = advertise(listeners, config[ADVERTISED_LISTENERS], socket.gethostname())
+        # DescribeConfigs shows what was worked out as if it had been configured.
+        config.given[LISTENERS.name] = ",".join(map(str, listeners))
+        config.given[ADVERTISED_LISTENERS.name] = ",".join(map(str, advertised))
+        config.given.setdefault(NODE_ID.name, str(node_id))
 
-    async def _start(self, sockets: Sequence[socket.socket], http_listener: socket.socket | None) -> None:
-        advertised = advertise(self.listeners, self.config[ADVERTISED_LISTENERS], socket.gethostname())
         endpoints = {each.name: (each.host, each.port) for each in advertised}
-        told = ",".join(map(str, advertised))
-        # What was worked out counts as said, so that DescribeConfigs tells it.
-        self.config.given[LISTENERS.name] = ",".join(map(str, self.listeners))
-        self.config.given[ADVERTISED_LISTENERS.name] = told
-        self.config.given.setdefault(NODE_ID.name, str(self.node_id))
-        path = Path(self.config[LOG_DIR])
-        if self.config[CLUSTER_URL]:
-            cluster = await self._open_shared(path, endpoints)
-        else:
-            cluster = await self._open_alone(path, endpoints)
-        assert self._directory is not None
+        open_data = _open_shared if config[CLUSTER_URL] else _open_alone
+        directory, cluster, member = await open_data(stack, config, node_id, endpoints)
         image = cluster.image
-        self._configure(image, image.snapshot())
-        cluster.subscribe(self._configure)
-        replicas = self._replicas = ReplicaManager(
-            self._directory,
-            self.config,
-            self.node_id,
-            wall_ms,
-            now=time.monotonic,
-            may_serve=cluster.may_serve,
-        )
-        self._replicate(replicas, cluster)
-        groups = self._groups = GroupCoordinator(
-            self.config,
+
+        def configure(image: Image, events: Sequence[Event]) -> None:
+            """Apply the configuration that was set at run time: for all brokers (""), then for this one."""
+            if any(isinstance(event, BrokerConfigured) for event in events):
+                config.set_dynamic(image.broker_configs.get(str(node_id), {}), image.broker_configs.get("", {}))
+
+        configure(image, image.snapshot())
+        cluster.subscribe(configure)
+
+        replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)
+        groups = GroupCoordinator(
+            config,
             OffsetsTopicLog(replicas, wall_ms),
             now=time.monotonic,
             wall_ms=wall_ms,
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
         )
-        partitions = self._group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
-        cluster.subscribe(replicas.image_changed)
-        cluster.subscribe(self._tell_groups)
-        sessions = FetchSessionCache(self.config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31))
-        services = Services(self.config, self.node_id, cluster, replicas, sessions, groups, partitions, wall_ms)
-        dispatch = Dispatch(services, Handlers())
-        self._server = Server(self.config, dispatch, time.monotonic)
-        self._tell_groups(image, image.snapshot())
-        if http_listener is not None:
-            await self._tell_http(http_listener, services, self._directory, self._server, dispatch)
-        self._maintain()
-        if self._member is not None:
-            # Who comes meanwhile waits: before it is a member, all that this broker could say is that there is none.
-            for bound in sockets:
-                bound.listen(BACKLOG)
-            await self._member.enter()
-            partitions.start()
-        for listener, bound in zip(self.listeners, sockets, strict=True):
-            await self._server.listen(bound, listener.name)
-        log.info("broker started", node_id=self.node_id, cluster_id=image.cluster_id, advertised=told)
-
-    async def _open_alone(self, path: Path, endpoints: Endpoints) -> ClusterMetadata:
-        """Open the data directory as a single broker, which keeps the metadata in it."""
-        directory = self._directory = LogDirectory.open(path, self.config, node_id=self.node_id, now_ms=wall_ms())
-        self._store = LocalStore(path)
-        if directory.logs and not self._store.path.exists():
-            raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
-        loaded = await self._store.load()
-        image = Image(cluster_id=directory.cluster_id, controller_id=self.node_id).apply_all(loaded.events)
-        return ClusterMetadata(image.apply(BrokerRegistered(self.node_id, endpoints)), self._store, loaded.sequence)
-
-    async def _open_shared(self, path: Path, endpoints: Endpoints) -> ClusterMetadata:
-        """Open the data directory as a broker of a cluster, whose metadata is in etcd. Nobody else needs its parts."""
-        from barnabas_broker.cluster.member import open_cluster
-
-        if (path / METADATA_JOURNAL).exists():
-            raise BrokerError(
-                f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir"
-            )
-        connection = self._connection = open_cluster(self.config)
-        known = _cluster_of(path)
-        cluster_id = await connection.cluster_id(known, new_cluster_id(os.urandom(16)))
-        self._directory = LogDirectory.open(
-            path, self.config, node_id=self.node_id, now_ms=wall_ms(), cluster_id=cluster_id
+        group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
+        services = Services(
+            config=config,
+            node_id=node_id,
+            cluster=cluster,
+            replicas=replicas,
+            fetch_sessions=FetchSessionCache(config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31)),
+            groups=groups,
+            group_partitions=group_partitions,
+            wall_ms=wall_ms,
+            api_versions=[api_version(routes[key]) for key in sorted(routes)],
         )
-        meta = (path / META_PROPERTIES).stat()
-        directory = f"{meta.st_ino}:{meta.st_mtime_ns}"
-        member = self._member = await connection.load(cluster_id, self.node_id, endpoints, directory)
-        return member.cluster
-
-    def _replicate(self, replicas: ReplicaManager, cluster: ClusterMetadata) -> None:
-        """Host partitions; among several brokers follow their leaders, and keep the ISR of those led here."""
-        if self._member is None:
-            replicas.start(cluster.image)
-            return
-        from barnabas_broker.replication.fetcher import ReplicaFetcherManager
-        from barnabas_broker.replication.isr import AlterPartitionManager
-
-        lifecycle = self._member.lifecycle
-        node_id = self.node_id
-        between = self.config[INTER_BROKER_LISTENER_NAME]
-
-        def address(leader: int) -> tuple[str, int] | None:
-            broker = cluster.image.brokers.get(leader)
-            return None if broker is None else broker.endpoints.get(between)
-
-        def look_for_listener(image: Image, events: Sequence[Event]) -> None:
-            for event in events:
-                if isinstance(event, BrokerRegistered) and between not in event.endpoints:
-                    log.error(
-                        "broker cannot be followed: it has no such listener, see inter.broker.listener.name",
-                        leader=event.node_id,
-                        listener=between,
-                        listeners=",".join(event.endpoints),
-                    )
-
-        async def propose(changes: Sequence[IsrChange]) -> None:
-            await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
-
-        look_for_listener(cluster.image, cluster.image.snapshot())
-        cluster.subscribe(look_for_listener)
-        self._fetchers = ReplicaFetcherManager(self.config, node_id, address, lambda: lifecycle.epoch, wall_ms)
-        self._isr = AlterPartitionManager(
-            replicas, self.config, lambda: cluster.image.brokers.keys(), propose, time.monotonic
-        )
-        replicas.start(cluster.image, self._fetchers.follow, self._isr.caught_up)
-
-    async def _tell_http(
-        self,
-        listener: socket.socket,
-        services: Services,
-        directory: LogDirectory,
-        server: Server,
-        dispatch: Dispatch,
-    ) -> None:
-        """Tell metrics, groups and health over HTTP; only then is there a need for aiohttp."""
-        from barnabas_broker.http.endpoint import Endpoint
-        from barnabas_broker.http.view import View
-
-        groups = services.groups
-        self._view = View(
-            node_id=self.node_id,
+        dispatch = Dispatch(services, routes)
+        server = SocketServer(config, wrap_dispatcher(dispatch), time.monotonic)
+        view = View(
+            node_id=node_id,
             version=product_version(),
-            cluster=services.cluster,
-            replicas=services.replicas,
+            cluster=cluster,
+            replicas=replicas,
             groups=groups,
             directory=directory,
             server=server,
             requests=dispatch.metrics,
             history=groups.journal,
             now=time.monotonic,
-            lifecycle=None if self._member is None else self._member.lifecycle,
+            lifecycle=None if member is None else member.lifecycle,
         )
-        self._endpoint = Endpoint(self._view)
-        await self._endpoint.start(listener)
 
-    def _configure(self, image: Image, events: Sequence[Event]) -> None:
-        """Take up what was set while brokers run: for all brokers (""), then for this one."""
-        if any(isinstance(event, BrokerConfigured) for event in events):
-            configs = image.broker_configs
-            self.config.set_dynamic(configs.get(str(self.node_id), {}), configs.get("", {}))
+        async def end_requests() -> None:
+            # Together: no further request is started, and the coordinator answers the requests that are deferred.
+            await asyncio.gather(server.stop(GRACE_SECONDS), groups.close())
 
-    def _tell_groups(self, image: Image, events: Sequence[Event]) -> None:
-        """Let the coordinator know which topics there are, and take up its partitions when they appear."""
-        assert self._groups is not None and self._group_partitions is not None
-        deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
-        if deleted:
-            self._groups.topics_deleted(deleted)
-        self._groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
-        self._group_partitions.reconcile()
+        endpoint = None if http is None else http.endpoint_class(view, http.listener)
+        if endpoint is not None:
+            stack.push_async_callback(endpoint.stop)
+        stack.push_async_callback(end_requests)
+        stack.callback(replicas.wake_fetches)
+        if member is None:
+            replicas.start(cluster.image)
+        else:
+            _start_following(stack, config, node_id, member, replicas)
+        stack.callback(group_partitions.close)
 
-    def _maintain(self) -> None:
-        assert self._directory is not None
-        self._directory.maintain(wall_ms())
-        if self._member is not None and self._directory.failure is not None and not self.failed.is_set():
-            log.error("broker stops, so that others lead its partitions", reason=self._directory.failure)
-            self.failed.set()
-        self._maintenance = asyncio.get_running_loop().call_later(MAINTENANCE_SECONDS, self._maintain)
+        def tell_groups(image: Image, events: Sequence[Event]) -> None:
+            """Tell the coordinator the topics, and load or unload its partitions."""
+            deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
+            if deleted:
+                groups.topics_deleted(deleted)
+            groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+            group_partitions.reconcile()
+
+        cluster.subscribe(replicas.image_changed)
+        cluster.subscribe(tell_groups)
+        tell_groups(image, image.snapshot())
+        if endpoint is not None:
+            await endpoint.start()
+
+        failed = asyncio.Event()
+
+        def maintain() -> None:
+            directory.maintain(wall_ms())
+            if member is not None and directory.failure is not None and not failed.is_set():
+                log.error("broker stops, so that others lead its partitions", reason=directory.failure)
+                failed.set()
+
+        def stopping() -> None:
+            view.stopping = True
+
+        if member is not None:
+            stack.push_async_callback(member.leave)
+        stack.callback(stopping)
+        stack.callback(PeriodicTimer(MAINTENANCE_SECONDS, maintain).cancel)
+        if member is not None:
+            # Connections wait in the backlog: before this broker is a member it could only answer with errors.
+            for bound in sockets:
+                bound.listen(BACKLOG)
+            await member.enter()
+            group_partitions.start()
+        for listener, bound in zip(listeners, sockets, strict=True):
+            await server.listen(bound, listener.name)
+        log.info(
+            "broker started", node_id=node_id, cluster_id=image.cluster_id, advertised=",".join(map(str, advertised))
+        )
+        return cls(
+            config,
+            node_id,
+            listeners,
+            http_host,
+            None if http is None else http.listener.getsockname()[1],
+            failed,
+            services,
+            directory,
+            server,
+            dispatch,
+            view,
+            stack.pop_all(),
+        )
+
+    @property
+    def host(self) -> str:
+        """The address of the first listener."""
+        return self.listeners[0].host
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.listeners[0].port
+
+    def traffic(self) -> int:
+        """Bytes received and sent so far, over all connections."""
+        return self.server.traffic.bytes_in + self.server.traffic.bytes_out
 
     async def stop(self) -> None:
-        """Answer what was asked, flush, and let go of the data directory. May be called at any time, also twice."""
-        if self._maintenance is not None:
-            self._maintenance.cancel()
-        if self._view is not None:
-            self._view.stopping = True
-        if self._member is not None:
-            await self._member.leave()
-        if self._group_partitions is not None:
-            self._group_partitions.close()
-        if self._isr is not None:
-            await self._isr.close()
-        if self._fetchers is not None:
-            await self._fetchers.close()
-        if self._replicas is not None:
-            self._replicas.wake_fetches()
-        # Together: no further request is started, and members that are parked are answered, not waited for.
-        ends = [] if self._server is None else [self._server.stop(GRACE_SECONDS)]
-        if self._groups is not None:
-            ends.append(self._groups.close())
-        await asyncio.gather(*ends)
-        if self._endpoint is not None:
-            await self._endpoint.stop()
-        if self._member is not None:
-            await self._member.close()
-        if self._connection is not None:
-            await self._connection.close()
-        if self._store is not None:
-            await self._store.close()
-        if self._directory is not None:
-            self._directory.close(wall_ms())
-        self._server = self._endpoint = self._view = self._groups = self._replicas = None
-        self._fetchers = self._isr = self._group_partitions = None
-        self._store = self._connection = self._member = self._directory = None
+        """Answer the requests that were started, flush, and unlock the data directory. May be called twice."""
+        await self._opened.aclose()
+
+
+class _Http(NamedTuple):
+    """A bound socket for HTTP, and the class that serves on it: an :class:`~barnabas_broker.http.endpoint.Endpoint`."""
+
+    listener: socket.socket
+    endpoint_class: Any
+
+
+class _Data(NamedTuple):
+    """What is on disk, or in etcd, when it is open; `member` is None for a single broker."""
+
+    directory: LogDirectory
+    cluster: ClusterMetadata
+    member: ClusterMember | None
+
+
+async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
+    """Open the data directory of a single broker, which keeps the metadata in it."""
+    path = Path(config[LOG_DIR])
+    directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms())
+    stack.callback(lambda: directory.close(wall_ms()))
+    store = LocalStore(path)
+    stack.push_async_callback(store.close)
+    if directory.logs and not store.path.exists():
+        raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
+    loaded = await store.load()
+    image = Image(cluster_id=directory.cluster_id, controller_id=node_id).apply_all(loaded.events)
+    return _Data(
+        directory, ClusterMetadata(image.apply(BrokerRegistered(node_id, endpoints)), store, loaded.sequence), None
+    )
+
+
+async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
+    """Open the data directory of a broker of a cluster, whose metadata is in etcd."""
+    path = Path(config[LOG_DIR])
+    if (path / METADATA_JOURNAL).exists():
+        raise BrokerError(f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir")
+    async with AsyncExitStack() as reached:
+        connection = open_cluster(config)
+        reached.push_async_callback(connection.close)
+        cluster_id = await connection.cluster_id(_cluster_of(path), new_cluster_id(os.urandom(16)))
+        directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms(), cluster_id=cluster_id)
+        stack.callback(lambda: directory.close(wall_ms()))
+        # Opened before the directory, whose cluster it names, but closed before it as well.
+        await stack.enter_async_context(reached.pop_all())
+    meta = (path / META_PROPERTIES).stat()
+    member = await connection.load(cluster_id, node_id, endpoints, f"{meta.st_ino}:{meta.st_mtime_ns}")
+    stack.push_async_callback(member.close)
+    return _Data(directory, member.cluster, member)
+
+
+def _start_following(
+    stack: AsyncExitStack, config: Config, node_id: int, member: ClusterMember, replicas: ReplicaManager
+) -> None:
+    """Host partitions in a cluster: follow their leaders, and keep the ISR of the partitions that are led here."""
+    cluster, lifecycle = member.cluster, member.lifecycle
+    between = config[INTER_BROKER_LISTENER_NAME]
+
+    def address(leader: int) -> tuple[str, int] | None:
+        broker = cluster.image.brokers.get(leader)
+        return None if broker is None else broker.endpoints.get(between)
+
+    def check_listener(image: Image, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, BrokerRegistered) and between not in event.endpoints:
+                log.error(
+                    "broker cannot be followed: it has no such listener, see inter.broker.listener.name",
+                    leader=event.node_id,
+                    listener=between,
+                    listeners=",".join(event.endpoints),
+                )
+
+    async def propose(changes: Sequence[IsrChange]) -> None:
+        await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
+
+    check_listener(cluster.image, cluster.image.snapshot())
+    cluster.subscribe(check_listener)
+    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: lifecycle.epoch, wall_ms)
+    stack.push_async_callback(fetchers.close)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+    stack.push_async_callback(isr.close)
+    replicas.start(cluster.image, fetchers.follow, isr.caught_up)
 
 
 def _cluster_of(path: Path) -> str | None:
-    """The cluster that a data directory belongs to, None for a new one."""
+    """The cluster that a data directory belongs to; None for a new one.
+
+    Raises:
+        BrokerError: its properties cannot be read.
+    """
     try:
         properties = parse_properties((path / META_PROPERTIES).read_text("utf-8"))
     except FileNotFoundError:
@@ -398,11 +415,40 @@ def _cluster_of(path: Path) -> str | None:
     return properties.get("cluster.id")
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket that is bound.
+def _bind_listeners(
+    stack: AsyncExitStack, config: Config, host: str, port: int
+) -> tuple[tuple[Listener, ...], list[socket.socket]]:
+    """The listeners with the ports in use, and a bound socket for each.
 
     Raises:
-        BrokerError: there is no such address, or it is taken.
+        ConfigError: the listeners contradict other keys.
+        BrokerError: an address does not exist or is in use.
+    """
+    wanted = config[LISTENERS] or (Listener(PLAINTEXT, host, port),)
+    check_protocols(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
+    check_inter_broker(config[INTER_BROKER_LISTENER_NAME], wanted)
+    sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]
+    listeners = tuple(
+        Listener(each.name, each.host, bound.getsockname()[1]) for each, bound in zip(wanted, sockets, strict=True)
+    )
+    return listeners, sockets
+
+
+def _bind_http(stack: AsyncExitStack, host: str, port: int) -> _Http:
+    """Bind the socket for metrics and health.
+
+    Raises:
+        BrokerError: aiohttp is not installed, or the address does not exist or is in use.
+    """
+    module = require("barnabas_broker.http.endpoint", wanted_by="--http-port", extra="http")
+    return _Http(stack.enter_context(closing(_bind(host, port))), module.Endpoint)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        BrokerError: the address does not exist or is in use.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
@@ -419,15 +465,3 @@ def _bind(host: str, port: int) -> socket.socket:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BrokerError(f"cannot listen on {host}:{port}: {reason}") from error
     return listener
-
-
-def _require_http() -> None:
-    """See that HTTP can be spoken, before anything is opened.
-
-    Raises:
-        BrokerError: what it needs is not installed.
-    """
-    try:
-        import_module("barnabas_broker.http.endpoint")
-    except ImportError as error:
-        raise BrokerError(f"--http-port needs {error.name}: pip install 'barnabas[http]'") from error

@@ -1,24 +1,26 @@
-"""Keeps glibc from giving memory back to the system between two large answers, and gives it back when they are over.
+"""Keeps freed memory in the process while the broker is busy, and returns it to the system afterwards (glibc only).
 
-By default a freed megabyte returns to the system at once and the next one is faulted in anew, page by page: for a
-consumer of several partitions that was half of the broker's processor time. Other C libraries are left as they are.
-Sources: ``mallopt(3)``, ``malloc_trim(3)``.
+By default glibc returns a freed megabyte to the system at once, and the next allocation faults it in again, page by
+page: for a consumer of several partitions that took half of the broker's processor time. Other C libraries are left as
+they are. Sources: ``mallopt(3)``, ``malloc_trim(3)``.
 """
 
-import asyncio
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from barnabas_broker.periodic import PeriodicTimer
 
 #: Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-#: Bytes that are kept at the top of the heap, and from which size on memory is mapped by itself.
+#: Bytes that are kept at the top of the heap, and the size from which on an allocation gets a mapping of its own.
 _KEEP: Final = 16 * 1024 * 1024
 _MAP: Final = 8 * 1024 * 1024
-#: Seconds between two looks.
-_LOOK_SECONDS: Final = 2.0
-#: Bytes between two looks up to which a broker counts as quiet: heartbeats, commits.
+#: Seconds between two checks.
+_CHECK_SECONDS: Final = 2.0
+#: Bytes of traffic between two checks up to which a broker counts as quiet: heartbeats, commits.
 _QUIET_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -26,8 +28,8 @@ class Heap:
     """The memory of this process.
 
     Args:
-        traffic: how many bytes have come and gone so far.
-        trim: gives back what is free.
+        traffic: bytes received and sent so far.
+        trim: returns free memory to the system.
     """
 
     def __init__(self, traffic: Callable[[], int], trim: Callable[[], object]) -> None:
@@ -36,8 +38,8 @@ class Heap:
         self._seen = 0
         self._busy = False
 
-    def look(self) -> None:
-        """Give memory back once, when a busy time is over."""
+    def check(self) -> None:
+        """Return free memory once after a busy time."""
         seen, self._seen = self._seen, self._traffic()
         if self._seen - seen > _QUIET_BYTES:
             self._busy = True
@@ -46,22 +48,21 @@ class Heap:
             self._trim()
 
 
-def keep(traffic: Callable[[], int]) -> None:
-    """Set this process up, in its running loop.
+@contextmanager
+def kept(traffic: Callable[[], int]) -> Iterator[None]:
+    """Manage the memory of this process while its event loop runs.
 
     Args:
-        traffic: see :class:`Heap`.
+        traffic: bytes received and sent so far.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
+        yield
         return
     libc.mallopt(_TRIM_THRESHOLD, _KEEP)
     libc.mallopt(_MMAP_THRESHOLD, _MAP)
-    heap = Heap(traffic, lambda: libc.malloc_trim(0))
-    loop = asyncio.get_running_loop()
-
-    def look() -> None:
-        heap.look()
-        loop.call_later(_LOOK_SECONDS, look)
-
-    look()
+    timer = PeriodicTimer(_CHECK_SECONDS, Heap(traffic, lambda: libc.malloc_trim(0)).check)
+    try:
+        yield
+    finally:
+        timer.cancel()

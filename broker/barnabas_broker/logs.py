@@ -1,149 +1,97 @@
-"""Log lines: what happened and ``key=value`` pairs, through the standard library's logging.
+"""Log lines: an event and ``key=value`` pairs, by structlog through the standard library's logging.
 
-Where the lines go is the program's business: the `broker` command calls :func:`configure`, which writes them to stderr
-(stdout is for answers), for people on a console or as one JSON object a line; a program that has a broker in its own
-process finds them in `logging`. Each record carries `event` and `fields` as attributes, for handlers that write them
-apart.
+A broker in another program's process configures nothing: its lines reach that program's handlers, as text, with the
+event and the pairs as the record's message. The `broker` command calls :func:`configure`, which writes them to stderr
+(stdout is for results), for people on a console or as one JSON object a line.
+
+Context is bound when a line is written, not per request: ``log.bind(peer=..., correlation_id=...).warning(...)``.
 """
 
-import json
 import logging
 import sys
-from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+import structlog
+from structlog.stdlib import BoundLogger, ProcessorFormatter
+from structlog.typing import EventDict, Processor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("console", "json")
 
 #: All loggers of the broker are below this one.
 _ROOT: Final = "barnabas_broker"
-#: Frames between the line that logs and the standard logger, so that a record names that line.
-_STACK_LEVEL: Final = 3
-#: Columns of an event on a console; its pairs follow.
-_EVENT_WIDTH: Final = 30
-_LEVEL_WIDTH: Final = 9
-#: ANSI's: what a level looks like on a terminal, and what ends that.
-_COLORS: Final = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
-_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+#: Frames of structlog between the line that logs and the standard logger, so that a record names that line.
+_STACK_LEVEL: Final = 4
+#: An event and its pairs as text, without time and level.
+_TEXT: Final = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, sort_keys=False)
 
 
-class Logger:
-    """Writes events to a standard logger.
+class _Event(dict[str, Any]):
+    """The message of a record: fields for our formatter, text for the handlers of other programs."""
 
-    Args:
-        name: of the part of the broker that speaks.
-    """
-
-    __slots__ = ("_logger",)
-
-    def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(f"{_ROOT}.{name}")
-
-    def debug(self, event: str, /, **fields: Any) -> None:
-        """What helps to find a mistake."""
-        self._write(logging.DEBUG, event, False, fields)
-
-    def info(self, event: str, /, **fields: Any) -> None:
-        """What is as it should be."""
-        self._write(logging.INFO, event, False, fields)
-
-    def warning(self, event: str, /, **fields: Any) -> None:
-        """What someone should look at."""
-        self._write(logging.WARNING, event, False, fields)
-
-    def error(self, event: str, /, **fields: Any) -> None:
-        """What went wrong."""
-        self._write(logging.ERROR, event, False, fields)
-
-    def exception(self, event: str, /, **fields: Any) -> None:
-        """What went wrong, with the traceback of the exception that is being handled."""
-        self._write(logging.ERROR, event, True, fields)
-
-    def _write(self, level: int, event: str, exc_info: bool, fields: dict[str, Any]) -> None:
-        if self._logger.isEnabledFor(level):
-            self._logger.log(
-                level,
-                "%s",
-                " ".join((event, *pairs(fields))),
-                exc_info=exc_info,
-                stacklevel=_STACK_LEVEL,
-                extra={"event": event, "fields": fields},
-            )
+    def __str__(self) -> str:
+        return _TEXT(None, "", {key: value for key, value in self.items() if key != "exc_info"})
 
 
-def logger(name: str) -> Logger:
-    """The logger of a part of the broker."""
-    return Logger(name)
+def _to_record(logger: logging.Logger, name: str, event_dict: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
+    """Hand an event to the standard logger, in the shape that :class:`ProcessorFormatter` reads."""
+    message, options = ProcessorFormatter.wrap_for_formatter(logger, name, _Event(event_dict))
+    return message, {**options, "exc_info": event_dict.get("exc_info"), "stacklevel": _STACK_LEVEL}
 
 
-def pairs(fields: dict[str, Any]) -> list[str]:
-    """``key=value`` for each field; quoted where the value would not be seen to end."""
-    texts = ((key, str(value)) for key, value in fields.items())
-    return [f"{key}={text if text and text.isprintable() and ' ' not in text else repr(text)}" for key, text in texts]
+_PROCESSORS: Final[tuple[Processor, ...]] = (
+    structlog.stdlib.filter_by_level,
+    structlog.contextvars.merge_contextvars,
+    _to_record,
+)
 
 
-class ConsoleFormatter(logging.Formatter):
-    """Lines for people: time, level, event, pairs.
+def logger(name: str) -> BoundLogger:
+    """The logger of a part of the broker. It does not depend on structlog's global configuration.
 
     Args:
-        colors: whether they stand on a terminal.
+        name: of the part; the standard logger is ``barnabas_broker.NAME``.
     """
-
-    def __init__(self, colors: bool) -> None:
-        super().__init__()
-        self._colors = colors
-
-    def format(self, record: logging.LogRecord) -> str:
-        event, fields = _said(record)
-        level, time = record.levelname.lower(), _time(record)
-        shown = f"{level:{_LEVEL_WIDTH}}"
-        event = f"{event:{_EVENT_WIDTH}}"
-        if self._colors:
-            time, event = f"{_DIM}{time}{_PLAIN}", f"{_BOLD}{event}{_PLAIN}"
-            shown = f"{_COLORS.get(level, _BOLD)}{shown}{_PLAIN}"
-        line = " ".join((time, f"[{shown}]", event, *pairs(fields))).rstrip()
-        if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
-        return line
+    bound: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(f"{_ROOT}.{name}"),
+        processors=_PROCESSORS,
+        wrapper_class=BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    ).bind()
+    return bound
 
 
-class JsonFormatter(logging.Formatter):
-    """Lines for programs: an object of the fields, with event, level, logger, timestamp and perhaps exception."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        event, fields = _said(record)
-        told = {
-            **fields,
-            "event": event,
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "timestamp": _time(record),
-        }
-        if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
-
-
-def _said(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
-    """Event and fields of a record; others than ours, asyncio's for instance, have a text only."""
-    said = vars(record)
-    return (said["event"], said["fields"]) if "fields" in said else (record.getMessage(), {})
-
-
-def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def configure(form: str, level: str, stream: TextIO = sys.stderr) -> None:
-    """Set up logging for the whole process. Libraries are heard from warnings on.
+def configure(form: str, level: str, stream: TextIO = sys.stderr, **context: object) -> None:
+    """Set up logging for the whole process. Lines of libraries are written from warnings on.
 
     Args:
         form: one of :data:`FORMATS`.
         level: one of :data:`LEVELS`.
-        stream: where the lines go.
+        stream: where the lines are written.
+        context: pairs that stand in every line, unless the line has the key itself.
     """
+
+    def add_context(logger: logging.Logger, name: str, event_dict: EventDict) -> EventDict:
+        return {**event_dict, **{key: value for key, value in context.items() if key not in event_dict}}
+
+    shared: tuple[Processor, ...] = (
+        ProcessorFormatter.remove_processors_meta,
+        add_context,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    )
+    renderer: tuple[Processor, ...]
+    if form == "json":
+        renderer = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str))
+        shared = (structlog.stdlib.add_logger_name, *shared)
+    else:
+        console = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+        )
+        renderer = (console,)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter(stream.isatty()))
+    handler.setFormatter(ProcessorFormatter(processors=(*shared, *renderer)))
     least: int = getattr(logging, level.upper())
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING))
     logging.getLogger(_ROOT).setLevel(least)

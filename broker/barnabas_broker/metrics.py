@@ -77,7 +77,7 @@ class ApiMetrics:
     __slots__ = ("_flat", "_nested", "errors", "latency", "name")
 
     def __init__(self, key: ApiKey) -> None:
-        self.name = "".join(part.capitalize() for part in key.name.split("_"))
+        self.name = key.title
         self.latency = Histogram(LATENCY_BOUNDS)
         self.errors: dict[int, int] = {}
         paths = list(error_paths(api(key).response))

@@ -1,6 +1,7 @@
-"""Fixtures for pytest: a real broker, a fresh topic, and things that go wrong.
+"""Fixtures for pytest: a real broker, a fresh topic, and faults.
 
-Loaded by its entry point whenever pytest starts, so nothing of the broker is imported before a test asks for it.
+The entry point loads this module whenever pytest starts, in projects that never use it, too. That is why it imports
+:mod:`barnabas_broker.testing` when the first test uses a fixture.
 """
 
 import re
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 _BROKER: "Final[pytest.StashKey[Broker]]" = pytest.StashKey()
 _STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
-#: Characters of a topic's name that come from the test's.
+#: Characters of the test's name in a topic's name at most.
 _MOST_CHARACTERS: Final = 150
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare what can be set."""
+    """Declare the options."""
     group = parser.getgroup("kafka", "Kafka broker (barnabas)")
     group.addoption(
         "--kafka-broker-mode", choices=("process", "thread"), help="where kafka_broker runs (default: process)"
@@ -40,12 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
-        "markers", "kafka_topic(partitions=1, config=None): what the topic of the fixture kafka_topic is like"
+        "markers", "kafka_topic(partitions=1, config=None): the topic that the fixture kafka_topic creates"
     )
 
 
 def _settings(config: pytest.Config) -> tuple[bool, dict[str, str]]:
-    """Whether the broker gets a process, and its configuration."""
+    """Whether the broker gets a process of its own, and its configuration."""
     mode = config.getoption("--kafka-broker-mode") or config.getini("kafka_broker_mode")
     if mode not in ("process", "thread"):
         raise pytest.UsageError(f"kafka_broker_mode = {mode}: must be process or thread")
@@ -60,7 +61,7 @@ def _settings(config: pytest.Config) -> tuple[bool, dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
-    """A broker for all tests of this run; under pytest-xdist one for each worker."""
+    """A broker for all tests of this session; with pytest-xdist one for each worker."""
     from barnabas_broker.testing import Broker
 
     process, config = _settings(pytestconfig)
@@ -73,13 +74,13 @@ def kafka_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap_servers(kafka_broker: "Broker") -> str:
-    """What clients want to be given: HOST:PORT."""
+    """The value for ``bootstrap.servers``: HOST:PORT."""
     return kafka_broker.bootstrap_servers
 
 
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest, kafka_broker: "Broker") -> Iterator[str]:
-    """The name of a topic that was made for this test; see the marker ``kafka_topic``."""
+    """The name of a new topic for this test; see the marker ``kafka_topic``."""
     marker = request.node.get_closest_marker("kafka_topic")
     partitions, config = _topic(*marker.args, **marker.kwargs) if marker is not None else _topic()
     stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")[:_MOST_CHARACTERS]
@@ -97,20 +98,20 @@ def _topic(partitions: int = 1, config: Mapping[str, object] | None = None) -> t
 
 @pytest.fixture
 def kafka_faults(kafka_broker: "Broker") -> "Iterator[Faults]":
-    """Things that go wrong in this test, and not in the next one."""
+    """Faults for this test; they end with it."""
     yield kafka_broker.faults
     kafka_broker.faults.clear()
 
 
 def _uses(item: pytest.Item) -> "Broker | None":
-    """The broker, if it runs for this session and the test asks for it."""
+    """The broker, if the session has one and the test uses it."""
     broker = item.config.stash.get(_BROKER, None)
     return broker if broker is not None and "kafka_broker" in getattr(item, "fixturenames", ()) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note when the test began, and bring a broker back that the test before it left stopped."""
+    """Note the start of the test, and start the broker if the test before left it stopped."""
     item.stash[_STARTED] = time.time()
     broker = _uses(item)
     if broker is not None:
@@ -119,15 +120,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Tell a test that failed what the broker saw of it."""
+    """Add sections about the broker to the report of a failed test."""
     report: pytest.TestReport = yield
     broker = _uses(item) if report.failed else None
     if broker is not None:
-        from barnabas_broker.testing.link import BrokerError
+        from barnabas_broker.errors import BrokerError
         from barnabas_broker.testing.report import sections
 
         try:
             report.sections.extend(sections(broker, item.stash.get(_STARTED, 0.0)))
         except BrokerError as error:
-            report.sections.append(("kafka requests", f"The broker cannot tell: {error}"))
+            report.sections.append(("kafka requests", f"The broker does not answer: {error}"))
     return report

@@ -5,28 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.wire import Wire
 
-StartBroker = Callable[..., Awaitable[Broker]]
+StartBroker = Callable[..., Awaitable[BrokerServer]]
 
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start a broker with keys like ``num_partitions="2"``; again on the same data after it was stopped."""
-    started: list[Broker] = []
+    started: list[BrokerServer] = []
 
-    async def start(**settings: str) -> Broker:
+    async def start(**settings: str) -> BrokerServer:
         given = {
             "log.dir": str(tmp_path / "data"),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        broker = Broker(Config(BROKER_KEYS, given), port=0)
-        await broker.start()
+        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0)
         started.append(broker)
         return broker
 
@@ -36,11 +34,11 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
 
 
 @pytest.fixture
-async def broker(start_broker: StartBroker) -> Broker:
+async def broker(start_broker: StartBroker) -> BrokerServer:
     return await start_broker()
 
 
 @pytest.fixture
-async def wire(broker: Broker) -> AsyncIterator[Wire]:
+async def wire(broker: BrokerServer) -> AsyncIterator[Wire]:
     async with await Wire.connect(broker.port) as wire:
         yield wire

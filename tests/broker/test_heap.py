@@ -1,4 +1,4 @@
-"""When free memory is given back to the system."""
+"""When free memory is returned to the system."""
 
 from barnabas_broker.heap import Heap
 
@@ -6,7 +6,7 @@ BUSY = 100 * 1024 * 1024
 
 
 class Process:
-    """Bytes that come and go, and how often memory was given back."""
+    """Bytes received and sent, and how often memory was returned."""
 
     def __init__(self) -> None:
         self.bytes = self.trims = 0
@@ -17,15 +17,15 @@ class Process:
 
     def after(self, size: int) -> int:
         self.bytes += size
-        self.heap.look()
+        self.heap.check()
         return self.trims
 
 
-def test_memory_is_kept_while_there_is_work_and_given_back_once_after_it() -> None:
+def test_memory_is_kept_while_the_broker_is_busy_and_returned_once_afterwards() -> None:
     process = Process()
     assert [process.after(size) for size in (BUSY, BUSY, 0, 0, 0)] == [0, 0, 1, 1, 1]
 
 
-def test_heartbeats_are_no_work() -> None:
+def test_heartbeats_do_not_count_as_busy() -> None:
     process = Process()
     assert [process.after(size) for size in (1000, 0, 1000, BUSY, 1000, 1000)] == [0, 0, 0, 0, 1, 1]

@@ -1,75 +1,79 @@
-"""A broker begins with what it needs: the rest is imported when it is asked for, and what only tests need never."""
+"""A broker imports an optional package only when a flag needs it, and never the code of tests."""
 
 import asyncio
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas_protocol.records.builder import build_batch
+import barnabas_broker
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.wire import PATIENCE, Wire
 
-#: The command, which tells at its end what it has imported.
+#: The command, which prints at its end what it has imported.
 PROGRAM = "import sys; from barnabas_broker.__main__ import main\ntry: main()\nfinally: print(*sys.modules)"
-#: Who stores records needs none of these: group members, other brokers, HTTP, a terminal.
-FOR_OTHERS = {
+#: Optional packages, and our modules that need them.
+OPTIONAL = {
     "aetcd",
     "aiohttp",
     "grpc",
-    "rich",
     "barnabas_broker.cluster.etcd",
-    "barnabas_broker.cluster.kv",
-    "barnabas_broker.cluster.member",
-    "barnabas_broker.handlers.configs",
-    "barnabas_broker.handlers.fetch",
     "barnabas_broker.http.endpoint",
-    "barnabas_broker.replication.fetcher",
-    "barnabas_broker.replication.isr",
-    "barnabas_broker.supervisor",
-    "barnabas_broker.testing",
 }
-FOR_GROUP_MEMBERS = {"barnabas_broker.handlers.groups"}
+TESTING = {"barnabas_broker.pytest_plugin", "barnabas_broker.testing", "pytest"}
+#: Function-level imports that are there on purpose: pytest loads the plugin in every project, and the code that runs a
+#: broker is imported only where one runs.
+ALLOWED = {"pytest_plugin.py": 3, "testing/broker.py": 1}
 
 
-async def imported(folder: Path) -> set[str]:
-    """What a broker has imported when it has stored a record."""
-    flags = ("--host", "127.0.0.1", "--port", "0", "--data-dir", str(folder), "--set", "offsets.topic.num.partitions=1")
+async def imported(*flags: str) -> set[str]:
+    """What a broker has imported when it has answered a request."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", PROGRAM, *flags), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", PROGRAM, "--host", "127.0.0.1", "--port", "0", *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             port = int((await process.stdout.readline()).rpartition(b":")[2])
         async with await Wire.connect(port) as wire:
-            assert (await wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).api_keys
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
-            assert not (await wire.ask(asked, 4, MetadataResponse)).topics[0].error_code
-            batch = build_batch([(None, b"value", (), 0)])
-            data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
-            request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
-            stored = await wire.ask(request, 7, ProduceResponse)
-            assert not stored.responses[0].partition_responses[0].error_code
+            assert (await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)).brokers
         process.terminate()
         async with asyncio.timeout(PATIENCE):
-            told, _ = await process.communicate()
+            printed, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return set(told.decode().splitlines()[-1].split())
+    return set(printed.decode().splitlines()[-1].split())
 
 
-async def test_the_first_record_needs_none_of_the_rest(tmp_path: Path) -> None:
-    loaded = await imported(tmp_path)
-    assert "barnabas_broker.handlers.produce" in loaded
-    assert not loaded & (FOR_OTHERS | FOR_GROUP_MEMBERS)
+async def test_a_broker_imports_all_of_itself_and_nothing_optional(tmp_path: Path) -> None:
+    loaded = await imported("--data-dir", str(tmp_path / "data"))
+    assert loaded >= {"barnabas_broker.handlers.fetch", "barnabas_broker.replication.fetcher", "structlog"}
+    assert not loaded & (OPTIONAL | TESTING)
 
 
-@pytest.mark.parametrize("name", sorted(FOR_OTHERS | FOR_GROUP_MEMBERS))
-def test_what_is_not_imported_is_there(name: str) -> None:
+async def test_http_needs_aiohttp_and_no_other_optional_package(tmp_path: Path) -> None:
+    loaded = await imported("--data-dir", str(tmp_path / "data"), "--http-port", "0")
+    assert loaded & OPTIONAL == {"aiohttp", "barnabas_broker.http.endpoint"}
+    assert not loaded & TESTING
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONAL | TESTING))
+def test_the_names_above_exist(name: str) -> None:
     assert find_spec(name) is not None
+
+
+def test_modules_are_imported_at_the_top() -> None:
+    folder = Path(barnabas_broker.__file__).parent
+    found = {}
+    for path in folder.rglob("*.py"):
+        code = re.sub(r'""".*?"""', "", path.read_text("utf-8"), flags=re.DOTALL)
+        code = re.sub(r"if TYPE_CHECKING:\n(    .*\n)+", "", code)
+        if count := len(re.findall(r"^ +(?:from \S+ )?import \S", code, flags=re.MULTILINE)):
+            found[str(path.relative_to(folder))] = count
+    assert found == ALLOWED

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from tests.client.fake_broker import FakeBroker, brokers
 from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
@@ -84,7 +84,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture
-async def own_broker(tmp_path: Path, quiet: None) -> AsyncIterator[Broker]:
+async def own_broker(tmp_path: Path, quiet: None) -> AsyncIterator[BrokerServer]:
     """A broker of ours in the test's event loop, with its data in the test's folder."""
     async with running_broker(tmp_path) as broker:
         yield broker
@@ -94,7 +94,7 @@ async def own_broker(tmp_path: Path, quiet: None) -> AsyncIterator[Broker]:
 def empty_servers(request: pytest.FixtureRequest) -> str:
     """A real broker that has neither topics nor groups."""
     if request.param == "barnabas":
-        broker: Broker = request.getfixturevalue("own_broker")
+        broker: BrokerServer = request.getfixturevalue("own_broker")
         return f"{broker.host}:{broker.port}"
     kafka: ApacheKafka = request.getfixturevalue(request.param)
     empty(kafka.bootstrap_servers)

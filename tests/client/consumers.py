@@ -9,7 +9,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
-    """One without a group, unless `settings` name one."""
+    """A consumer without a group, unless `settings` name one."""
     given: dict[str, Any] = {
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": 20,

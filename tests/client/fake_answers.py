@@ -1,4 +1,4 @@
-"""Scripted responses and faults of the fake broker."""
+"""Answers that a test may have the fake broker give."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Lose:
 
 
 class Silence:
-    """Never answer, and keep the connection: what is behind it is not answered either."""
+    """Never answer, and keep the connection: later requests on it are not answered either."""
 
 
 class NoAnswer:

@@ -71,7 +71,7 @@ _IDS: Final = count(1)
 
 
 class FakeBroker(FakeCoordinator):
-    """One broker, which leads every partition unless a test changes the leader."""
+    """One broker, the leader of every partition by default."""
 
     def __init__(self, node_id: int = 0) -> None:
         super().__init__(HOST, node_id)

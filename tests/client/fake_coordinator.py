@@ -1,4 +1,4 @@
-"""The fake broker's group coordinator: groups have one member, and every request succeeds."""
+"""The fake broker's group coordinator, for groups of one member."""
 
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

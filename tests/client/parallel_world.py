@@ -10,7 +10,7 @@ from barnabas_client import Admin, Consumer, ConsumerRecord, NewTopic, Producer,
 
 
 class Watched(Consumer):
-    """Checks each commit: everything below it must have been handled, or a crash behind it would skip something."""
+    """Checks each commit: all records below it must have been handled, or a crash would skip some."""
 
     def __init__(self, *topics: str, done: Mapping[TopicPartition, set[int]], **settings: Any) -> None:
         defaults = {"enable_auto_commit": False, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 50}

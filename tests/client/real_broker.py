@@ -9,9 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from barnabas_broker.broker import Broker
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.interop.waiting import ask_until
 
 #: For tests of what Barnabas alone has, or of its files, among those that ask for `empty_servers`.
@@ -22,7 +21,7 @@ PATIENCE: Final = 30
 
 
 @asynccontextmanager
-async def running_broker(folder: Path, **settings: str) -> AsyncIterator[Broker]:
+async def running_broker(folder: Path, **settings: str) -> AsyncIterator[BrokerServer]:
     """A broker with keys like ``num_partitions="2"`` and its data in `folder`."""
     given = {
         "log.dir": str(folder / "data"),
@@ -30,8 +29,7 @@ async def running_broker(folder: Path, **settings: str) -> AsyncIterator[Broker]
         "offsets.topic.num.partitions": "2",
         **{key.replace("_", "."): value for key, value in settings.items()},
     }
-    broker = Broker(Config(BROKER_KEYS, given), port=0)
-    await broker.start()
+    broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0)
     try:
         yield broker
     finally:
@@ -57,5 +55,5 @@ def empty(bootstrap_servers: str) -> None:
 
 
 def _was_gone(error: BaseException) -> bool:
-    """What the controller has deleted already, its broker may tell for a while."""
+    """A broker may still return a topic that the controller has deleted, for a while."""
     return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -57,7 +57,7 @@ def said(node: Node, what: str) -> int:
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: Brokers) -> None:
+async def test_of_two_clusters_on_one_prefix_one_is_rejected(cluster: Brokers) -> None:
     """Both have a broker 1; whoever registers first is it."""
     twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
     cluster.nodes[2] = twins[1]
@@ -75,7 +75,7 @@ async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: 
     await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Brokers) -> None:
+async def test_a_data_directory_of_another_cluster_is_rejected(cluster: Brokers) -> None:
     await cluster.start(1)
     mine = (await cluster[1].metadata()).cluster_id
     await cluster[1].stop()
@@ -96,7 +96,7 @@ async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Br
     await cluster[1].start()
 
 
-async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster: Brokers) -> None:
+async def test_more_replicas_than_brokers_are_rejected_with_both_numbers(cluster: Brokers) -> None:
     await cluster.start(2)
     asked = CreatableTopic(name="wide", num_partitions=1, replication_factor=3, assignments=[], configs=[])
     async with await Wire.connect(cluster[1].port) as wire:
@@ -118,7 +118,7 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     server.kill()
 
 
-async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etcd: Etcd, tmp_path: Path) -> None:
+async def test_without_etcd_reads_and_writes_continue_while_the_lease_lasts(own_etcd: Etcd, tmp_path: Path) -> None:
     lease = ["broker.session.timeout.ms=15000"]
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, lease)
     try:
@@ -176,7 +176,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("cluster", [["replica.lag.time.max.ms=2000", "log.index.size.max.bytes=65536"]], indirect=True)
-async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, small_disk: Path) -> None:
+async def test_a_full_disk_affects_only_its_broker(cluster: Brokers, small_disk: Path) -> None:
     cluster.nodes[1] = Node(cluster.url, 1, small_disk, cluster.settings)
     cluster.nodes[1].output = cluster.directory / "full.log"
     cluster.add(2)

@@ -85,7 +85,7 @@ def members(tmp_path: Path) -> Iterator[Members]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_another_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
+async def test_another_etcd_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
         await put(kv, "/a/0", b"0")
         seen: list[str] = []
@@ -123,7 +123,7 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
+async def test_mutual_tls(tmp_path: Path, authority: trustme.CA) -> None:
     ca, server, client = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(str(ca))
     for path, certificate in ((server, authority.issue_cert("127.0.0.1")), (client, authority.issue_cert("broker"))):
@@ -183,7 +183,7 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
         etcd.kill()
 
 
-def test_where_etcd_is() -> None:
+def test_valid_urls() -> None:
     assert parse_url("etcd://a:1,b:2/some/where/") == (["a:1", "b:2"], "/some/where/")
     assert parse_url("etcd://[::1]:2379") == (["[::1]:2379"], "/barnabas/")
 
@@ -191,6 +191,6 @@ def test_where_etcd_is() -> None:
 @pytest.mark.parametrize(
     "url", ["", "a:1", "http://a:1", "etcd://", "etcd://a", "etcd://a:b", "etcd://a:1,", "etcd://a:0"]
 )
-def test_where_etcd_cannot_be(url: str) -> None:
+def test_invalid_urls(url: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_url(url)

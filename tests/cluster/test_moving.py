@@ -84,7 +84,7 @@ async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
     assert await reassign(cluster[3], "moving", {0: None}) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
 
 
-async def test_preferred_leaders_lead_again_when_asked_to(cluster: Brokers) -> None:
+async def test_preferred_leaders_are_elected_on_request(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "led", 2, 2) == ErrorCode.NONE
     await cluster[2].stop()
@@ -123,7 +123,7 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
+async def test_without_etcd_leaders_stop_and_resume_after_its_return(
     own_etcd: Etcd, tmp_path: Path, freeze: bool
 ) -> None:
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, [SHORT_LEASE])
@@ -164,7 +164,7 @@ async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_a_frozen_broker_does_not_lead_when_it_wakes_up(cluster: Brokers) -> None:
+async def test_a_frozen_broker_does_not_lead_after_it_wakes_up(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
     await cluster.agree("it is everywhere", lambda told: len(leaders(told, "led")) == 1, "led")

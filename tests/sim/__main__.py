@@ -1,4 +1,4 @@
-"""Run seeds: ``python -m tests.sim --seeds 20000``. A failing one prints itself, and is replayed by ``--seed N``."""
+"""Run the simulation: ``python -m tests.sim --seeds 20000``. It prints seeds that fail; replay one by ``--seed N``."""
 
 import argparse
 import logging
@@ -31,11 +31,11 @@ def _quiet() -> None:
 
 
 def main() -> int:
-    """Run what the command line says; 1 if a seed fails."""
+    """Run the seeds of the command line; 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
-    parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="run this one and print what went on")
+    parser.add_argument("--seeds", type=int, default=300, help="number of seeds")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()

@@ -67,9 +67,8 @@ def commits_are_answered_before_they_are_durable() -> AbstractContextManager[Any
     @wraps(right)
     def wrong(self: Writer, partition: int, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
         right(self, partition, records, waiter)
-        if waiter.durable and all(value and key_type(key) in OFFSET_KEYS for key, value in records):
-            waiter.durable()
-            waiter.done(ErrorCode.NONE)
+        if all(value and key_type(key) in OFFSET_KEYS for key, value in records):
+            waiter(ErrorCode.NONE)
 
     return patch.object(Writer, "add", wrong)
 

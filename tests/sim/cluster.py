@@ -1,12 +1,11 @@
-"""Brokers with the real coordinator each, which share the partitions of ``__consumer_offsets``."""
+"""Brokers, each with a real coordinator, that share the partitions of ``__consumer_offsets``."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.classic.group import Caller
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import EventType, GroupEvent
@@ -23,7 +22,7 @@ from tests.sim.invariants import Invariants
 from tests.sim.storage import PARTITIONS, Done, OffsetsPartition
 from tests.sim.world import Timer, World
 
-#: The first two belong to one partition of ``__consumer_offsets``, each of the others to one of its own.
+#: The first two groups belong to the same partition of ``__consumer_offsets``, the others to one each.
 GROUPS: Final = ("payments", "stock", "orders", "audit")
 _CONFIG: Final = Config(
     BROKER_KEYS,
@@ -56,7 +55,7 @@ class Future:
             callback(result)
 
     def then(self, callback: Respond) -> None:
-        """Hear the result."""
+        """Call `callback` with the result."""
         if self._result is not None:
             callback(self._result)
         else:
@@ -64,7 +63,7 @@ class Future:
 
 
 class Port:
-    """One life of a broker, and what it may do with the partitions that it believes to lead."""
+    """The log of ``__consumer_offsets`` for one life of a broker, which may wrongly believe that it leads."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -89,7 +88,7 @@ class Port:
 
 
 class Loop:
-    """The event loop of one life of a broker: when the broker dies, nothing of it is called any more."""
+    """The event loop of one life of a broker: when the broker dies, no scheduled call is made any more."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -113,10 +112,10 @@ class Node:
     """A broker.
 
     Attributes:
-        life: counts its restarts.
-        epochs: of the leaderships that it believes to have, by partition.
-        plan: moments at which it is to die, with how often they must have come before.
-        parked: what waits for an answer: since when, and what.
+        life: number of its restarts.
+        epochs: the leader epochs of the partitions that it believes to lead.
+        plan: the moments at which it will die, and at which of their occurrences.
+        deferred: requests without a response, and when they arrived.
     """
 
     def __init__(
@@ -135,15 +134,15 @@ class Node:
         self.epochs: dict[int, int] = {}
         self.plan: dict[str, int] = {}
         self.died: Callable[[Node], None] = lambda node: None
-        self.parked: dict[int, tuple[float, Request]] = {}
+        self.deferred: dict[int, tuple[float, Request]] = {}
         self._ids = count(1)
         self._requests = count(1)
 
     def start(self) -> None:
-        """Begin a new life; nothing is left of the last one but what is in the log."""
+        """Start; only the log is left of an earlier life."""
         self.alive = True
         self.epochs = {}
-        self.parked = {}
+        self.deferred = {}
         life = self.life
         self.groups = GroupCoordinator(
             _CONFIG,
@@ -152,12 +151,12 @@ class Node:
             wall_ms=lambda: int(self.world.now * 1000),
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",
             loop=Loop(self),
-            on_event=self._listen,
+            on_event=self._event,
         )
         self.world.note("node %d starts", self.node_id)
 
     def kill(self, *, power: bool) -> None:
-        """Die at once, in the middle of whatever it is; with the whole machine if it is the `power`."""
+        """Die at once, at any point; `power`: with the whole machine."""
         if self.alive:
             self.world.note("node %d dies%s", self.node_id, " with its machine" if power else "")
             self.alive = False
@@ -167,7 +166,7 @@ class Node:
             self.died(self)
 
     def lead(self, partition: OffsetsPartition, epoch: int) -> None:
-        """Learn that it leads a partition, if that is still so."""
+        """Learn that it leads a partition, if that is still true."""
         index = partition.index
         if self.alive and epoch > self.epochs.get(index, -1):
             self.epochs[index] = epoch
@@ -176,18 +175,18 @@ class Node:
                 self._drive(self.groups.load(index, epoch), self.life)
 
     def resign(self, index: int, epoch: int) -> None:
-        """Learn that somebody else leads a partition since `epoch`."""
+        """Learn that another broker leads a partition since `epoch`."""
         if self.alive and self.epochs.get(index, -1) < epoch:
             self.world.note("node %d unloads partition %d", self.node_id, index)
             self.groups.unload(index)
 
     def leads(self, index: int) -> bool:
-        """Whether it leads a partition in truth, not only in its own belief."""
+        """Whether it really leads a partition."""
         partition = self.partitions[index]
         return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
 
     def moment(self, name: str) -> None:
-        """One of the moments at which a coordinator may die has come; in a turn of its own, as processes do."""
+        """A moment at which the broker may die; if it does, then in an iteration of its own, as processes do."""
         if name in self.plan and self.world.faults:
             self.plan[name] -= 1
             if self.plan[name] <= 0:
@@ -212,7 +211,7 @@ class Node:
         elif isinstance(request, HeartbeatRequest):
             answer = groups.heartbeat(request, 4, caller)
             if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self.moment("heartbeat told of the rebalance")
+                self.moment("heartbeat asks to rejoin")
         elif isinstance(request, LeaveGroupRequest):
             answer = groups.leave(request, 5, caller)
         elif isinstance(request, OffsetCommitRequest):
@@ -220,17 +219,17 @@ class Node:
             answer = groups.commit_offsets(request, 9, caller)
         elif isinstance(request, OffsetFetchRequest):
             if not self.leads(index) and index in self.epochs:
-                return  # A stale coordinator's memory is stale; whoever reads from it waits until it is found out.
+                return  # A former coordinator's offsets are stale: the client waits until it finds the new one.
             answer = groups.fetch_offsets(request, 9, caller)
         else:
             raise AssertionError(f"{request} in a simulation")
         number = next(self._requests)
         asked = self.world.now
         known = invariants.snapshot() if isinstance(request, OffsetFetchRequest | OffsetCommitRequest) else None
-        self.parked[number] = (asked, request)
+        self.deferred[number] = (asked, request)
 
         def answered(response: Response) -> None:
-            del self.parked[number]
+            del self.deferred[number]
             invariants.answered(self.leads(index), request, response, known)
             if isinstance(request, SyncGroupRequest) and getattr(response, "error_code", 1) == 0:
                 self.moment("sync answered")
@@ -249,22 +248,22 @@ class Node:
             found = Coordinator(key=group_id, node_id=node_id, host="node", port=node_id)
         return FindCoordinatorResponse(coordinators=[found])
 
-    def _listen(self, group_id: str, note: GroupEvent) -> None:
+    def _event(self, group_id: str, event: GroupEvent) -> None:
         self.world.note(
             "node %d: %s of %s, generation %d: %s",
             self.node_id,
-            note.type.value,
+            event.type.value,
             group_id,
-            note.generation,
-            note.data,
+            event.generation,
+            event.data,
         )
-        if note.type is EventType.REBALANCE_STARTED:
+        if event.type is EventType.REBALANCE_STARTED:
             self.moment("rebalance started")
-        elif note.type is EventType.JOIN_PHASE_OVER:
+        elif event.type is EventType.JOIN_PHASE_OVER:
             self.moment("join phase over")
 
     def _drive(self, load: Coroutine[Any, Any, None], life: int) -> None:
-        """Run the coroutine of a load, a step a time."""
+        """Run the coroutine of a load, one step at a time."""
         if self.life != life or not self.alive:
             load.close()
             return
@@ -277,6 +276,6 @@ class Node:
 
 
 def _group_of(request: Any) -> str:
-    """The group that a request is about."""
+    """The group id of a request."""
     group_id: str = request.group_id
     return group_id

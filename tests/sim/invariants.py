@@ -1,4 +1,4 @@
-"""What must hold whatever happens."""
+"""The invariants: what must be true whatever happens."""
 
 from bisect import insort
 from itertools import count
@@ -12,12 +12,12 @@ from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from barnabas_protocol.schema import Request, Response
 from tests.sim.world import World
 
-#: Seconds that a request may be parked: the largest rebalance timeout, the initial delay with its extensions, and an
-#: append that times out.
-PARKED_SECONDS = 60.0
+#: Seconds that a response may be deferred: the largest rebalance timeout, the initial rebalance delay with its
+#: extensions, and an append that times out.
+DEFERRED_SECONDS = 60.0
 
 
-#: Errors after which a commit may be in the log all the same, or get there. Any other says that it is not.
+#: Errors after which a commit may be in the log, now or later. After any other error it is not.
 IN_DOUBT: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
@@ -25,10 +25,10 @@ class Commit(NamedTuple):
     """A commit of one partition's offset.
 
     Attributes:
-        rank: its place in the log if it gets there: the epoch of the coordinator that it arrived at, and its number
-            among all arrivals. Appends of an epoch are in the order of arrivals, and an epoch's come before the next's.
-        offset: what it commits.
-        request: what it is a part of.
+        rank: its position in the log, if it is appended: the epoch of the coordinator that received it, and its number
+            among all received commits. Appends of an epoch are in this order, and before those of the next epoch.
+        offset: the committed offset.
+        request: the request that it is a part of.
     """
 
     rank: tuple[int, int]
@@ -40,21 +40,21 @@ NOTHING: Final = Commit((-1, -1), -1, OffsetCommitRequest(group_id="", topics=[]
 
 
 class Invariants:
-    """Watches the brokers' answers about one group.
+    """Checks the brokers' responses about one group.
 
-    What holds for a committed offset, in Kafka too, is this: **it is that of the last commit in the log**. So once a
-    commit is acknowledged, only it can be found there or one that is behind it in the log, which was neither refused
-    nor needs to be acknowledged: its answer may be under way or lost. Nothing else is ever found, neither what was
-    replaced, nor what was refused, nor what nobody committed.
+    The rule for a committed offset, in Kafka as well, is: **it is that of the last commit in the log**. Once a commit
+    is acknowledged, OffsetFetch returns it, or a later commit in the log that was not refused; that one need not be
+    acknowledged, because its response may be delayed or lost. OffsetFetch never returns a commit that was replaced or
+    refused, nor an offset that was not committed.
 
-    The offset itself goes back in one case only, which nobody can exclude: a client's connection broke, the client sent
-    a newer commit over another one, and the older arrives after it. Both are of the same member and generation, and an
-    OffsetCommit says no more about itself; Kafka takes it too, for a commit has no sequence number.
+    An offset can go back in one case, which a broker cannot exclude: a client's connection breaks, the client sends a
+    newer commit over another one, and the older commit arrives after it. Both have the same member and generation, and
+    an OffsetCommit has no sequence number; Kafka accepts it, too.
 
     Attributes:
-        generation: the highest that a SyncGroup was answered in.
-        last: the last commit of each partition that was acknowledged.
-        assigned: how many partitions the leader of each generation has made its assignment for.
+        generation: the highest generation of a successful SyncGroup.
+        last: the last acknowledged commit of each partition.
+        assigned: the number of partitions that the leader of each generation has assigned.
     """
 
     def __init__(self, world: World) -> None:
@@ -62,17 +62,17 @@ class Invariants:
         self.generation = -1
         self.last: dict[int, Commit] = {}
         self.assigned: dict[int, int] = {}
-        #: What may be in the log, by partition, in the order of ranks; what is before :attr:`last` is gone.
+        #: The commits that may be in the log, by partition, in the order of ranks; none before :attr:`last`.
         self._commits: dict[int, list[Commit]] = {}
         self._numbers = count()
-        #: The order in which clients sent their commits.
+        #: The order in which clients sent commits.
         self._sent: dict[int, int] = {}
         self._kept: list[OffsetCommitRequest] = []
-        #: Who was given what: instance or member id by generation and partition.
+        #: Instance id or member id by generation and assigned partition.
         self._owners: dict[tuple[int, int], str] = {}
 
     def snapshot(self) -> tuple[dict[int, Commit], int]:
-        """What is known when a request comes in."""
+        """The state at the arrival of a request."""
         return dict(self.last), self.generation
 
     def commit_leaves(self, request: OffsetCommitRequest) -> None:
@@ -81,7 +81,7 @@ class Invariants:
         self._kept.append(request)
 
     def _overtaken(self, late: OffsetCommitRequest, before: OffsetCommitRequest) -> bool:
-        """Whether a commit comes late, over a connection that broke: its client had sent it before the other."""
+        """Whether a client sent the commit `late` before `before`, over a connection that broke."""
         same = late.member_id == before.member_id
         return (
             same
@@ -90,7 +90,7 @@ class Invariants:
         )
 
     def commit_arrives(self, node: int, epoch: int, request: OffsetCommitRequest) -> None:
-        """A commit arrives at a broker that believes to be coordinator in `epoch`."""
+        """A commit arrives at a broker that believes to be the coordinator with leader epoch `epoch`."""
         generation = request.generation_id_or_member_epoch
         offsets = offsets_of(request)
         self.world.note("node %d: commit %s, generation %d, of %s", node, offsets, generation, request.member_id)
@@ -99,13 +99,13 @@ class Invariants:
             insort(self._commits.setdefault(partition, []), Commit(rank, offset, request), key=lambda each: each.rank)
 
     def answered(self, leads: bool, request: Request, response: Response, known: Any) -> None:
-        """A broker answers; `leads` if it is in truth the coordinator."""
+        """A broker responds; `leads` if it really is the coordinator."""
         if isinstance(request, SyncGroupRequest) and isinstance(response, SyncGroupResponse):
             if response.error_code == ErrorCode.NONE:
                 self._synced(leads, request, response)
         elif isinstance(request, JoinGroupRequest) and isinstance(response, JoinGroupResponse):
             if response.error_code == ErrorCode.NONE and leads and response.generation_id < self.generation:
-                self.world.fail(f"generation {response.generation_id} is told after {self.generation} was assigned")
+                self.world.fail(f"generation {response.generation_id} is returned after {self.generation} was assigned")
         elif isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
             self._commit(request, response, known)
         elif isinstance(request, OffsetFetchRequest) and isinstance(response, OffsetFetchResponse):
@@ -120,7 +120,7 @@ class Invariants:
         for partition in partitions_of(bytes(response.assignment)):
             before = self._owners.setdefault((generation, partition), owner)
             if before != owner:
-                self.world.fail(f"partition {partition} is given to {before} and {owner} in generation {generation}")
+                self.world.fail(f"partition {partition} is assigned to {before} and {owner} in generation {generation}")
 
     def _commit(self, request: OffsetCommitRequest, response: OffsetCommitResponse, known: Any) -> None:
         _, assigned = known
@@ -136,7 +136,7 @@ class Invariants:
                 self.world.fail(f"a commit of generation {generation} succeeds after {assigned} was assigned")
             at = next((at for at, each in enumerate(commits) if each.request is request), None)
             if at is None:
-                continue  # One that is behind it in the log was acknowledged before.
+                continue  # A later commit in the log was acknowledged earlier.
             made, before = commits[at], self.last.get(partition)
             if before and made.offset < before.offset and not self._overtaken(request, before.request):
                 self.world.fail(
@@ -157,11 +157,11 @@ class Invariants:
                         self.found(index, found.committed_offset, before.get(index, NOTHING))
 
     def found(self, partition: int, offset: int, last: Commit) -> None:
-        """An offset is found, -1 for none, when `last` had been acknowledged."""
+        """OffsetFetch returns an offset, -1 for none, when `last` is the last acknowledged commit."""
         possible = [each.offset for each in self._commits.get(partition, []) if each.rank > last.rank]
         if offset != last.offset and offset not in possible:
             self.world.fail(
-                f"offset {offset} of partition {partition} is found, not that of {last} nor any of {possible}"
+                f"the offset of partition {partition} is {offset}, but must be that of {last} or one of {possible}"
             )
 
 
@@ -176,5 +176,5 @@ def partitions_of(assignment: bytes) -> list[int]:
 
 
 def offsets_of(request: OffsetCommitRequest) -> dict[int, int]:
-    """What a commit of one topic says, by partition."""
+    """The offsets of a commit of one topic, by partition."""
     return {p.partition_index: p.committed_offset for t in request.topics for p in t.partitions}

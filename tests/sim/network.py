@@ -1,6 +1,6 @@
-"""Connections: in order each, in any order between them, and they break.
+"""Connections that break. Each one keeps the order of its requests; there is no order among connections.
 
-A broken connection loses its answers. What was sent over it before may arrive all the same, and late.
+A broken connection loses its responses. Requests that were sent over it may still arrive, and late.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class Connection:
         self._outstanding: set[int] = set()
 
     def send(self, ticket: int, request: Request, timeout: float) -> None:
-        """Send a request; the client is told what becomes of it, once."""
+        """Send a request; the client gets its result once: a response or a failure."""
         world = self.world
         self._outstanding.add(ticket)
         exchange = _Exchange(ticket, request)
@@ -55,7 +55,7 @@ class Connection:
             world.after(self._delay(), self.break_, "the network")
 
     def break_(self, reason: str) -> None:
-        """No answer comes any more; the client learns of it a little later."""
+        """Break: no response arrives any more, and the client notices a little later."""
         if self.open:
             self.open = False
             self.world.note("%s: connection to node %d broken by %s", self._client, self.node.node_id, reason)
@@ -64,7 +64,7 @@ class Connection:
             self._outstanding.clear()
 
     def close(self) -> None:
-        """The client turns away."""
+        """The client closes the connection."""
         self.open = False
         self._outstanding.clear()
 
@@ -88,7 +88,7 @@ class Connection:
         self.node.handle(self._client, exchange.request, respond)
 
     def _return(self) -> None:
-        """Answers go back in the order of the requests."""
+        """Return responses in the order of their requests."""
         while self._waiting and self._waiting[0].response is not None:
             exchange = self._waiting.popleft()
             self._returns_at = max(self._returns_at, self.world.now + self._delay())

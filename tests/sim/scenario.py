@@ -1,24 +1,24 @@
-"""One run: groups on two brokers, a while in which anything may go wrong, and a while in which it must recover."""
+"""One run: groups on two brokers, a time with faults, and a time in which the groups must recover."""
 
 from typing import Final
 
 from tests.sim.cluster import GROUPS, Node
-from tests.sim.invariants import NOTHING, PARKED_SECONDS, Invariants
+from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
 from tests.sim.members import TOPIC, Consumer
 from tests.sim.storage import PARTITIONS, OffsetsPartition, SimulatedLoop
 from tests.sim.world import World
 
-#: The moments of a rebalance at which a coordinator may die (row C9), and more of them.
+#: Moments at which a coordinator may die: those of a rebalance, and the end of an append.
 MOMENTS: Final = (
     "rebalance started",
-    "heartbeat told of the rebalance",
+    "heartbeat asks to rejoin",
     "join received",
     "join phase over",
     "landed",
     "sync answered",
 )
 _FAULTS: Final = ("kill", "kill", "leave", "stall", "new", "node", "node", "move", "double", "grow", "disk", "disk")
-#: Seconds in which every group must be Stable once nothing goes wrong any more.
+#: Seconds after the last fault until every group must be Stable.
 RECOVERY_SECONDS: Final = 150.0
 
 
@@ -26,13 +26,13 @@ class Scenario:
     """A run with a seed.
 
     Args:
-        seed: decides everything.
+        seed: of all random choices.
     """
 
     def __init__(self, seed: int) -> None:
         world = self.world = World(seed)
         chance = world.chance
-        #: Half of the runs sync every append, and then machines may stop; in the others only processes die.
+        #: Half of the runs sync every append, and machines may lose power; in the others only processes die.
         synced = chance.random() < 0.5
         self.groups = GROUPS[: chance.choice((1, 1, 2, 3, 4))]
         self.invariants = {group: Invariants(world) for group in self.groups}
@@ -73,7 +73,7 @@ class Scenario:
         for moment in chance.sample(MOMENTS, chance.randint(0, 3)):
             chance.choice(self.nodes).plan[moment] = chance.randint(1, 6)
         world.run(end)
-        world.note("nothing goes wrong any more")
+        world.note("no more faults")
         world.faults = False
         for node in self.nodes:
             if not node.alive:
@@ -89,42 +89,42 @@ class Scenario:
             world.fail(f"not Stable {RECOVERY_SECONDS:.0f} s after the last fault: {self._states()}")
         world.run(world.now + 10.0)
         if not self._recovered():
-            world.fail(f"Stable, and not Stable a little later although nothing went wrong: {self._states()}")
-        world.run(world.now + PARKED_SECONDS + 8.0, self._nothing_parked)
-        self._check_parked()
+            world.fail(f"Stable, and not Stable 10 s later without a fault: {self._states()}")
+        world.run(world.now + DEFERRED_SECONDS + 8.0, self._none_deferred)
+        self._check_deferred()
         self._check_logs()
 
-    # What goes wrong
+    # Faults
 
     def _disturb(self) -> None:
         chance, world = self.world.chance, self.world
         alive = [consumer for consumer in self.consumers.values() if consumer.alive]
-        kind = chance.choice(_FAULTS)
-        if kind == "grow":
+        fault = chance.choice(_FAULTS)
+        if fault == "grow":
             self.partitions += 1
             for consumer in self.consumers.values():
                 world.after(world.between(0.0, 3.0), consumer.topic_grew, self.partitions)
-        elif kind == "node":
+        elif fault == "node":
             chance.choice(self.nodes).kill(power=chance.random() < 0.4)
-        elif kind == "move":
+        elif fault == "move":
             self._elect(self._log_of(chance.choice(self.groups)))
-        elif kind == "disk":
+        elif fault == "disk":
             log = self._log_of(chance.choice(self.groups))
             log.doom(chance.choice(("full", "sync", "stop")), chance.randint(1, 40))
-        elif kind == "new":
+        elif fault == "new":
             group = chance.choice(self.groups)
             self._start(group, f"late-{len(self.consumers)}", chance.random() < 0.3)
         elif alive:
             victim = chance.choice(alive)
-            if kind == "kill":
+            if fault == "kill":
                 victim.kill()
                 if chance.random() < 0.7:
                     self._restart_after(world.between(0.1, 9.0), victim)
-            elif kind == "leave":
+            elif fault == "leave":
                 victim.leave()
                 if chance.random() < 0.5:
                     self._restart_after(world.between(0.1, 9.0), victim)
-            elif kind == "stall":
+            elif fault == "stall":
                 victim.stall(world.between(1.0, 15.0))
             elif victim.instance is not None:
                 # A second process with the same instance id: one of the two is fenced.
@@ -176,7 +176,7 @@ class Scenario:
                     self._elect(log)
 
     def _elect(self, log: OffsetsPartition) -> None:
-        """Another broker leads the partition, if there is one; the old one learns of it when it does."""
+        """Elect another leader for the partition, if there is one; the old leader learns of it later."""
         alive = [node for node in self.nodes if node.alive]
         if not alive:
             return
@@ -188,7 +188,7 @@ class Scenario:
         if before is not None and before is not leader:
             world.after(world.between(0.0, 3.0), before.resign, log.index, log.epoch)
 
-    # What must hold
+    # Checks
 
     def _check(self) -> None:
         owners: dict[tuple[str, int, int], Consumer] = {}
@@ -202,27 +202,27 @@ class Scenario:
                     )
         if self.world.now >= self._check_at:
             self._check_at = self.world.now + 5.0
-            self._check_parked()
+            self._check_deferred()
 
-    def _check_parked(self) -> None:
+    def _check_deferred(self) -> None:
         for node in self.nodes:
             if node.alive:
-                for asked, request in node.parked.values():
-                    if self.world.now - asked > PARKED_SECONDS:
-                        self.world.fail(f"parked since {asked:.3f} s: {request}")
+                for asked, request in node.deferred.values():
+                    if self.world.now - asked > DEFERRED_SECONDS:
+                        self.world.fail(f"no response since {asked:.3f} s: {request}")
 
-    def _nothing_parked(self) -> bool:
-        return not any(node.parked for node in self.nodes if node.alive)
+    def _none_deferred(self) -> bool:
+        return not any(node.deferred for node in self.nodes if node.alive)
 
     def _alive(self, group: str) -> list[Consumer]:
         return [consumer for consumer in self.consumers.values() if consumer.alive and consumer.group == group]
 
     def _recovered(self) -> bool:
-        # Who is yet to come back will make a group rebalance once more.
+        # A consumer that will restart causes another rebalance.
         return not self._to_come and all(self._stable(group) for group in self.groups)
 
     def _stable(self, group: str) -> bool:
-        """Every consumer has its share of the same generation, every partition an owner, and no dead one is left."""
+        """Every consumer has an assignment of the same generation, every partition an owner, and no member is dead."""
         alive = self._alive(group)
         log = self._log_of(group)
         if not log.works or log.leader is None or not all(consumer.stable for consumer in alive):
@@ -235,7 +235,7 @@ class Scenario:
         owned = self.partitions
         for consumer in alive:
             if consumer.leads_by_return:
-                # What the topic grew by while it was away is nobody's (KIP-814), but nothing that came since.
+                # Partitions that were added while the leader was away have no owner (KIP-814), but later ones have.
                 owned = self.invariants[group].assigned.get(consumer.generation, self.partitions)
                 if consumer.counted != self.partitions:
                     return False
@@ -255,7 +255,7 @@ class Scenario:
         )
 
     def _check_logs(self) -> None:
-        """What was acknowledged is what a coordinator finds that replays the log now."""
+        """A coordinator that replays the log now finds the acknowledged commits."""
         world = self.world
         for log in self.logs:
             self._elect(log)

@@ -1,7 +1,7 @@
-"""The partitions of ``__consumer_offsets``: real logs, on files in memory that break as real ones do.
+"""The partitions of ``__consumer_offsets``: real logs on files in memory, with the faults of real files.
 
-A partition's files outlive the broker that leads it, and whoever leads it next finds what the last one left: all that
-it wrote where a process was killed or deposed, less than that where the machine stopped. Appends run through the
+A partition's files outlive the broker that leads it, and the next leader finds what is left of its records: all of
+them if the process was killed or deposed, fewer if the machine stopped. Appends run through the
 broker's own port, replica manager and log directory, whose background work is done in virtual time.
 """
 
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
@@ -37,24 +36,24 @@ Done = Callable[[ErrorCode], None]
 PARTITIONS: Final = 3
 _ROOT: Final = Path("/data")
 _TOPIC_ID: Final = bytes(range(16))
-#: The files are one partition's, whoever has them open.
+#: The files belong to the partition, whichever broker has them open.
 _OWNER: Final = 1
 _CONFIG: Final = Config(BROKER_KEYS, {"node.id": "1", "log.cleaner.min.cleanable.ratio": "0.1"})
 #: Seconds between two rounds of maintenance.
 _MAINTENANCE: Final = 12.0
-#: Batches that a replay gets at a time.
+#: Batches that one read of a replay returns.
 _CHUNK: Final = 20
 
 
 class SimulatedLoop:
-    """As much of an event loop as storage and futures use: what is to be called is called in virtual time."""
+    """The part of an event loop that storage and futures use, in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Be the loop that runs."""
+        """Make this the running loop."""
         asyncio._set_running_loop(self._itself())
         try:
             yield
@@ -71,14 +70,14 @@ class SimulatedLoop:
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A future failed that nobody waits for any more, because its broker is dead."""
+        """Ignore futures that fail after their broker has died."""
 
     def _itself(self) -> asyncio.AbstractEventLoop:
         return cast(asyncio.AbstractEventLoop, self)
 
 
 class _Background:
-    """Where storage does slow work: in virtual time, until the files are let go."""
+    """The storage thread: runs in virtual time until the files are released."""
 
     def __init__(self, partition: "OffsetsPartition") -> None:
         self._partition = partition
@@ -104,17 +103,17 @@ class _Background:
         world.after(delay, due)
 
     def close(self) -> None:
-        """Do what was begun."""
+        """Finish all started work."""
         while self._coming:
             self._coming[0]()
 
     def forget(self) -> None:
-        """Whoever began it is dead."""
+        """Drop all started work: its broker is dead."""
         self._coming.clear()
 
 
 class _Append:
-    """An append on its way."""
+    """An append without a result."""
 
     __slots__ = ("batch", "done", "epoch", "life", "node", "outcome")
 
@@ -130,19 +129,19 @@ class _Append:
 class OffsetsPartition:
     """A partition of ``__consumer_offsets``.
 
-    Nothing is lost that was reported durable. Everything else may happen to an append: it is refused, it is durable but
-    reported late or never, it outlives its broker or does not, it comes from a broker that leads no more.
+    Batches that were reported as durable are not lost. Anything else may happen to an append: it is refused; its result
+    is reported late or never; it survives its broker or does not; it comes from a former leader.
 
     Args:
-        world: its time and chance.
+        world: its clock and random numbers.
         index: its number.
-        synced: every append is synced before it is reported (``flush.messages``); then machines may stop, otherwise
-            only processes die.
+        synced: every append is synced before it is reported (``flush.messages``); then machines may stop;
+            otherwise only processes die.
 
     Attributes:
-        leader: the broker that leads it in truth.
-        epoch: of its leadership; appends of an older one are refused.
-        failed: called when its disk has failed, or what is on it could not be opened.
+        leader: the broker that really leads it.
+        epoch: the leader epoch; appends with an older one are refused.
+        failed: called when its disk has failed, or the files could not be opened.
     """
 
     def __init__(self, world: World, index: int, synced: bool) -> None:
@@ -161,18 +160,18 @@ class OffsetsPartition:
         self._landed: deque[_Append] = deque()
         self._lands_at = self._reports_at = 0.0
         self._failing = False
-        #: What is to go wrong on the disk, and in how many steps.
+        #: The fault that will happen on the disk, and in how many steps.
         self._doom: tuple[str, int] | None = None
         configs = {"cleanup.policy": "compact", "segment.bytes": "4096", "file.delete.delay.ms": "1000"}
         if synced:
             configs["flush.messages"] = "1"
         self._configs = configs
 
-    # Leaders come and go
+    # Leaders
 
     def elect(self, node: "Node") -> None:
-        """Another broker leads from now on, whether or not the last one knows."""
-        self._let_go(power=False)
+        """Make another broker the leader, whether or not the last one knows."""
+        self._release(power=False)
         self.leader = node
         self.epoch += 1
         self._failing = False
@@ -182,10 +181,10 @@ class OffsetsPartition:
         self._coming = deque(entry for entry in self._coming if entry.node is not node)
         self._landed = deque(entry for entry in self._landed if entry.node is not node)
         if node is self.leader:
-            self._let_go(power=power)
+            self._release(power=power)
 
     def open(self) -> bool:
-        """The leader opens the files; whether that went well."""
+        """The leader opens the files; returns whether it could."""
         world = self.world
         self._files.fault = self._fault
         try:
@@ -224,8 +223,8 @@ class OffsetsPartition:
         replicas.start(image)
         return replicas
 
-    def _let_go(self, *, power: bool) -> None:
-        """Nobody has the files open any more; what is in them is what the last one left."""
+    def _release(self, *, power: bool) -> None:
+        """Release the files; the next leader opens them as they are."""
         directory, self._directory, self._log = self._directory, None, None
         chance = self.world.chance
         if directory is not None and not power and directory.failure is None and chance.random() < 0.3:
@@ -242,10 +241,10 @@ class OffsetsPartition:
         for entry in list(self._landed):
             self._settle(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # What goes wrong
+    # Faults
 
     def doom(self, kind: str, steps: int) -> None:
-        """Let the disk be full, an fsync fail, or the machine stop in the middle of a step, `steps` from now."""
+        """Make the disk full, an fsync fail, or the machine stop, `steps` steps from now."""
         self._doom = (kind, steps)
 
     def _fault(self, what: str, path: Path) -> None:
@@ -261,12 +260,12 @@ class OffsetsPartition:
         elif kind == "full" and what.startswith("write"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         elif kind == "sync" and what == "sync":
-            # A machine with such a disk does not last.
+            # A machine with such a disk stops soon.
             self._doom = ("stop", self.world.chance.randint(1, 4))
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     def carefully(self, step: Callable[..., object], *args: Any) -> None:
-        """Take a step that uses the disk; the machine may stop in the middle of it."""
+        """Run a step that uses the disk; the machine may stop during it."""
         try:
             step(*args)
         except Crash:
@@ -289,7 +288,7 @@ class OffsetsPartition:
 
     @property
     def works(self) -> bool:
-        """Whether the leader has it open, or will."""
+        """Whether the leader has the log open, or will open it."""
         leader = self.leader
         return leader is not None and leader.alive and not self._failing and leader.epochs.get(self.index) == self.epoch
 
@@ -298,10 +297,10 @@ class OffsetsPartition:
             directory.maintain(self._now_ms())
             self.world.after(_MAINTENANCE, self.carefully, self._maintain, directory)
 
-    # What the leader asks
+    # Requests of the leader
 
     def append(self, node: "Node", epoch: int, batch: bytearray, done: Done) -> None:
-        """Take an append; appends land in their order, and are reported in their order."""
+        """Append; appends land in their order, and their results are reported in their order."""
         entry = _Append(node, epoch, batch, done)
         self._coming.append(entry)
         world = self.world
@@ -323,7 +322,7 @@ class OffsetsPartition:
         entry.node.moment("landed")
 
     def _settle(self, entry: _Append, error: ErrorCode) -> None:
-        """The log says what became of an append."""
+        """The log reports the result of an append."""
         world, landed = self.world, self._landed
         if entry.outcome is not None:
             return
@@ -356,7 +355,7 @@ class OffsetsPartition:
         return self._log
 
     def contents(self) -> bytes:
-        """All that is in the log."""
+        """The whole content of the log."""
         data, offset = b"", self.start_offset()
         while offset < self.end_offset():
             chunk = _run(self.read(offset))
@@ -369,7 +368,7 @@ class OffsetsPartition:
 
 
 def _run(reading: Any) -> bytes:
-    """The result of a coroutine that waits for nothing."""
+    """The result of a coroutine that never waits."""
     try:
         reading.send(None)
     except StopIteration as stop:

@@ -62,7 +62,7 @@ def test_a_seed_replays() -> None:
     assert any(log.contents() for log in first.logs)
 
 
-def test_a_violation_says_what_led_to_it() -> None:
+def test_a_violation_has_a_trace() -> None:
     with BUGS["silent-members-are-kept"](), pytest.raises(Violation) as found:
         run_seeds(0, BUG_SEEDS)
     text = str(found.value)

@@ -1,4 +1,4 @@
-"""An event loop in virtual time: when nothing is left to do now, it is the time of the next timer."""
+"""An event loop in virtual time: when no callback is ready, the clock moves to the next timer."""
 
 import asyncio
 import selectors
@@ -9,22 +9,22 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets time pass instead of waiting."""
+    """Moves the clock instead of waiting."""
 
     loop: "VirtualLoop"
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("everybody waits for something that nobody will do")
+            raise RuntimeError("every task waits, and no timer is set")
         self.loop.passed += timeout
         return super().select(0)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See above. Nothing outside of it may be waited for: no sockets, no threads."""
+    """An asyncio event loop in virtual time. Tasks must not wait for sockets or threads."""
 
     def __init__(self) -> None:
-        #: Seconds since the loop was made.
+        #: Seconds since the loop was created.
         self.passed = 0.0
         selector = _Selector()
         super().__init__(selector)

@@ -1,4 +1,4 @@
-"""Virtual time, chance, and what went on."""
+"""Virtual time, random choices, and a trace of what happened."""
 
 import random
 from collections import deque
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Violation(AssertionError):
-    """An invariant does not hold. The text says which, and what led there."""
+    """An invariant does not hold. The text names it, and has the trace."""
 
 
 class Timer:
-    """A call that is to come."""
+    """A scheduled call."""
 
     __slots__ = ("args", "callback")
 
@@ -22,15 +22,15 @@ class Timer:
         self.args = args
 
     def cancel(self) -> None:
-        """Let it not come."""
+        """Cancel the call."""
         self.callback = None
 
 
 class World:
-    """Everything that is to happen, in its order; nothing happens by itself.
+    """All scheduled calls in their order, and the only source of time and of random numbers.
 
     Args:
-        seed: of all chance there is.
+        seed: of the random numbers.
     """
 
     def __init__(self, seed: int) -> None:
@@ -38,7 +38,7 @@ class World:
         self.now = 0.0
         self.chance = random.Random(seed)
         self.steps = 0
-        #: Whether anything may go wrong.
+        #: Whether faults may happen.
         self.faults = True
         self.check: Callable[[], None] = lambda: None
         self._queue: list[tuple[float, int, Timer]] = []
@@ -50,13 +50,13 @@ class World:
         return self.at(self.now + delay, callback, *args)
 
     def at(self, time: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call `callback` at `time`; what is due at the same time is called in the order in which it was asked for."""
+        """Call `callback` at `time`; calls for the same time are made in the order in which they were scheduled."""
         timer = Timer(callback, args)
         heappush(self._queue, (time, next(self._order), timer))
         return timer
 
     def run(self, until: float, done: Callable[[], bool] | None = None) -> None:
-        """Let time pass, at most to `until`, or until `done` says so. Invariants are checked after every step."""
+        """Run to the time `until`, or until `done` returns True. Invariants are checked after every step."""
         queue = self._queue
         while queue and queue[0][0] <= until:
             time, _, timer = heappop(queue)
@@ -71,15 +71,15 @@ class World:
         self.now = max(self.now, until)
 
     def happens(self, probability: float) -> bool:
-        """Chance, as long as anything may go wrong."""
+        """True with this probability while faults may happen, else False."""
         return self.faults and self.chance.random() < probability
 
     def between(self, low: float, high: float) -> float:
-        """A time between two."""
+        """A random time between two."""
         return low + (high - low) * self.chance.random()
 
     def note(self, text: str, *args: Any) -> None:
-        """Remember what went on; formatted only if somebody asks."""
+        """Add a line to the trace; it is formatted only for a violation."""
         self._trace.append((self.now, text, args))
 
     def fail(self, what: str) -> None:

@@ -13,16 +13,15 @@ from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import Handlers
+from barnabas_broker.handlers.table import join
 from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.server.server import CloseConnection, Later, Peer
+from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
@@ -41,7 +40,7 @@ LISTENER: Final = "PLAINTEXT"
 _ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
-    key: route for key, route in Handlers().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
+    key: route for key, route in join().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
 }
 _CONFIG: Final = {
     "log.cleaner.enable": "false",
@@ -103,14 +102,14 @@ class _Connection(asyncio.BufferedProtocol):
         for frame in self._framer.received(nbytes):
             answer = self._dispatch(Peer("client", 1), frame)
             self._waiting.append(answer)
-            if isinstance(answer, Later):
+            if isinstance(answer, DeferredResponse):
                 answer.settled = lambda _: self._flush()
         self._flush()
 
     def _flush(self) -> None:
         while self._waiting:
             first = self._waiting[0]
-            if isinstance(first, Later):
+            if isinstance(first, DeferredResponse):
                 if first.reason:
                     raise CloseConnection(first.reason)
                 if first.answer is None:
@@ -282,7 +281,7 @@ class Running:
         cluster.subscribe(replicas.image_changed)
         sessions = FetchSessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
-        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms)
+        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms, [])
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
         self._maintain()

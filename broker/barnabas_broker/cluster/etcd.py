@@ -164,7 +164,7 @@ class EtcdClient:
         while True:
             attempts -= 1
             try:
-                answer = await self._call(rpc.KVStub, "KeyRange", request, READ_SECONDS if end else CALL_SECONDS)
+                answer = await self._call(rpc.KVStub, "Range", request, READ_SECONDS if end else CALL_SECONDS)
             except KvUnavailable:
                 if attempts <= 0:
                     raise

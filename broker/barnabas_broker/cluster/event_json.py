@@ -7,7 +7,7 @@ from typing import Any, Final
 from barnabas_broker.cluster import image
 from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
 from barnabas_broker.cluster.store import StoreError
-from barnabas_broker.config.listeners import PLAINTEXT
+from barnabas_broker.config import PLAINTEXT
 
 _EVENTS: Final[dict[str, type[Any]]] = {
     cls.__name__: cls

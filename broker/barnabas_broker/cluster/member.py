@@ -26,7 +26,7 @@ from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.registration import BrokerRegistration
 from barnabas_broker.cluster.store import StoreError, StoreUnavailable
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     AUTO_LEADER_REBALANCE_ENABLE,
     BROKER_RACK,
@@ -44,6 +44,7 @@ from barnabas_broker.config.keys import (
     UNCLEAN_LEADER_ELECTION_ENABLE,
 )
 from barnabas_broker.logs import logger
+from barnabas_broker.optional import require
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 log = logger("cluster")
@@ -284,15 +285,13 @@ def open_cluster(config: Config) -> ClusterConnection:
     """Connect to the cluster that the configuration names.
 
     Raises:
-        MembershipError: the configuration cannot be used, or etcd's client is not installed.
+        MembershipError: the configuration cannot be used.
+        BrokerError: etcd's client is not installed.
     """
     url = config[CLUSTER_URL]
     # gRPC's own lines on stderr repeat what is logged here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        from barnabas_broker.cluster import etcd
-    except ImportError as error:
-        raise MembershipError(f"--cluster needs {error.name}: pip install 'barnabas[cluster]'") from error
+    etcd = require("barnabas_broker.cluster.etcd", wanted_by="--cluster", extra="cluster")
     try:
         endpoints, prefix = etcd.parse_url(url)
     except ValueError as error:

@@ -1,1 +1,37 @@
-"""Configuration: Kafka's keys with their types, defaults and units, and where values come from."""
+"""Configuration: Kafka's keys with their types, defaults and units, and where values come from.
+
+Imported by every other package of the broker; imports nothing of it.
+
+- :mod:`~barnabas_broker.config.keys`: every key
+- :mod:`~barnabas_broker.config.properties`: values and their sources
+- :mod:`~barnabas_broker.config.listeners`: what a listener is, and how it is written
+- :mod:`~barnabas_broker.config.checks`: keys that depend on each other
+"""
+
+from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigError, ConfigType, Key, show
+from barnabas_broker.config.listeners import PLAINTEXT, Listener
+from barnabas_broker.config.properties import (
+    Config,
+    ConfigSource,
+    TopicConfig,
+    layered,
+    parse_environment,
+    parse_properties,
+)
+
+__all__ = [
+    "BROKER_KEYS",
+    "PLAINTEXT",
+    "TOPIC_KEYS",
+    "Config",
+    "ConfigError",
+    "ConfigSource",
+    "ConfigType",
+    "Key",
+    "Listener",
+    "TopicConfig",
+    "layered",
+    "parse_environment",
+    "parse_properties",
+    "show",
+]

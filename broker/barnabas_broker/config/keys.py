@@ -1,15 +1,81 @@
-"""Every configuration key that the broker honours: Kafka's name, default and unit.
+"""Every configuration key that the broker reads: Kafka's name, default and unit.
 
-A key is here only if something reads it. Topic keys come after the broker keys that hold their defaults.
+A :class:`Key` is declared once and read with its type: ``config[LOG_SEGMENT_BYTES]`` is an int. Topic keys follow the
+broker keys; each names the broker key that holds its default, so that DescribeConfigs can show where a value comes
+from.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Generic, TypeVar
 
-from barnabas_broker.config.config import ConfigType, Key
 from barnabas_broker.config.listeners import PLAINTEXT, Listener, parse_advertised, parse_listeners, parse_protocols
 
 T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration value that cannot be used; the text says which key, what it holds and what it may hold."""
+
+
+class ConfigType(IntEnum):
+    """The type codes of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """One configuration key.
+
+    Attributes:
+        name: Kafka's name.
+        type: how DescribeConfigs calls its type.
+        default: what it holds when nobody says anything.
+        parse: text to value; ValueError with what would be accepted.
+        doc: what it does, units included.
+        fallbacks: coarser keys that stand in for it when it is not set, with the factor to its unit
+            (``log.retention.minutes`` for ``log.retention.ms``), in Kafka's order.
+        broker: for a topic key, the broker key that holds its default.
+    """
+
+    name: str
+    type: ConfigType
+    default: T
+    parse: Callable[[str], T]
+    doc: str
+    fallbacks: "tuple[tuple[Key[Any], int], ...]" = ()
+    broker: "Key[T] | None" = None
+
+    def read(self, text: str) -> T:
+        """Parse a value.
+
+        Raises:
+            ConfigError: naming the key, the value and what would be accepted.
+        """
+        try:
+            return self.parse(text.strip())
+        except ValueError as error:
+            raise ConfigError(f"{self.name}={text!r}: {error}") from None
+
+
+def show(value: object) -> str | None:
+    """A value as Kafka prints it: booleans in lower case, lists with commas; None stays None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1

@@ -6,11 +6,22 @@ from typing import Any, Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
-from barnabas_broker.config.config import Config, ConfigError, ConfigSource, ConfigType, Key, TopicConfig, show
-from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    Config,
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    Key,
+    TopicConfig,
+    show,
+)
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topics import check_topic_configs
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import AclOperation, Requirement, requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterableConfig as ReplacingConfig
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -343,9 +354,20 @@ def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.DESCRIBE_CONFIGS: Route(handle_describe_configs),
-    ApiKey.ALTER_CONFIGS: Route(handle_alter_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(handle_incremental_alter_configs),
-    ApiKey.LIST_CONFIG_RESOURCES: Route(handle_list_config_resources),
-}
+def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
+    """What is required of the principal, by the type of the resource."""
+    return (
+        requires((operation, acls.TOPIC), when="the resource is a topic"),
+        requires((operation, acls.GROUP), when="the resource is a group"),
+        requires((operation, acls.CLUSTER), when="the resource is a broker, a broker's loggers or client metrics"),
+    )
+
+
+ROUTES: Final = (
+    Route(ApiKey.DESCRIBE_CONFIGS, handle_describe_configs, _authorizes(acls.DESCRIBE_CONFIGS)),
+    Route(ApiKey.ALTER_CONFIGS, handle_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
+    Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle_incremental_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
+    Route(
+        ApiKey.LIST_CONFIG_RESOURCES, handle_list_config_resources, (requires((acls.DESCRIBE_CONFIGS, acls.CLUSTER)),)
+    ),
+)

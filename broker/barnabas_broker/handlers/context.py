@@ -1,44 +1,55 @@
-"""What a handler knows about the request it answers, and the services it may use."""
+"""What a handler knows about the request that it answers, and the services that it may use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.server.server import Peer
-
-if TYPE_CHECKING:
-    from barnabas_broker.cluster.metadata import ClusterMetadata
-    from barnabas_broker.replication.manager import ReplicaManager
-    from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.server.connection import Peer
+from barnabas_protocol.messages.api_versions import ApiVersion
 
 
 @dataclass(slots=True)
 class Services:
-    """What the broker consists of. Wired once, in the composition root."""
+    """The parts of the broker that handlers use. The composition root builds them.
+
+    Attributes:
+        config: the broker's configuration.
+        node_id: the broker's id.
+        cluster: the cluster image and the way to change it.
+        replicas: the partitions of this broker.
+        fetch_sessions: the incremental fetch sessions (KIP-227).
+        groups: the group coordinator.
+        group_partitions: loads and unloads the coordinator's partitions.
+        wall_ms: the time of day, in ms since 1970.
+        api_versions: what ApiVersions answers, in ascending order of the keys.
+    """
 
     config: Config
     node_id: int
-    cluster: "ClusterMetadata"
-    replicas: "ReplicaManager"
-    fetch_sessions: "FetchSessionCache"
+    cluster: ClusterMetadata
+    replicas: ReplicaManager
+    fetch_sessions: FetchSessionCache
     groups: GroupCoordinator
     group_partitions: GroupPartitions
     wall_ms: Callable[[], int]
+    api_versions: list[ApiVersion]
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request: who asks, in which version, and what may be used to answer.
+    """One request: the client, the version, and the services.
 
     Attributes:
         services: the broker's parts.
-        peer: the connection's other end.
-        version: the version of the API that the client speaks.
-        client_id: what the client calls itself, "" if nothing.
-        principal: whom the client was authenticated as.
+        peer: the client's end of the connection.
+        version: the version of the API in the request.
+        client_id: the client id in the request's header, "" if there is none.
+        principal: the principal that the client was authenticated as.
     """
 
     services: Services
@@ -49,5 +60,5 @@ class RequestContext:
 
     @property
     def listener(self) -> str:
-        """The name of the listener that the client came in by."""
+        """The name of the listener that accepted the client's connection."""
         return self.peer.listener

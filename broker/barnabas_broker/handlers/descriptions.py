@@ -7,7 +7,8 @@ from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
-from barnabas_broker.security import operations
+from barnabas_broker.security import acls, operations
+from barnabas_broker.security.acls import requires
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -158,8 +159,8 @@ def handle_alter_replica_log_dirs(
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.DESCRIBE_LOG_DIRS: Route(handle_describe_log_dirs),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(handle_describe_topic_partitions),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: Route(handle_alter_replica_log_dirs),
-}
+ROUTES: Final = (
+    Route(ApiKey.DESCRIBE_LOG_DIRS, handle_describe_log_dirs, (requires((acls.DESCRIBE, acls.CLUSTER)),)),
+    Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle_describe_topic_partitions, (requires((acls.DESCRIBE, acls.TOPIC)),)),
+    Route(ApiKey.ALTER_REPLICA_LOG_DIRS, handle_alter_replica_log_dirs, (requires((acls.ALTER, acls.CLUSTER)),)),
+)

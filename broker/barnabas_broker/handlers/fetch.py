@@ -16,6 +16,8 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
@@ -212,6 +214,15 @@ def _nothing(partition: int, code: ErrorCode) -> PartitionData:
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.FETCH: Route(handle_fetch, encode=encode_fetch_response),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.FETCH,
+        handle_fetch,
+        (
+            requires((acls.READ, acls.TOPIC), when="a consumer fetches"),
+            requires((acls.CLUSTER_ACTION, acls.CLUSTER), when="a follower fetches"),
+        ),
+        versions="4-18",
+        encode=encode_fetch_response,
+    ),
+)

@@ -8,6 +8,8 @@ from barnabas_broker.groups.classic.group import Caller
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
@@ -28,19 +30,42 @@ def handler_for(method: Method) -> Handler:
     return handle
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.OFFSET_COMMIT: Route(
+ROUTES: Final = (
+    Route(
+        ApiKey.OFFSET_COMMIT,
         handler_for(GroupCoordinator.commit_offsets),
+        (
+            requires((acls.READ, acls.GROUP)),
+            requires((acls.READ, acls.TOPIC)),
+        ),
         decode=decode_offset_commit,
         encode=encode_offset_commit,
     ),
-    ApiKey.OFFSET_FETCH: Route(handler_for(GroupCoordinator.fetch_offsets)),
-    ApiKey.JOIN_GROUP: Route(handler_for(GroupCoordinator.join)),
-    ApiKey.HEARTBEAT: Route(handler_for(GroupCoordinator.heartbeat)),
-    ApiKey.LEAVE_GROUP: Route(handler_for(GroupCoordinator.leave)),
-    ApiKey.SYNC_GROUP: Route(handler_for(GroupCoordinator.sync)),
-    ApiKey.DESCRIBE_GROUPS: Route(handler_for(GroupCoordinator.describe)),
-    ApiKey.LIST_GROUPS: Route(handler_for(GroupCoordinator.list_groups)),
-    ApiKey.DELETE_GROUPS: Route(handler_for(GroupCoordinator.delete_groups)),
-    ApiKey.OFFSET_DELETE: Route(handler_for(GroupCoordinator.delete_offsets)),
-}
+    Route(
+        ApiKey.OFFSET_FETCH,
+        handler_for(GroupCoordinator.fetch_offsets),
+        (
+            requires((acls.DESCRIBE, acls.GROUP)),
+            requires((acls.DESCRIBE, acls.TOPIC)),
+        ),
+    ),
+    Route(ApiKey.JOIN_GROUP, handler_for(GroupCoordinator.join), (requires((acls.READ, acls.GROUP)),)),
+    Route(ApiKey.HEARTBEAT, handler_for(GroupCoordinator.heartbeat), (requires((acls.READ, acls.GROUP)),)),
+    Route(ApiKey.LEAVE_GROUP, handler_for(GroupCoordinator.leave), (requires((acls.READ, acls.GROUP)),)),
+    Route(ApiKey.SYNC_GROUP, handler_for(GroupCoordinator.sync), (requires((acls.READ, acls.GROUP)),)),
+    Route(ApiKey.DESCRIBE_GROUPS, handler_for(GroupCoordinator.describe), (requires((acls.DESCRIBE, acls.GROUP)),)),
+    Route(
+        ApiKey.LIST_GROUPS,
+        handler_for(GroupCoordinator.list_groups),
+        (requires((acls.DESCRIBE, acls.CLUSTER), (acls.DESCRIBE, acls.GROUP)),),
+    ),
+    Route(ApiKey.DELETE_GROUPS, handler_for(GroupCoordinator.delete_groups), (requires((acls.DELETE, acls.GROUP)),)),
+    Route(
+        ApiKey.OFFSET_DELETE,
+        handler_for(GroupCoordinator.delete_offsets),
+        (
+            requires((acls.DELETE, acls.GROUP)),
+            requires((acls.READ, acls.TOPIC)),
+        ),
+    ),
+)

@@ -8,6 +8,8 @@ from barnabas_broker.cluster.controller import ElectionType
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -129,8 +131,16 @@ def _moving(topic: TopicInfo, indexes: Sequence[int]) -> list[OngoingPartitionRe
     ]
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.ELECT_LEADERS: Route(handle_elect_leaders),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(handle_alter_partition_reassignments),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route(handle_list_partition_reassignments),
-}
+ROUTES: Final = (
+    Route(ApiKey.ELECT_LEADERS, handle_elect_leaders, (requires((acls.ALTER, acls.CLUSTER)),)),
+    Route(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        handle_alter_partition_reassignments,
+        (requires((acls.ALTER, acls.CLUSTER)),),
+    ),
+    Route(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        handle_list_partition_reassignments,
+        (requires((acls.DESCRIBE, acls.CLUSTER)),),
+    ),
+)

@@ -8,7 +8,8 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
-from barnabas_broker.security import operations
+from barnabas_broker.security import acls, operations
+from barnabas_broker.security.acls import requires
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -227,8 +228,29 @@ def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.METADATA: Route(handle_metadata, decode=decode_metadata),
-    ApiKey.FIND_COORDINATOR: Route(handle_find_coordinator),
-    ApiKey.DESCRIBE_CLUSTER: Route(handle_describe_cluster),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.METADATA,
+        handle_metadata,
+        (
+            requires((acls.DESCRIBE, acls.TOPIC)),
+            requires((acls.CREATE, acls.CLUSTER), (acls.CREATE, acls.TOPIC), when="a missing topic is created"),
+            requires((acls.DESCRIBE, acls.CLUSTER), when="the cluster's authorized operations are asked for"),
+        ),
+        decode=decode_metadata,
+    ),
+    Route(
+        ApiKey.FIND_COORDINATOR,
+        handle_find_coordinator,
+        (
+            requires((acls.DESCRIBE, acls.GROUP), when="key type 0, a group"),
+            requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID), when="key type 1, a transaction"),
+            requires((acls.CLUSTER_ACTION, acls.CLUSTER), when="key type 2, a share partition"),
+        ),
+    ),
+    Route(
+        ApiKey.DESCRIBE_CLUSTER,
+        handle_describe_cluster,
+        (requires((acls.DESCRIBE, acls.CLUSTER), when="the cluster's authorized operations are asked for"),),
+    ),
+)

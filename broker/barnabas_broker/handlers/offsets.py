@@ -10,6 +10,8 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -196,8 +198,12 @@ def _deleted(answer: DeleteRecordsPartitionResult, deleted: "asyncio.Future[int]
             answer.low_watermark = -1
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.LIST_OFFSETS: Route(handle_list_offsets),
-    ApiKey.DELETE_RECORDS: Route(handle_delete_records),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(handle_offset_for_leader_epoch),
-}
+ROUTES: Final = (
+    Route(ApiKey.LIST_OFFSETS, handle_list_offsets, (requires((acls.DESCRIBE, acls.TOPIC)),)),
+    Route(ApiKey.DELETE_RECORDS, handle_delete_records, (requires((acls.DELETE, acls.TOPIC)),)),
+    Route(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        handle_offset_for_leader_epoch,
+        (requires((acls.CLUSTER_ACTION, acls.CLUSTER), (acls.DESCRIBE, acls.TOPIC)),),
+    ),
+)

@@ -12,7 +12,9 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
-from barnabas_broker.server.server import CloseConnection
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
+from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.storage import AppendInfo
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
@@ -185,7 +187,26 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.PRODUCE: Route(handle_produce, decode=decode_produce),
-    ApiKey.INIT_PRODUCER_ID: Route(handle_init_producer_id),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.PRODUCE,
+        handle_produce,
+        (
+            requires((acls.WRITE, acls.TOPIC)),
+            requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
+        ),
+        decode=decode_produce,
+    ),
+    Route(
+        ApiKey.INIT_PRODUCER_ID,
+        handle_init_producer_id,
+        (
+            requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="the request has a transactional id"),
+            requires(
+                (acls.IDEMPOTENT_WRITE, acls.CLUSTER),
+                (acls.WRITE, acls.TOPIC),
+                when="it has none; WRITE on any one topic is enough",
+            ),
+        ),
+    ),
+)

@@ -5,6 +5,8 @@ from typing import Final
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.topic_names import missing_code
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -104,8 +106,15 @@ def handle_list_transactions(context: RequestContext, request: ListTransactionsR
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.DESCRIBE_PRODUCERS: Route(handle_describe_producers),
-    ApiKey.DESCRIBE_TRANSACTIONS: Route(handle_describe_transactions),
-    ApiKey.LIST_TRANSACTIONS: Route(handle_list_transactions),
-}
+ROUTES: Final = (
+    Route(ApiKey.DESCRIBE_PRODUCERS, handle_describe_producers, (requires((acls.READ, acls.TOPIC)),)),
+    Route(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        handle_describe_transactions,
+        (
+            requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID)),
+            requires((acls.DESCRIBE, acls.TOPIC), when="the response names the topics of a transaction"),
+        ),
+    ),
+    Route(ApiKey.LIST_TRANSACTIONS, handle_list_transactions, (requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID)),)),
+)

@@ -5,6 +5,8 @@ from typing import Final
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -87,12 +89,18 @@ def handle_describe_user_scram_credentials(
     )
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.SASL_HANDSHAKE: Route(handle_sasl_handshake),
-    ApiKey.SASL_AUTHENTICATE: Route(handle_sasl_authenticate),
-    ApiKey.DESCRIBE_ACLS: Route(handle_describe_acls),
-    ApiKey.CREATE_ACLS: Route(handle_create_acls),
-    ApiKey.DELETE_ACLS: Route(handle_delete_acls),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Route(handle_describe_client_quotas),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(handle_describe_user_scram_credentials),
-}
+ROUTES: Final = (
+    Route(ApiKey.SASL_HANDSHAKE, handle_sasl_handshake, ()),
+    Route(ApiKey.SASL_AUTHENTICATE, handle_sasl_authenticate, ()),
+    Route(ApiKey.DESCRIBE_ACLS, handle_describe_acls, (requires((acls.DESCRIBE, acls.CLUSTER)),)),
+    Route(ApiKey.CREATE_ACLS, handle_create_acls, (requires((acls.ALTER, acls.CLUSTER)),)),
+    Route(ApiKey.DELETE_ACLS, handle_delete_acls, (requires((acls.ALTER, acls.CLUSTER)),)),
+    Route(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, handle_describe_client_quotas, (requires((acls.DESCRIBE_CONFIGS, acls.CLUSTER)),)
+    ),
+    Route(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        handle_describe_user_scram_credentials,
+        (requires((acls.DESCRIBE, acls.CLUSTER)),),
+    ),
+)

@@ -1,86 +1,77 @@
-"""Which APIs are served, and in which module their handlers are. A module is imported when one of its APIs is first
-asked for: a broker that has just begun answers sooner.
+"""The table of all APIs that the broker serves: the rows (``ROUTES``) of the handler modules, joined and checked.
 
-What is served is known without them, for ApiVersions is what nearly every client asks first. Minimums are low on
-purpose: some clients look for them (see each API's module).
+Every API whose messages are declared (:data:`~barnabas_protocol.registry.APIS`) is served. A new one needs its message,
+its handler and the handler's row; if one of them is missing, the broker does not start and names it.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Final
 
-from barnabas_broker.handlers import api_versions
+from barnabas_broker.handlers import (
+    api_versions,
+    configs,
+    descriptions,
+    fetch,
+    groups,
+    leaders,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    security,
+    topics,
+)
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_protocol.registry import ApiKey, api
-from barnabas_protocol.schema import Versions
+from barnabas_protocol.registry import APIS, ApiKey
 
-#: A module of this package and the keys of its ``ROUTES``.
-_MODULES: Final = {
-    "produce": (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID),
-    "fetch": (ApiKey.FETCH,),
-    "offsets": (ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
-    "metadata": (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER),
-    "groups": (
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-    ),
-    "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
-    "configs": (
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.LIST_CONFIG_RESOURCES,
-    ),
-    "leaders": (ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS),
-    "descriptions": (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.ALTER_REPLICA_LOG_DIRS),
-    "security": (
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ),
-    "producers": (ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
-}
-#: The versions that are served, where these are not all that are declared.
-_VERSIONS: Final = {ApiKey.FETCH: "4-18"}
-_MODULE_OF: Final = {key: module for module, keys in _MODULES.items() for key in keys}
+MODULES: Final = (
+    produce,
+    fetch,
+    offsets,
+    metadata,
+    groups,
+    topics,
+    configs,
+    leaders,
+    descriptions,
+    security,
+    producers,
+    api_versions,
+)
 
 
-class Handlers(Mapping[ApiKey, Route]):
-    """The table of handlers."""
+class TableError(Exception):
+    """The rows of the handlers do not make a table; the text names the API or the module."""
 
-    def __init__(self) -> None:
-        self._api_versions = Route(api_versions.handler_for(self.served))
 
-    def served(self) -> dict[ApiKey, Versions]:
-        """The versions of each API that is served."""
-        given = {key: Versions.of(versions) for key, versions in _VERSIONS.items()}
-        return {key: given.get(key) or api(key).versions for key in self}
+def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = APIS) -> dict[ApiKey, Route]:
+    """Join the rows of the handler modules.
 
-    def __getitem__(self, key: ApiKey) -> Route:
-        if key == ApiKey.API_VERSIONS:
-            return self._api_versions
-        routes: Mapping[ApiKey, Route] = import_module(f"{__package__}.{_MODULE_OF[key]}").ROUTES
-        return replace(routes[key], versions=_VERSIONS.get(key))
+    Args:
+        modules: each has its rows in ``ROUTES``.
+        declared: the APIs that must have a row, no more and no less.
 
-    def __contains__(self, key: object) -> bool:
-        return key in _MODULE_OF or key == ApiKey.API_VERSIONS
-
-    def __iter__(self) -> Iterator[ApiKey]:
-        yield from _MODULE_OF
-        yield ApiKey.API_VERSIONS
-
-    def __len__(self) -> int:
-        return len(_MODULE_OF) + 1
+    Raises:
+        TableError: a module has no rows, or an API has none, more than one, or is not declared.
+    """
+    declared = frozenset(declared)
+    table: dict[ApiKey, Route] = {}
+    found: dict[ApiKey, str] = {}
+    for module in modules:
+        rows: tuple[Route, ...] = getattr(module, "ROUTES", ())
+        if not rows:
+            raise TableError(f"{module.__name__} has no row: declare the APIs that it serves in ROUTES")
+        for route in rows:
+            if route.key in table:
+                raise TableError(
+                    f"{route.key.name} has two rows: in {found[route.key]} and in {module.__name__}; remove one"
+                )
+            if route.key not in declared:
+                raise TableError(f"{route.key.name} has a row in {module.__name__}, but its messages are not declared")
+            table[route.key], found[route.key] = route, module.__name__
+    missing = sorted(key for key in declared if key not in table)
+    if missing:
+        names = ", ".join(key.name for key in missing)
+        raise TableError(f"{names}: no handler has a row for it; add one to ROUTES of a module of {__package__}")
+    return table

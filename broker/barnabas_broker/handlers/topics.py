@@ -6,7 +6,7 @@ from typing import Final
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.cluster.metadata import new_topic_id
-from barnabas_broker.config.config import Config, ConfigError, ConfigSource, TopicConfig, show
+from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,
     CLUSTER_URL,
@@ -16,10 +16,11 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     OFFSETS_TOPIC_SEGMENT_BYTES,
-    TOPIC_KEYS,
 )
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas_protocol.messages.create_partitions import (
@@ -263,8 +264,22 @@ async def _add_partitions(services: Services, topic: CreatePartitionsTopic, vali
     await services.cluster.change(decide)
 
 
-ROUTES: Final[dict[ApiKey, Route]] = {
-    ApiKey.CREATE_TOPICS: Route(handle_create_topics),
-    ApiKey.DELETE_TOPICS: Route(handle_delete_topics),
-    ApiKey.CREATE_PARTITIONS: Route(handle_create_partitions),
-}
+ROUTES: Final = (
+    Route(
+        ApiKey.CREATE_TOPICS,
+        handle_create_topics,
+        (
+            requires((acls.CREATE, acls.CLUSTER), (acls.CREATE, acls.TOPIC)),
+            requires((acls.DESCRIBE_CONFIGS, acls.TOPIC), when="the response shows the topic's configuration"),
+        ),
+    ),
+    Route(
+        ApiKey.DELETE_TOPICS,
+        handle_delete_topics,
+        (
+            requires((acls.DELETE, acls.CLUSTER), (acls.DELETE, acls.TOPIC)),
+            requires((acls.DELETE, acls.CLUSTER), (acls.DESCRIBE, acls.TOPIC), when="a topic is named by its id"),
+        ),
+    ),
+    Route(ApiKey.CREATE_PARTITIONS, handle_create_partitions, (requires((acls.ALTER, acls.TOPIC)),)),
+)

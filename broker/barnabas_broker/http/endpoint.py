@@ -32,10 +32,12 @@ class Endpoint:
 
     Args:
         view: the broker's parts.
+        listener: a bound socket.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, listener: socket.socket) -> None:
         self._view = view
+        self._listener = listener
         self._lag = LoopLag(time.monotonic, asyncio.get_running_loop().call_later)
         self._scrape: asyncio.Task[list[bytes]] | None = None
         app = web.Application(middlewares=[_plainly])
@@ -47,14 +49,14 @@ class Endpoint:
             app.router.add_get(path, handler, allow_head=False)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE)
 
-    async def start(self, listener: socket.socket) -> None:
-        """Answer on a bound socket from now on."""
+    async def start(self) -> None:
+        """Start to answer."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
+        await web.SockSite(self._runner, self._listener).start()
         self._lag.start()
 
     async def stop(self) -> None:
-        """Answer no longer."""
+        """Stop to answer."""
         self._lag.stop()
         if self._scrape is not None:
             self._scrape.cancel()

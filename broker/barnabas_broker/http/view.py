@@ -12,7 +12,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.records import Committed
 from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.server.server import Server
+from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
@@ -76,7 +76,7 @@ class View:
     replicas: ReplicaManager
     groups: GroupCoordinator
     directory: LogDirectory
-    server: Server
+    server: SocketServer
     requests: RequestMetrics
     history: History
     now: Callable[[], float]

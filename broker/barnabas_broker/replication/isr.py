@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from barnabas_broker.cluster.controller import IsrChange
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import REPLICA_LAG_TIME_MAX_MS
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager

@@ -21,8 +21,7 @@ from barnabas_broker.cluster.image import (
     TopicDeleted,
     TopicInfo,
 )
-from barnabas_broker.config.config import Config, ConfigError, TopicConfig
-from barnabas_broker.config.keys import TOPIC_KEYS
+from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, TopicConfig
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.replica import Replica

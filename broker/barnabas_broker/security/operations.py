@@ -1,22 +1,36 @@
-"""Authorized operations as bit fields: what a client may do to a resource. Nothing is restricted here, so they may
-do all that Kafka knows for the resource (KIP-430; bit numbers are ``org.apache.kafka.common.acl.AclOperation``
-codes)."""
+"""Authorized operations as bit fields: what a client may do to a resource (KIP-430). Nothing is restricted yet, so a
+client may do everything that Kafka knows for the resource."""
 
 from typing import Final
 
-#: What is answered where the client did not ask.
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import AclOperation
+
+#: The field's value when the client did not ask for it.
 NOT_ASKED: Final = -(2**31)
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
 
-
-def _bits(*operations: int) -> int:
+def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC: Final = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP: Final = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+TOPIC: Final = _bits(
+    acls.READ,
+    acls.WRITE,
+    acls.CREATE,
+    acls.DELETE,
+    acls.ALTER,
+    acls.DESCRIBE,
+    acls.DESCRIBE_CONFIGS,
+    acls.ALTER_CONFIGS,
+)
+GROUP: Final = _bits(acls.READ, acls.DELETE, acls.DESCRIBE, acls.DESCRIBE_CONFIGS, acls.ALTER_CONFIGS)
 CLUSTER: Final = _bits(
-    _CREATE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE, _ALTER, _DESCRIBE
+    acls.CREATE,
+    acls.CLUSTER_ACTION,
+    acls.DESCRIBE_CONFIGS,
+    acls.ALTER_CONFIGS,
+    acls.IDEMPOTENT_WRITE,
+    acls.ALTER,
+    acls.DESCRIBE,
 )

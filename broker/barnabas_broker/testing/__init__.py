@@ -6,12 +6,13 @@ shorter still.
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-What is imported here is light: the broker itself is imported by the process, or the thread, that runs it.
+Imported by users' tests, and by nothing of the broker but the plugin. Importing it does not import the broker: the
+process, or the thread, that runs it does.
 """
 
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.faults import Fault, Faults
-from barnabas_broker.testing.link import BrokerError
 from barnabas_broker.testing.requests import SeenRequest
 
 __all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]

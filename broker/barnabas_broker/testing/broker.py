@@ -1,4 +1,4 @@
-"""A broker that a test starts, stops and looks into."""
+"""A broker that a test starts, stops and inspects."""
 
 import asyncio
 import os
@@ -13,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.faults import Faults
-from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, BrokerError, Command, Link, call, refuse_in_loop
+from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, HostLink, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
 from barnabas_broker.testing.requests import SeenRequest
 
-#: What is different from Kafka's defaults, because tests are short and have one broker.
+#: The keys that differ from Kafka's defaults, because tests are short and have one broker.
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
@@ -26,23 +27,25 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
     "log.segment.delete.delay.ms": "0",
 }
-#: Requests of brokers that were stopped that are remembered.
+#: Requests of earlier runs of the broker that are kept.
 _MOST_REQUESTS: Final = 2_000
+#: The file with the log lines of its process.
+_LOG: Final = "broker.log"
 
 
 class Broker:
     """A real broker, for a test. As a context manager, sync or async, it is started and closed.
 
     Args:
-        process: in a process of its own; else on a thread of this one, which starts sooner, but cannot be killed and
-            shares this interpreter with the test.
+        process: run it in a process of its own; otherwise on a thread of this process, which starts sooner, but cannot
+            be killed and shares the interpreter with the test.
         config: Kafka's keys, over defaults that suit tests (:data:`TEST_DEFAULTS`).
         host: the address to listen on.
         port: the port to listen on; 0 picks a free one, which the broker then keeps.
-        data_dir: where its log is kept; None for a temporary folder that ends with :meth:`close`.
+        data_dir: the folder of its log; None for a temporary folder that :meth:`close` removes.
 
     Attributes:
-        faults: what can be made to go wrong.
+        faults: injects faults.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Broker:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._folder: Path | None = None
         self._lock = threading.RLock()
-        self._link: Link | None = None
+        self._link: HostLink | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._remover: weakref.finalize[Any, Any] | None = None
         self._requests: list[SeenRequest] = []
@@ -72,7 +75,7 @@ class Broker:
         mode = "process" if self._process else "thread"
         return f"<Broker {self._host}:{self._port} ({mode}, {'running' if self.running else 'stopped'})>"
 
-    # Life
+    # Start and stop
 
     def __enter__(self) -> Self:
         self.start()
@@ -93,7 +96,7 @@ class Broker:
         await asyncio.to_thread(self.close)
 
     def start(self) -> None:
-        """Start it, if it does not run; after a stop with the same port and data.
+        """Start it, if it does not run; after a stop with the same port and data as before.
 
         Raises:
             BrokerError: it cannot be started; the text says why.
@@ -125,21 +128,22 @@ class Broker:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 warnings.warn(f"{key}: no such configuration key, ignored{hint}", stacklevel=2)
 
-    def _open(self) -> Link:
+    def _open(self) -> HostLink:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="barnabas-"))
             self._remover = weakref.finalize(self, _remove, self._folder, os.getpid())
         if self._process:
-            return ProcessLink(self._log, self._folder)
+            return ProcessLink(self._folder / _LOG, self._folder)
+        # Imported here: it brings the whole broker into this process, which Broker(process=True) avoids.
         from barnabas_broker.testing.thread import ThreadLink
 
         return ThreadLink()
 
     def stop(self) -> None:
-        """Stop it, if it runs: answer what was asked, flush. Its port and its data stay for the next start.
+        """Stop it, if it runs: answer pending requests, flush. The next start uses the same port and data.
 
         Raises:
-            BrokerError: it cannot be stopped in order; it is gone all the same.
+            BrokerError: it did not stop by itself, and was ended by force.
         """
         with self._lock:
             if self.running:
@@ -188,13 +192,13 @@ class Broker:
                 self._folder = None
 
     def _discard(self) -> None:
-        """Let go of the link, whatever state it is in."""
+        """Drop the link to the host, and end the host if it runs."""
         self._link = None
         if self._closer is not None:
             self._closer()
 
     def call(self, command: Command, timeout: float = CALL_SECONDS) -> Any:
-        """Tell the broker's host to do something; for the parts of this package.
+        """Send a command to the broker's host and wait for what it returns; for the parts of this package.
 
         Raises:
             BrokerError: the broker does not run, or does not answer.
@@ -204,11 +208,11 @@ class Broker:
             raise BrokerError("the broker is not running")
         return call(link, command, timeout)
 
-    # What it is
+    # Its state
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and is there."""
+        """Whether it runs."""
         return self._link is not None and self._link.alive
 
     @property
@@ -216,7 +220,7 @@ class Broker:
         """Its port.
 
         Raises:
-            BrokerError: it has none yet.
+            BrokerError: it was never started.
         """
         if not self._port:
             raise BrokerError("the broker has no port before it is started")
@@ -224,7 +228,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients want to be given: HOST:PORT."""
+        """The value for ``bootstrap.servers``: HOST:PORT."""
         return f"{self._host}:{self.port}"
 
     @property
@@ -234,10 +238,10 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Where its log is kept.
+        """The folder of its log.
 
         Raises:
-            BrokerError: that is a temporary folder which is not made yet, or not any more.
+            BrokerError: it is a temporary folder that does not exist yet, or was removed.
         """
         if self._data_dir is not None:
             return self._data_dir
@@ -245,15 +249,10 @@ class Broker:
             raise BrokerError("the broker has no data before it is started")
         return self._folder / "data"
 
-    @property
-    def _log(self) -> Path:
-        assert self._folder is not None
-        return self._folder / "broker.log"
-
-    # What happened
+    # Its past
 
     def _remember(self) -> None:
-        """Take over what its host knows, before that is gone."""
+        """Keep what its host knows, before the host ends."""
         self._requests, self._history = self.requests[-_MOST_REQUESTS:], self._histories()
 
     @property
@@ -274,23 +273,23 @@ class Broker:
         answered: bool = False,
         timeout: float = 10.0,
     ) -> SeenRequest:
-        """Wait until a request has come. What came before the call counts too.
+        """Wait until a request has arrived. Requests from before the call count too.
 
         In a coroutine, ``await asyncio.to_thread(broker.wait_for_request, ...)``.
 
         Args:
-            api: of which API: "JoinGroup".
-            count: wait for so many.
-            client_id: of which client.
-            after: leave this request, and all before it, out of account.
-            answered: whether they must have got their answers.
+            api: the API by its name: "JoinGroup".
+            count: the number of requests to wait for.
+            client_id: the client that sends them; None for any.
+            after: ignore this request and all before it.
+            answered: whether they must have been answered.
             timeout: seconds to wait.
 
         Returns:
             The last of them.
 
         Raises:
-            TimeoutError: they did not come in time.
+            TimeoutError: they did not arrive in time.
             ValueError: there is no such API.
             RuntimeError: an event loop runs in this thread.
         """
@@ -312,15 +311,15 @@ class Broker:
 
     @property
     def group_history(self) -> dict[str, list[dict[str, Any]]]:
-        """What happened to each group, oldest first: the events that ``__group_events`` holds."""
+        """The group events of each group, oldest first, as in ``__group_events``."""
         return {group: each["events"] for group, each in self._histories().items()}
 
     def explain(self, group: str, since: float = 0.0) -> str:
-        """Why a group rebalanced, in sentences; "" if nothing is known about it.
+        """Why a group rebalanced, in sentences; "" if it has no events.
 
         Args:
             group: its id.
-            since: leave out what happened before, in seconds since 1970.
+            since: ignore events before this time, in seconds since 1970.
         """
         told = self._histories().get(group, {"told": []})["told"]
         lines = []
@@ -334,8 +333,8 @@ class Broker:
 
     @property
     def log_lines(self) -> list[str]:
-        """What it said, warnings and errors only. On a thread that goes to `logging` instead."""
-        return tail(self._log, 200) if self._folder is not None else []
+        """Its last log lines, warnings and errors only. A broker on a thread writes them to `logging` instead."""
+        return tail(self._folder / _LOG, 200) if self._folder is not None else []
 
     # Topics
 

@@ -1,7 +1,7 @@
-"""The process that runs a test's broker: commands come in by stdin, replies go out by stdout, a JSON object a line.
+"""The process of a test's broker: commands on stdin, replies on stdout, one JSON object a line.
 
-It ends when it is told to, when stdin ends, and when its parent is gone (somebody who was forked off the parent may
-hold the pipe open).
+It ends on the command ``end``, at the end of stdin, and when its parent has ended (a fork of the parent may keep the
+pipe open).
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from typing import Any, Final
 import uvloop
 
 from barnabas_broker import logs
-from barnabas_broker.testing.host import Host
+from barnabas_broker.periodic import PeriodicTimer
+from barnabas_broker.testing.host import BrokerHost
 from barnabas_broker.testing.link import Command
 
-#: Seconds between two looks at whether the parent is there.
+#: Seconds between two checks whether the parent runs.
 _WATCH_SECONDS: Final = 1.0
 #: Bytes of a command at most.
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -34,18 +35,17 @@ async def _serve(replies: int, parent: int) -> None:
 
     def watch() -> None:
         if os.getppid() != parent:
+            watching.cancel()
             commands.feed_eof()
-        else:
-            loop.call_later(_WATCH_SECONDS, watch)
 
-    host = Host()
+    host = BrokerHost()
     doing: set[asyncio.Task[None]] = set()
 
     async def do(command: Command) -> None:
         reply = await host.handle(command)
         _write(replies, {"id": command["id"], **reply})
 
-    watch()
+    watching = PeriodicTimer(_WATCH_SECONDS, watch)
     while line := await commands.readline():
         command: Command = json.loads(line)
         if command["do"] == "end":
@@ -56,7 +56,8 @@ async def _serve(replies: int, parent: int) -> None:
         if command["do"] == "start":
             await asyncio.wait([task])
             gc.collect()
-            gc.freeze()  # what is there now stays: the collector need not look at it again
+            gc.freeze()  # what exists now stays: collections need not look at it again
+    watching.cancel()
     transport.close()
     await host.stop()
 
@@ -67,15 +68,15 @@ def _write(fd: int, reply: dict[str, Any]) -> None:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        pass  # the parent is gone, and so shall we be
+        pass  # the parent has ended; this process ends next
 
 
 def main() -> None:
-    """Serve until there is nobody to serve. Arguments: the parent's process id, and a folder to remove at the end."""
+    """Run until the end of the commands. Arguments: the parent's process id, and a folder to remove if it has ended."""
     parent, folder = int(sys.argv[1]), sys.argv[2]
     logs.configure("console", "warning")
     replies = os.dup(1)
-    os.dup2(2, 1)  # nothing that anybody prints shall be taken for a reply
+    os.dup2(2, 1)  # so that nothing that is printed is read as a reply
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(replies, parent))

@@ -1,23 +1,20 @@
-"""Faults that a test makes: late answers, lost connections, errors, a broker that goes away."""
+"""Faults that a test injects: late responses, lost connections, errors, a broker that stops."""
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from barnabas_broker.testing.link import CALL_SECONDS, refuse_in_loop
-
-if TYPE_CHECKING:
-    from barnabas_broker.testing.broker import Broker
+from barnabas_broker.testing.link import CALL_SECONDS, Target, refuse_in_loop
 
 
 class Fault:
     """One fault. As a context manager it ends with the block.
 
     Args:
-        broker: which it is made for.
-        number: which it is.
+        broker: the broker.
+        number: the fault's number at the broker's host.
     """
 
-    def __init__(self, broker: "Broker", number: int) -> None:
+    def __init__(self, broker: Target, number: int) -> None:
         self._broker = broker
         self._number = number
 
@@ -31,7 +28,7 @@ class Fault:
 
     @property
     def fired(self) -> int:
-        """How many requests have met it."""
+        """The number of requests that have met it."""
         return int(self._broker.call({"do": "fired", "number": self._number}))
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
@@ -42,7 +39,7 @@ class Fault:
             timeout: seconds to wait.
 
         Raises:
-            TimeoutError: they did not.
+            TimeoutError: fewer requests met it in time.
             RuntimeError: an event loop runs in this thread.
         """
         refuse_in_loop("wait")
@@ -50,21 +47,21 @@ class Fault:
         self._broker.call(command, timeout + CALL_SECONDS)
 
     def end(self) -> None:
-        """No request meets it any more; answers that it keeps back leave now."""
+        """End it: further requests do not meet it, and the responses that it delays are sent now."""
         if self._broker.running:
             self._broker.call({"do": "end_fault", "number": self._number})
 
 
 class Faults:
-    """Makes faults for a broker.
+    """Injects faults into a broker.
 
     Faults of requests take an API by its name ("Fetch", "JoinGroup"; "*" for all), and three more arguments: `nth`, the
     first request that meets the fault, counting from 1 and from now; `times`, how many requests meet it from then on,
-    None for all; `client_id`, to leave other clients alone. They live until they are ended, cleared, or the broker is
-    stopped; a restart leaves them alive.
+    None for all; `client_id`, to leave other clients alone. They last until they are ended, cleared, or the broker is
+    stopped; they outlast a restart.
     """
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Target) -> None:
         self._broker = broker
 
     def _make(
@@ -82,10 +79,10 @@ class Faults:
         times: int | None = 1,
         client_id: str | None = None,
     ) -> Fault:
-        """Answer late. The request is carried out when it comes; answers on the same connection keep their order.
+        """Answer late. The request is carried out when it arrives; responses on a connection keep their order.
 
         Raises:
-            ValueError: there is no such API, or a number makes no sense.
+            ValueError: there is no such API, or a number is out of range.
         """
         return self._make("delay", api, nth, times, client_id, seconds=seconds)
 
@@ -98,17 +95,17 @@ class Faults:
         client_id: str | None = None,
         executed: bool = False,
     ) -> Fault:
-        """Close the connection without an answer.
+        """Close the connection without a response.
 
         Args:
-            api: whose requests.
-            nth: the first that meets it.
-            times: how many meet it.
-            client_id: of which client.
-            executed: carry the request out nevertheless, so that only its answer is lost.
+            api: the API whose requests meet it.
+            nth: the first request that meets it.
+            times: how many requests meet it.
+            client_id: the client whose requests meet it.
+            executed: carry the request out all the same, so that only its response is lost.
 
         Raises:
-            ValueError: there is no such API, or a number makes no sense.
+            ValueError: there is no such API, or a number is out of range.
         """
         return self._make("drop", api, nth, times, client_id, executed=executed)
 
@@ -122,7 +119,7 @@ class Faults:
         client_id: str | None = None,
         executed: bool = False,
     ) -> Fault:
-        """Answer with an error, for every topic, partition or group that was asked about.
+        """Answer with an error, for every topic, partition or group in the request.
 
         Args:
             api: whose requests.
@@ -130,21 +127,21 @@ class Faults:
             nth: the first that meets it.
             times: how many meet it.
             client_id: of which client.
-            executed: carry the request out nevertheless.
+            executed: carry the request out all the same.
 
         Raises:
-            ValueError: there is no such API or error, or a number makes no sense.
+            ValueError: there is no such API or error, or a number is out of range.
         """
         return self._make("error", api, nth, times, client_id, code=code, executed=executed)
 
     def disconnect(self, client_id: str | None = None) -> int:
-        """Close connections now, whatever is asked on them.
+        """Close connections now, without a response to their requests.
 
         Args:
-            client_id: the connections of this client, a group's member for instance; None for all.
+            client_id: the client whose connections are closed; None for all clients.
 
         Returns:
-            How many were closed.
+            The number of connections that were closed.
         """
         return int(self._broker.call({"do": "disconnect", "client_id": client_id}))
 

@@ -1,6 +1,6 @@
-"""Runs brokers, one after another, in this event loop, and does what a test says.
+"""The host of a test's broker: carries out the commands of the test in the broker's event loop.
 
-The same host is at the other end of a thread's link and of a process's.
+It runs brokers one after another, on a thread or in a process of its own.
 """
 
 import asyncio
@@ -10,13 +10,12 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Final
 
-from barnabas_broker.broker import BrokerError
-from barnabas_broker.config.config import Config, ConfigError
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.testing.link import Command, Reply
-from barnabas_broker.testing.rules import Rules, api_name, find_api
+from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
@@ -25,12 +24,12 @@ from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTo
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.registry import ApiKey
 
-#: Events of a group that are remembered over restarts.
+#: Events of a group that are kept over restarts.
 _MOST_EVENTS: Final = 200
 
 
-class Host:
-    """Does commands."""
+class BrokerHost:
+    """Carries out commands."""
 
     def __init__(self) -> None:
         self._broker: WatchedBroker | None = None
@@ -58,7 +57,7 @@ class Host:
         }
 
     async def handle(self, command: Command) -> Reply:
-        """Do a command; its reply, whatever happens."""
+        """Carry out a command; always returns a reply."""
         arguments = {name: value for name, value in command.items() if name not in ("do", "id")}
         try:
             return {"ok": await self._commands[command["do"]](**arguments)}
@@ -80,11 +79,11 @@ class Host:
             config: Kafka's keys.
             host: the address to listen on.
             port: 0 picks a free one.
-            count: requests that were seen before.
-            history: what happened to every group before.
+            count: the number of requests before this start.
+            history: the events of every group before this start.
 
         Returns:
-            The port, and the configuration keys that nobody knows with those that may be meant.
+            The port, and the configuration keys that do not exist, each with keys of a similar name.
         """
         self._given, self._where = config, (host, port)
         self._log.count, self._past = count, history
@@ -99,10 +98,9 @@ class Host:
         return {"port": self._where[1], "unknown": near}
 
     async def _start(self) -> None:
-        broker = WatchedBroker(Config(BROKER_KEYS, dict(self._given)), *self._where, self._log, self._rules)
-        await broker.start()
-        self._broker = broker
-        self._where = (self._where[0], broker.port)
+        config = Config(BROKER_KEYS, dict(self._given))
+        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules)
+        self._where = (self._where[0], self._broker.port)
 
     @property
     def _running(self) -> WatchedBroker:
@@ -117,7 +115,7 @@ class Host:
             self._warming.cancel()
         if broker is not None:
             self._past = _histories(broker, self._past)
-            broker.tap.let_go(list(self._rules))
+            broker.release(self._rules)
             await broker.stop()
 
     async def restart(self) -> None:
@@ -128,14 +126,14 @@ class Host:
     # Faults
 
     async def fault(self, **given: Any) -> int:
-        """Make a fault; its number."""
+        """Add a fault; its number."""
         return self._rules.add(**given).number
 
     async def end_fault(self, number: int) -> None:
-        """End a fault; answers that it keeps back leave."""
+        """End a fault; the responses that it delays are sent."""
         rule = self._rules.remove(number)
         if rule is not None and self._broker is not None:
-            self._broker.tap.let_go([rule])
+            self._broker.release([rule])
 
     async def clear_faults(self) -> None:
         """End all faults."""
@@ -143,7 +141,7 @@ class Host:
             await self.end_fault(number)
 
     async def fired(self, number: int) -> int:
-        """How many requests have met a fault."""
+        """The number of requests that have met a fault."""
         return self._rules[number].fired
 
     async def wait_fired(self, number: int, times: int, timeout: float) -> None:
@@ -155,10 +153,10 @@ class Host:
             raise TimeoutError(f"within {timeout:g} s {rule.fired} requests met {rule}, not {times}") from None
 
     async def disconnect(self, client_id: str | None) -> int:
-        """Close connections; how many."""
+        """Close connections; the number of them."""
         return self._running.disconnect(client_id)
 
-    # What happened
+    # Requests and group events
 
     async def requests(self, after: int) -> list[dict[str, Any]]:
         """The requests after a number."""
@@ -168,7 +166,7 @@ class Host:
         self, api: str | int, count: int, after: int, client_id: str | None, answered: bool, timeout: float
     ) -> dict[str, Any]:
         """Wait for requests, and return the last of them."""
-        name = api_name(find_api(api))
+        name = find_api(api).title
 
         def fitting() -> list[dict[str, Any]]:
             return [
@@ -182,13 +180,13 @@ class Host:
         try:
             await self._log.wait(lambda: len(fitting()) >= count, timeout)
         except TimeoutError:
-            who = "" if client_id is None else f" of client {client_id!r}"
+            client = "" if client_id is None else f" of client {client_id!r}"
             seen = len(fitting())
-            raise TimeoutError(f"within {timeout:g} s {seen} {name} requests{who} were seen, not {count}") from None
+            raise TimeoutError(f"within {timeout:g} s {seen} {name} requests{client} were seen, not {count}") from None
         return fitting()[count - 1]
 
     async def history(self) -> dict[str, dict[str, Any]]:
-        """What happened to every group, by group: the events, and what they amount to."""
+        """The events of every group, and their explanations."""
         events = self._past if self._broker is None else _histories(self._broker, self._past)
         return {
             group: {"events": each, "told": [told.as_data() for told in explain(each)]}
@@ -220,8 +218,8 @@ class Host:
 
 
 def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:
-    """What happened to every group, before and with this broker."""
-    groups = broker.dispatch.services.groups
+    """The events of every group, before and with this broker."""
+    groups = broker.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
         events = out.get(group, []) + groups.journal.recent(group)

@@ -1,4 +1,4 @@
-"""A broker in a process of its own."""
+"""A host in a process of its own."""
 
 import contextlib
 import itertools
@@ -10,11 +10,12 @@ import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, cast
 
-from barnabas_broker.testing.link import STOP_SECONDS, BrokerError, Command, Reply
+from barnabas_broker.errors import BrokerError
+from barnabas_broker.testing.link import STOP_SECONDS, Command, Reply
 
-#: Lines of the process's stderr that an error tells.
+#: Lines of the process's stderr that an error shows.
 _MOST_LINES: Final = 15
 
 
@@ -22,11 +23,11 @@ class ProcessLink:
     """Starts a process and talks to it by its stdin and stdout.
 
     Args:
-        log: where its stderr goes.
-        folder: a folder that it removes if this process is gone before it; None if nothing.
+        log: the file for its stderr.
+        folder: a folder that it removes if this process ends before it; None for no folder.
 
     Raises:
-        BrokerError: it cannot be started.
+        BrokerError: the process cannot be started.
     """
 
     def __init__(self, log: Path, folder: Path | None) -> None:
@@ -41,7 +42,7 @@ class ProcessLink:
         }
         try:
             with log.open("ab") as stderr:
-                # A session of its own: Ctrl-C must not take the broker away under a test that is still ending.
+                # A session of its own: Ctrl-C must not end the broker while a test still uses it.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "barnabas_broker.testing.child", str(self._owner), str(folder or "")],
                     stdin=subprocess.PIPE,
@@ -52,12 +53,14 @@ class ProcessLink:
                 )
         except OSError as error:
             raise BrokerError(f"no process can be started for the broker: {error}") from error
+        # Pipes, as asked for above: Popen's types only say that they may be missing.
+        self._commands, self._replies = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
         self._reader = threading.Thread(target=self._read, name=f"broker-{self._process.pid}", daemon=True)
         self._reader.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there and listens."""
+        """Whether the process runs and reads commands."""
         return not self._ended and self._process.poll() is None
 
     @property
@@ -69,7 +72,7 @@ class ProcessLink:
         """Send a command.
 
         Raises:
-            BrokerError: the process is gone.
+            BrokerError: the process has ended.
         """
         future: Future[Reply] = Future()
         with self._lock:
@@ -85,13 +88,11 @@ class ProcessLink:
         return future
 
     def _write(self, command: Command) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        self._process.stdin.flush()
+        self._commands.write(json.dumps(command).encode() + b"\n")
+        self._commands.flush()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._replies:
             reply = json.loads(line)
             with self._lock:
                 future = self._waiting.pop(reply["id"], None)
@@ -117,9 +118,9 @@ class ProcessLink:
         return BrokerError(f"the broker's process {how}{f'; it said:{said}' if said else ''}")
 
     def close(self) -> None:
-        """Let the process end, kill it if it does not. May be called twice."""
+        """End the process, by force if it does not end by itself. May be called twice."""
         if os.getpid() != self._owner:
-            return  # forked off: it is not ours
+            return  # in a fork: the process belongs to the parent
         with self._lock, contextlib.suppress(OSError):
             if not self._ended:
                 self._ended = True
@@ -138,10 +139,9 @@ class ProcessLink:
     def _reap(self) -> None:
         self._process.wait(STOP_SECONDS)
         self._reader.join(STOP_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in (self._commands, self._replies):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def tail(log: Path, lines: int) -> list[str]:

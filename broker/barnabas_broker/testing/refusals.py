@@ -1,9 +1,8 @@
-"""The answer to a request that says nothing but an error code, for any API in any version. Pure.
+"""Builds a response that carries only an error code, for any API in any version. Pure.
 
-It is made of the response's schema: the code goes to the outermost level that has a place for one, and on the way
-there every array of the response gets an item for each that was asked about (a topic, a partition, a group). Two APIs
-have a place at the top that clients take for something else, so theirs goes to the items: Fetch, whose own code is
-about the fetch session, and Metadata, whose own code is about the cluster.
+It follows the response's schema: the code is set at the outermost level that has a field for it, and every array on the
+way there gets an item for each topic, partition or group in the request. For two APIs the code is set in the items,
+because the outermost code means something else: Fetch (the fetch session) and Metadata (the cluster).
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, RECORDS, Field, Response, Struct
 
 _OF_ITEMS: Final = frozenset((ApiKey.FETCH, ApiKey.METADATA))
-#: What is about a fetch session as a whole, and stands at the top of a Fetch response.
+#: Errors of a fetch session as a whole: the outermost code of a Fetch response.
 OF_SESSION: Final = frozenset(
     (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -24,7 +23,7 @@ OF_SESSION: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
-#: What an item of a response repeats of the request, and how else the request may call it.
+#: Fields that an item of a response copies from the request, with their names in the request.
 _IDENTITY: Final[dict[str, tuple[str, ...]]] = {
     "name": ("name",),
     "topic": ("topic",),
@@ -38,7 +37,7 @@ _IDENTITY: Final[dict[str, tuple[str, ...]]] = {
     "resource_type": ("resource_type",),
     "resource_name": ("resource_name",),
 }
-#: What says "there is none" with -1, as Kafka's own error answers have it.
+#: Fields that are -1 in an error response, as in Kafka's.
 _NONE_IS_MINUS_ONE: Final = frozenset(
     (
         "base_offset",
@@ -59,16 +58,16 @@ _NONE_IS_MINUS_ONE: Final = frozenset(
 
 
 def refusal(key: ApiKey, request: Any, version: int, code: ErrorCode) -> Response | None:
-    """An answer to `request` with `code` wherever it belongs.
+    """A response to `request` with `code` where it belongs.
 
     Args:
-        key: which API.
-        request: what was asked; a Produce request as the broker reads it.
-        version: of the API.
+        key: the API.
+        request: the request; a Produce request as the broker reads it.
+        version: the version of the API.
         code: the error.
 
     Returns:
-        The answer, or None if the response has no place for an error, since nothing was asked about.
+        The response, or None if it has no field for the error because the request names nothing.
     """
     response_class = api(key).response
     if isinstance(request, Produce):
@@ -96,19 +95,19 @@ def _full(request: Produce) -> ProduceRequest:
 
 
 class _Maker:
-    """Makes structures of a version that hold an error."""
+    """Builds structures of one version that carry an error."""
 
     def __init__(self, version: int, code: ErrorCode) -> None:
         self.version = version
         self.code = code
 
     def make(self, cls: type[Struct], asked: Any, *, flat: bool = True) -> Struct | None:
-        """A structure that answers `asked`; None if there is no place for the error in it.
+        """A structure that answers `asked`; None if it has no field for the error.
 
         Args:
             cls: its class.
             asked: the structure, or the plain value, of the request that it answers.
-            flat: whether its own error code may hold the error.
+            flat: whether its own error code may be set.
         """
         own = flat and self._has_code(cls)
         values: dict[str, Any] = {}
@@ -131,7 +130,7 @@ class _Maker:
         return any(f.name == "error_code" and f.type is INT16 and self.version in f.versions for f in cls.FIELDS)
 
     def _items(self, field: Field, asked: Any) -> list[Struct]:
-        """An item for each that was asked about, if the field is an array whose items have a place for an error."""
+        """An item for each one in the request, if the field is an array whose items have a field for the error."""
         element = field.type.element
         if element is None or element.struct is None or not isinstance(asked, Struct):
             return []
@@ -139,7 +138,7 @@ class _Maker:
         return [item for item in made if item is not None]
 
     def _asked_about(self, name: str, asked: Struct) -> Sequence[Any]:
-        """What the request asks about: its array of the same name, or else its first one."""
+        """The items of the request: its array of the same name, otherwise its first array."""
         arrays = {f.name: f for f in asked.FIELDS if f.type.element is not None and self.version in f.versions}
         found = arrays.get(name) or next(iter(arrays.values()), None)
         return getattr(asked, found.name) or () if found is not None else ()

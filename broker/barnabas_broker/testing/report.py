@@ -1,4 +1,4 @@
-"""What a failing test is told about the broker that it used."""
+"""The sections of a failed test's report about the broker that it used."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,22 +11,22 @@ _MOST_LINES: Final = 60
 
 
 def sections(broker: Broker, since: float) -> Iterator[tuple[str, str]]:
-    """Titles and texts: the requests, the stories of the groups that they are about, what the broker said.
+    """Titles and texts: the requests, the explanations of the groups that they name, the broker's log lines.
 
     Args:
-        broker: that the test used.
-        since: when the test began, in seconds since 1970.
+        broker: the broker that the test used.
+        since: the start of the test, in seconds since 1970.
     """
     requests = [request for request in broker.requests if request.time >= since]
     state = "" if broker.running else " (the broker is not running)"
     if requests:
         yield f"kafka requests{state}", listing(requests)
     else:
-        yield f"kafka requests{state}", "The broker saw no request of this test."
+        yield f"kafka requests{state}", "The broker received no request from this test."
     for group in sorted({request.group for request in requests if request.group is not None}):
-        story = broker.explain(group, since)
-        if story:
-            yield f"kafka group {group}", _last(story)
+        explanation = broker.explain(group, since)
+        if explanation:
+            yield f"kafka group {group}", _last(explanation)
     if broker.log_lines:
         yield "kafka broker log", _last("\n".join(broker.log_lines))
 

@@ -1,30 +1,30 @@
-"""What was asked of the broker, and how that is shown to a person. Pure."""
+"""Requests that a broker received, and their text in a report. Pure."""
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: Lines of requests that a report shows at most.
+#: Lines of requests in a report at most.
 MOST_LINES: Final = 50
 
 
 @dataclass(slots=True)
 class SeenRequest:
-    """A request that the broker has seen.
+    """A request that the broker received.
 
     Attributes:
-        number: counts requests, from 1 on, over restarts as well.
-        time: when it came, in seconds since 1970.
+        number: its number, from 1 on; restarts do not reset it.
+        time: when it arrived, in seconds since 1970.
         api: the API's name as Kafka writes it, "JoinGroup" for instance.
-        version: of the API.
-        client_id: what the client calls itself, "" if nothing.
-        peer: where it came from, HOST:PORT.
-        group: the group that it is about, if any.
-        topics: the topics that it is about, if any.
-        error: the first error that was answered, by its name; or why the connection was closed; None if all was well.
-        seconds: how long the answer took; None if there is none yet.
-        fault: the faults that it met, "" if none.
+        version: the version of the API.
+        client_id: the client id in its header, "" if there is none.
+        peer: the client's address, HOST:PORT.
+        group: the group that it names, if any.
+        topics: the topics that it names, if any.
+        error: the name of the first error in the response, or why the connection was closed; None for no error.
+        seconds: the time until its response; None if it is not answered yet.
+        fault: the faults that it met, "" for none.
     """
 
     number: int
@@ -52,7 +52,7 @@ def _took(seconds: float | None) -> str:
 
 
 def _what(request: SeenRequest) -> str:
-    """All of a request but its times."""
+    """A request without its times."""
     parts = [f"{request.client_id or '-':<20} {request.api} v{request.version}"]
     if request.group is not None:
         parts.append(f"group={request.group}")
@@ -67,7 +67,7 @@ def _what(request: SeenRequest) -> str:
 
 
 def listing(requests: Iterable[SeenRequest]) -> str:
-    """Requests, a line each; those that repeat are told once, and of too many only the last ones."""
+    """Requests, one line each; repeated requests share a line, and only the last lines are shown."""
     lines: list[str] = []
     last, times = "", 0
     for request in requests:

@@ -1,4 +1,4 @@
-"""Which faults a request meets. Pure: requests go in one after another, the rules that apply come out."""
+"""Which faults a request meets. Pure: takes the requests one after another, returns the rules that apply."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from typing import Final
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.registry import APIS, ApiKey
 
-#: Stands for every API.
+#: Means every API.
 ANY: Final = "*"
 
 
-class Kind(Enum):
+class FaultType(Enum):
     """What a fault does."""
 
     DELAY = "delay"
@@ -26,21 +26,21 @@ class Rule:
     """One fault.
 
     Attributes:
-        number: tells it from the others.
-        kind: what it does.
-        api: whose requests; None for all.
-        client_id: of which client; None for all.
-        nth: the first request that meets it, from 1 on, counting those that fit.
+        number: identifies it.
+        type: what it does.
+        api: the API of the requests; None for all.
+        client_id: the client that sends them; None for all.
+        nth: the first matching request that meets it, from 1 on.
         times: how many requests meet it; None for all from then on.
-        seconds: for a delay.
-        code: for an error.
-        executed: whether the request is carried out, although its answer is lost or an error.
-        seen: requests that fitted so far.
-        fired: requests that met it so far.
+        seconds: the length of a delay.
+        code: the code of an error.
+        executed: whether the request is carried out although its response is lost or an error.
+        seen: matching requests so far.
+        fired: requests that have met it so far.
     """
 
     number: int
-    kind: Kind
+    type: FaultType
     api: ApiKey | None
     client_id: str | None = None
     nth: int = 1
@@ -52,9 +52,9 @@ class Rule:
     fired: int = 0
 
     def __str__(self) -> str:
-        if self.kind is Kind.DELAY:
+        if self.type is FaultType.DELAY:
             return f"delay {self.seconds:g} s"
-        what = f"error {self.code.name}" if self.kind is Kind.ERROR else "drop"
+        what = f"error {self.code.name}" if self.type is FaultType.ERROR else "drop"
         return f"{what} after it was carried out" if self.executed else what
 
     def _meets(self, api: ApiKey, client_id: str) -> bool:
@@ -69,15 +69,15 @@ class Rule:
         return True
 
     def take_back(self) -> None:
-        """The request had no place for it: let the next one meet it."""
+        """Let the next request meet it: this one has no field for the error."""
         self.fired -= 1
 
 
 class Rules:
-    """The faults that there are, in the order in which they were made.
+    """The faults of a broker, in the order in which they were added.
 
     Args:
-        first: the number of the first one; another broker's faults should have others.
+        first: the number of the first one; another broker's faults should have other numbers.
     """
 
     def __init__(self, first: int = 1) -> None:
@@ -86,10 +86,10 @@ class Rules:
         self._next = first
 
     def __getitem__(self, number: int) -> Rule:
-        """A rule, also one that was removed.
+        """A rule by its number, removed or not.
 
         Raises:
-            ValueError: there was none.
+            ValueError: there is no such rule.
         """
         if number not in self._made:
             raise ValueError("this fault ended when its broker was stopped")
@@ -107,22 +107,22 @@ class Rules:
         code: str | int = 0,
         executed: bool = False,
     ) -> Rule:
-        """Make a rule.
+        """Add a rule.
 
         Raises:
-            ValueError: an argument is wrong; the text says what it may be.
+            ValueError: an argument is wrong; the text says what is accepted.
         """
-        of_kind = Kind(kind)
+        of_type = FaultType(kind)
         if nth < 1:
             raise ValueError(f"nth={nth}: the first request is 1")
         if times is not None and times < 1:
             raise ValueError(f"times={times}: must be 1 or more, or None for all requests")
         if seconds < 0:
             raise ValueError(f"seconds={seconds}: must be 0 or more")
-        error = find_code(code) if of_kind is Kind.ERROR else ErrorCode.NONE
+        error = find_code(code) if of_type is FaultType.ERROR else ErrorCode.NONE
         key = None if api == ANY else find_api(api)
         number, self._next = self._next, self._next + 1
-        rule = Rule(number, of_kind, key, client_id, nth, times, seconds, error, executed)
+        rule = Rule(number, of_type, key, client_id, nth, times, seconds, error, executed)
         self._rules[number] = self._made[number] = rule
         return rule
 
@@ -130,17 +130,12 @@ class Rules:
         return iter(list(self._rules.values()))
 
     def remove(self, number: int) -> Rule | None:
-        """Forget a rule; None if it is forgotten already."""
+        """Remove a rule; None if it is removed already."""
         return self._rules.pop(number, None)
 
     def met_by(self, api: ApiKey, client_id: str) -> list[Rule]:
-        """The rules that this request meets. Every rule that it fits counts it."""
+        """The rules that this request meets. Every matching rule counts it."""
         return [rule for rule in self._rules.values() if rule._meets(api, client_id)]
-
-
-def api_name(api: ApiKey) -> str:
-    """An API's name as Kafka writes it: "JoinGroup"."""
-    return "".join(part.capitalize() for part in api.name.split("_"))
 
 
 def _plain(name: str) -> str:
@@ -154,7 +149,7 @@ def find_api(api: str | int) -> ApiKey:
     """An API by its key or its name: "JoinGroup", "JOIN_GROUP" and "join_group" are the same.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such API.
     """
     if isinstance(api, int):
         if api not in APIS:
@@ -162,7 +157,7 @@ def find_api(api: str | int) -> ApiKey:
         return ApiKey(api)
     found = _APIS.get(_plain(api))
     if found is None:
-        near = [api_name(_APIS[name]) for name in get_close_matches(_plain(api), _APIS, 3)]
+        near = [_APIS[name].title for name in get_close_matches(_plain(api), _APIS, 3)]
         raise ValueError(f"{api!r}: no API has this name{_hint(near)}")
     return found
 
@@ -171,7 +166,7 @@ def find_code(code: str | int) -> ErrorCode:
     """An error code by its number or its name.
 
     Raises:
-        ValueError: there is none, or it is NONE.
+        ValueError: there is no such code, or it is NONE.
     """
     try:
         found = ErrorCode(code) if isinstance(code, int) else ErrorCode[code.upper()]
@@ -179,7 +174,7 @@ def find_code(code: str | int) -> ErrorCode:
         near = [] if isinstance(code, int) else get_close_matches(code.upper(), ErrorCode.__members__, 3)
         raise ValueError(f"{code!r}: no such error code{_hint(near)}") from None
     if found is ErrorCode.NONE:
-        raise ValueError("NONE is no error")
+        raise ValueError("NONE is not an error")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The last requests that a broker saw, and waiting for one."""
+"""The last requests that a broker received, and waiting for one."""
 
 import asyncio
 from collections import deque
@@ -10,17 +10,17 @@ from barnabas_broker.testing.requests import SeenRequest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.schema import Struct
 
-#: Requests that are remembered.
+#: Requests that are kept.
 MOST_REQUESTS: Final = 2_000
 
 Fits = Callable[[SeenRequest], bool]
 
 
 class RequestLog:
-    """The last requests, in the order in which they came.
+    """The last requests, in the order of their arrival.
 
     Args:
-        count: requests that were seen before this log was opened.
+        count: the number of requests before this log.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -29,32 +29,32 @@ class RequestLog:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     def add(self, request: SeenRequest) -> None:
-        """Remember a request that came."""
+        """Record a request that has arrived."""
         self.count += 1
         request.number = self.count
         self._seen.append(request)
         self.news()
 
     def answered(self, request: SeenRequest, seconds: float, error: str | None) -> None:
-        """A request has got its answer, or its connection was closed."""
+        """Record that a request was answered, or its connection closed."""
         request.seconds, request.error = seconds, error
         self.news()
 
     def after(self, number: int) -> list[SeenRequest]:
-        """The requests after this number, as far as they are remembered."""
+        """The requests after this number that are kept."""
         return [request for request in self._seen if request.number > number]
 
     def news(self) -> None:
-        """Something has changed that somebody may wait for."""
+        """Complete the waits whose condition holds now."""
         for future, happened in list(self._waiting.items()):
             if not future.done() and happened():
                 future.set_result(None)
 
     async def wait(self, happened: Callable[[], bool], timeout: float) -> None:
-        """Wait until something is so.
+        """Wait until a condition holds.
 
         Raises:
-            TimeoutError: it was not, in time.
+            TimeoutError: it did not hold in time.
         """
         if happened():
             return
@@ -68,7 +68,7 @@ class RequestLog:
 
 
 def first_error(response: Struct) -> str | None:
-    """The name of the first error code in a response that is one."""
+    """The name of the first error code in a response; None if there is no error."""
     code = _first_code(response)
     if not code:
         return None
@@ -91,7 +91,7 @@ def _first_code(struct: Struct) -> int:
 
 @cache
 def _places(cls: type[Struct]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a structure has an error code of its own, and which of its arrays hold some."""
+    """Whether a structure has an error code of its own, and which of its arrays contain error codes."""
     arrays = []
     for field in cls.FIELDS:
         element = field.type.element
@@ -101,7 +101,7 @@ def _places(cls: type[Struct]) -> tuple[bool, tuple[str, ...]]:
 
 
 def group_of(request: Any) -> str | None:
-    """The group that a request is about, if any; of several the first."""
+    """The group that a request names, the first of several; None if it names none."""
     group = getattr(request, "group_id", None)
     if not group:
         groups = getattr(request, "groups", None)
@@ -110,11 +110,11 @@ def group_of(request: Any) -> str | None:
 
 
 def topics_of(request: Any, names: Mapping[bytes, str]) -> list[str]:
-    """The topics that a request is about.
+    """The topics that a request names.
 
     Args:
         request: of any API.
-        names: of topics, by their ids.
+        names: the names of topics by their ids.
     """
     found = []
     for topic in getattr(request, "topics", None) or getattr(request, "topic_names", None) or ():

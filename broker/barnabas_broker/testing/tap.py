@@ -1,13 +1,13 @@
-"""Stands between the connections and the handlers of a broker: remembers every request, and plays the faults.
+"""The tap between a broker's connections and its handlers: records every request, and injects the faults.
 
-A delay keeps an answer back: the request is carried out when it comes, and what the client sends after it is, too. A
-dropped request closes its connection. An error is answered instead of carrying the request out, unless the fault says
-that only the answer shall be wrong.
+A delay holds a response back: the request is carried out when it arrives, and so are the requests after it. A dropped
+request closes its connection. An error is sent instead of carrying the request out, unless the fault says that only the
+response is wrong.
 """
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -15,10 +15,10 @@ from typing import Any, Final
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Handled, Route
 from barnabas_broker.handlers.produce import Produce
-from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
+from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest
-from barnabas_broker.testing.rules import Kind, Rule, Rules, api_name
+from barnabas_broker.testing.rules import FaultType, Rule, Rules
 from barnabas_broker.testing.seen import RequestLog, first_error, group_of, topics_of
 from barnabas_protocol.codec import decode_request_header
 from barnabas_protocol.errors import DecodeError, ErrorCode
@@ -28,38 +28,38 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 from barnabas_protocol.wire import Buffer
 
-#: A version of Metadata in which "no topics" means that.
+#: A version of Metadata in which an empty list asks for no topics.
 _PLAIN_METADATA: Final = 12
-#: Connections whose client is remembered, and that need not be open any more.
+#: Closed connections whose client ids are kept.
 _MOST_CLOSED: Final = 200
 
 
 class Tap:
-    """Dispatches requests as the broker's own dispatcher does, but for the faults.
+    """Dispatches requests like the broker's dispatcher, and applies the faults.
 
     Args:
-        dispatch: the broker's own.
-        log: where requests are remembered.
+        dispatch: the broker's dispatcher.
+        log: records the requests.
         rules: the faults.
     """
 
     def __init__(self, dispatch: Dispatch, log: RequestLog, rules: Rules) -> None:
-        handlers = dispatch.handlers.items()
-        table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in handlers}
+        routes = dispatch.routes.items()
+        table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in routes}
         self._dispatch = Dispatch(dispatch.services, table)
         self._log = log
         self._rules = rules
         self._current = SeenRequest(0, 0.0, "", 0, "", "")
         self._started: dict[int, float] = {}
-        self._kept_back: dict[int, asyncio.Event] = {}
+        self._delays: dict[int, asyncio.Event] = {}
         self._clients: dict[Peer, str] = {}
 
-    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         """Answer one request frame.
 
         Raises:
-            CloseConnection: it cannot be answered, or shall not be.
-            DecodeError: the frame is no request.
+            CloseConnection: it cannot be answered, or a fault drops it.
+            DecodeError: the frame is not a request.
         """
         seen = self._current = SeenRequest(0, time.time(), "?", 0, "", str(peer))
         self._log.add(seen)
@@ -73,24 +73,24 @@ class Tap:
         except (CloseConnection, DecodeError) as error:
             self._over(seen, f"connection closed: {error}")
             raise
-        if not isinstance(answer, Later):
+        if not isinstance(answer, DeferredResponse):
             self._over(seen, None)
         return answer
 
     def peers_of(self, client_id: str | None, connected: Collection[Peer]) -> set[Peer]:
-        """Who of those that are connected calls itself `client_id`; everybody who has asked anything if None."""
+        """The connected clients with this client id; for None all that have sent a request."""
         if len(self._clients) > len(connected) + _MOST_CLOSED:
             self._clients = {peer: self._clients[peer] for peer in connected if peer in self._clients}
         return {peer for peer in connected if peer in self._clients and client_id in (None, self._clients[peer])}
 
-    def let_go(self, rules: Collection[Rule]) -> None:
-        """Send the answers that these rules keep back."""
+    def release(self, rules: Iterable[Rule]) -> None:
+        """Send the responses that these rules delay."""
         for rule in rules:
-            if event := self._kept_back.pop(rule.number, None):
+            if event := self._delays.pop(rule.number, None):
                 event.set()
 
     def _over(self, seen: SeenRequest, error: str | None) -> None:
-        """A request is answered, or its connection closed. What is told first counts."""
+        """A request is answered, or its connection closed. The first call counts."""
         started = self._started.pop(seen.number, None)
         if started is not None:
             self._log.answered(seen, time.perf_counter() - started, error)
@@ -100,8 +100,8 @@ class Tap:
         seen.group = group_of(request)
         seen.topics = topics_of(request, context.services.cluster.image.names)
         met = self._rules.met_by(key, context.client_id)
-        drop = next((rule for rule in met if rule.kind is Kind.DROP), None)
-        wrong = next((rule for rule in met if rule.kind is Kind.ERROR), None)
+        drop = next((rule for rule in met if rule.type is FaultType.DROP), None)
+        wrong = next((rule for rule in met if rule.type is FaultType.ERROR), None)
         instead: Handled = None
         if wrong is not None:
             if drop is None:
@@ -116,9 +116,9 @@ class Tap:
             answers.append(self._carry_out(route, context, request, seen))
         if instead is not None:
             answers.append(instead)
-        delays = [rule for rule in met if rule.kind is Kind.DELAY]
+        delays = [rule for rule in met if rule.type is FaultType.DELAY]
         if drop is None and answers == [None]:
-            return None  # no answer was asked for
+            return None  # the client asked for no response
         if delays or not all(isinstance(answer, Response | None) for answer in answers):
             return self._later(seen, answers, delays, drop)
         return self._final(seen, answers, drop)
@@ -135,11 +135,11 @@ class Tap:
     async def _later(
         self, seen: SeenRequest, answers: list[Handled], delays: list[Rule], drop: Rule | None
     ) -> Response:
-        """Wait for what is not ready, and as long as the delays say."""
+        """Wait for the responses that are not ready, and for the delays."""
         try:
             ready = [answer if isinstance(answer, Response | None) else await answer for answer in answers]
             for rule in delays:
-                await self._keep_back(rule)
+                await self._delay(rule)
             return self._final(seen, ready, drop)
         except CloseConnection as error:
             self._over(seen, f"connection closed: {error}")
@@ -148,8 +148,8 @@ class Tap:
             self._over(seen, _failed(error))
             raise
 
-    async def _keep_back(self, rule: Rule) -> None:
-        event = self._kept_back.setdefault(rule.number, asyncio.Event())
+    async def _delay(self, rule: Rule) -> None:
+        event = self._delays.setdefault(rule.number, asyncio.Event())
         try:
             async with asyncio.timeout(rule.seconds):
                 await event.wait()
@@ -157,7 +157,7 @@ class Tap:
             pass
 
     def _final(self, seen: SeenRequest, answers: list[Any], drop: Rule | None) -> Response:
-        """The last answer, unless the connection shall be closed."""
+        """The last response, unless a fault closes the connection."""
         if drop is not None:
             raise CloseConnection("dropped by a test")
         response: Response = answers[-1]
@@ -165,10 +165,10 @@ class Tap:
         return response
 
     def _wrong(self, key: ApiKey, route: Route, context: RequestContext, request: Any, rule: Rule) -> Handled:
-        """An answer that holds the rule's error.
+        """A response with the rule's error.
 
         Returns:
-            None if this request has no place for it; the next one shall meet the rule then.
+            None if this request has no field for it; the next request meets the rule then.
         """
         if isinstance(request, Produce) and request.head.acks == 0:
             raise CloseConnection(f"{rule.code.name}, made by a test, and acks=0 leaves no other way to tell")
@@ -176,7 +176,7 @@ class Tap:
             return self._wrong_metadata(route, context, request, rule)
         code = rule.code
         if isinstance(request, FetchRequest) and request.session_id and code not in OF_SESSION:
-            # It names only what has changed since the last one; let the client name all of its partitions.
+            # It names only the partitions that have changed; make the client name all of them.
             rule.take_back()
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         answer = refusal(key, request, context.version, code)
@@ -185,7 +185,7 @@ class Tap:
         return answer
 
     def _wrong_metadata(self, route: Route, context: RequestContext, request: MetadataRequest, rule: Rule) -> Handled:
-        """Metadata with an error for every topic; who the brokers are is told, for the client needs it to go on."""
+        """Metadata with an error for every topic, and the true brokers: the client needs them to go on."""
         if request.topics is None or (not request.topics and context.version == 0):
             names = context.services.cluster.image.topics
             request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
@@ -194,7 +194,7 @@ class Tap:
             rule.take_back()
             return None
 
-        # No topic is named, so none is to be made, and the answer is there at once.
+        # No topic is named, so none is created, and the response is ready at once.
         response = route.handler(replace(context, version=_PLAIN_METADATA), MetadataRequest(topics=[]))
         assert isinstance(response, MetadataResponse)
         response.topics = topics.topics
@@ -207,6 +207,6 @@ def _failed(error: Exception) -> str:
 
 def _name(key: int) -> str:
     try:
-        return api_name(ApiKey(key))
+        return ApiKey(key).title
     except ValueError:
         return f"API {key}"

@@ -1,4 +1,4 @@
-"""What a broker does once in its life, done before a test waits for it: codecs of the messages that clients send."""
+"""Compiles the codecs of the messages that clients send, before a test waits for them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Message
 from barnabas_protocol.structures import codec_for
 
-#: On the way to a first message, in order: the APIs, and the versions that librdkafka speaks if it is not the newest.
-#: A version that is missing here costs its first request 3 ms.
-_WAY: Final = (
+#: The APIs that a client uses until its first record, in order, and librdkafka's version if it is not the newest.
+#: The first request of a version that is missing here takes 3 ms more.
+_APIS: Final = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.METADATA, None),
     (ApiKey.FIND_COORDINATOR, 2),
@@ -26,17 +26,17 @@ _WAY: Final = (
 
 
 async def warm_up() -> None:
-    """Compile codecs, one in each turn of the loop: a request that comes meanwhile waits for one at most."""
+    """Compile codecs, one in each turn of the event loop, so that a request waits for one at most."""
     for message, version in _messages():
         codec_for(message, version).compile()
         await asyncio.sleep(0)
 
 
 def _messages() -> Iterator[tuple[type[Message], int]]:
-    for key, _ in _WAY:
+    for key, _ in _APIS:
         for message in api(key):
             yield message, message.VERSIONS.high
-    for key, other in _WAY:
+    for key, other in _APIS:
         if other is not None:
             for message in api(key):
                 yield message, other

@@ -1,4 +1,4 @@
-"""What every assignor has, and what it is given. Pure.
+"""The interface of assignors, and what they receive. Pure.
 
 Sources: ``ConsumerPartitionAssignor.java``, ``AbstractPartitionAssignor.java``; KIP-429 for the two rebalance
 protocols, KIP-792 for the generation, KIP-881 for racks.
@@ -6,12 +6,12 @@ protocols, KIP-792 for the generation, KIP-881 for racks.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import Final, Protocol
 
 from barnabas_client.structs import TopicPartition
 
-#: What each member gets, by member id.
+#: The partitions of each member, by member id.
 Assignments = dict[str, list[TopicPartition]]
 
 #: The racks where a topic's partitions have replicas, by partition number.
@@ -19,10 +19,13 @@ Racks = Sequence[frozenset[str]]
 
 
 class RebalanceProtocol(Enum):
-    """How a member behaves in a rebalance (KIP-429)."""
+    """When a member's partitions are revoked in a rebalance (KIP-429)."""
 
-    EAGER = "gives up all partitions before it rejoins"
-    COOPERATIVE = "keeps its partitions, gives up afterwards what the new assignment takes away, and then rejoins"
+    #: All of them, before the member rejoins.
+    EAGER = auto()
+    #: Those that the new assignment moves to other members, after it is known. The member then rejoins, so that they
+    #: can be assigned.
+    COOPERATIVE = auto()
 
 
 EAGER_ONLY: Final = frozenset({RebalanceProtocol.EAGER})
@@ -30,15 +33,15 @@ EAGER_ONLY: Final = frozenset({RebalanceProtocol.EAGER})
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member told when it joined.
+    """What a member sent when it joined.
 
     Attributes:
-        topics: what it subscribes to.
-        owned: what it held when it joined; empty if it gave up everything before.
-        generation: the generation in which it got these, -1 if unknown (KIP-792).
-        user_data: the assignor's own, from :meth:`Assignor.user_data` of that member.
+        topics: that it subscribes to.
+        owned: partitions that it owned when it joined; empty if they were revoked before.
+        generation: the generation in which they were assigned, -1 if unknown (KIP-792).
+        user_data: bytes of the assignor, from :meth:`Assignor.user_data` of that member.
         instance_id: of a static member.
-        rack: where it is.
+        rack: of the member.
     """
 
     topics: tuple[str, ...]
@@ -60,7 +63,7 @@ class PartitionCounts(dict[str, int]):
 
     @classmethod
     def of(cls, counts: Mapping[str, int], topics: Iterable[str], *, with_racks: bool) -> "PartitionCounts":
-        """Of these topics only, of those that exist."""
+        """The counts of these topics, if they exist."""
         known = [topic for topic in topics if topic in counts]
         racks = counts.racks if with_racks and isinstance(counts, PartitionCounts) else {}
         return cls(
@@ -68,7 +71,7 @@ class PartitionCounts(dict[str, int]):
         )
 
     def changed(self, before: "PartitionCounts") -> list[str]:
-        """The topics for which something else was known before."""
+        """The topics that differ from `before`."""
         return sorted(
             topic
             for topic in self.keys() | before.keys()
@@ -77,23 +80,23 @@ class PartitionCounts(dict[str, int]):
 
 
 class Assignor(Protocol):
-    """Distributes partitions over the members of a group. One object belongs to one consumer."""
+    """Assigns partitions to the members of a group. Each consumer has an object of its own."""
 
     @property
     def name(self) -> str:
-        """What members call it when they join; all members of a group must share one."""
+        """Its name in JoinGroup; all members of a group need one in common."""
 
     @property
     def protocols(self) -> frozenset[RebalanceProtocol]:
-        """The rebalance protocols it works with; unless told otherwise, the eager one."""
+        """The rebalance protocols that it supports; the eager one by default."""
         return EAGER_ONLY
 
     def user_data(self, topics: Sequence[str]) -> bytes | None:
-        """What this member tells the leader beside its topics; None for nothing. Called before each join."""
+        """Bytes to send to the leader beside the topics; None for none. Called before each join."""
         return None
 
     def assign(self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignments:
-        """Decide.
+        """Compute the assignment. Called on the leader.
 
         Args:
             partitions: the number of partitions of each topic that exists and that a member subscribes to; a
@@ -101,16 +104,16 @@ class Assignor(Protocol):
             members: subscriptions by member id, in the coordinator's order.
 
         Returns:
-            The partitions of each member; one that is missing gets none.
+            The partitions of each member; members that are missing receive none.
         """
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Told on every member what it got, when a generation begins."""
+        """Receives the member's own assignment. Called on every member, when a generation begins."""
         return
 
 
 def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
-    """Member ids in the order that Kafka's `range` and `roundrobin` give them: static members first, by instance id."""
+    """Member ids in the order of Kafka's `range` and `roundrobin`: static members first, by instance id."""
 
     def rank(member: str) -> tuple[bool, bytes]:
         instance = members[member].instance_id
@@ -120,22 +123,22 @@ def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 def java_order(text: str) -> bytes:
-    """A sort key that orders as Java does, by UTF-16 units."""
+    """A sort key that orders strings as Java does, by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def racks_of(partitions: Mapping[str, int], topic: str) -> Racks:
-    """The racks of a topic's partitions; of none if unknown."""
+    """The racks of each of a topic's partitions; empty if unknown."""
     known = partitions.racks.get(topic, ()) if isinstance(partitions, PartitionCounts) else ()
     count = partitions[topic]
     return [*known[:count], *[frozenset[str]()] * (count - len(known))]
 
 
 def racks_matter(members: Iterable[str], partitions: Sequence[frozenset[str]]) -> bool:
-    """Whether the choice of the member changes who reads from a replica in its own rack (KIP-881).
+    """Whether racks make a difference: some assignments let members fetch from their own rack, others do not (KIP-881).
 
     Args:
-        members: the racks that members are in.
+        members: the racks of the members.
         partitions: the racks of each partition.
     """
     everywhere = frozenset().union(*partitions)

@@ -1,8 +1,8 @@
-"""The order in which Java's hash tables give out what is in them. Pure.
+"""The iteration order of Java's hash tables. Pure.
 
-Kafka's sticky assignors go through members and partitions in this order where no other is needed, so that it decides
-ties: which of two equal members keeps one partition more. Collisions that make Java turn a bucket into a tree, nine and
-more, are not followed. Sources: ``HashMap.java``, ``String.hashCode``, ``TopicPartition.hashCode``.
+Kafka's sticky assignors iterate over members and partitions in this order where no other is needed, so it decides ties:
+which of two equal members keeps one partition more. Buckets that Java turns into a tree, with nine collisions and more,
+are not reproduced. Sources: ``HashMap.java``, ``String.hashCode``, ``TopicPartition.hashCode``.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _CAPACITY = 16
 
 
 def hash_order(texts: Iterable[str]) -> list[str]:
-    """`texts`, in the order that a ``HashMap`` has them in that got them as keys one after the other."""
+    """`texts` in the iteration order of a ``HashMap`` with these keys, added one after the other."""
     given = list(texts)
     capacity = _CAPACITY
     while len(given) > capacity * 3 // 4:
@@ -23,7 +23,7 @@ def hash_order(texts: Iterable[str]) -> list[str]:
 
 
 class PartitionSet:
-    """A ``HashSet<TopicPartition>`` of one topic, as far as anyone asks which partition is the first."""
+    """A ``HashSet<TopicPartition>`` of one topic, reduced to the question which partition is the first."""
 
     def __init__(self, topic: str) -> None:
         self._topic = java_string_hash(topic)

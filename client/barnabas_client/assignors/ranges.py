@@ -16,12 +16,12 @@ from barnabas_client.structs import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Each topic by itself: its partitions in order, cut into ranges, the first members one longer if they do not
-    divide.
+    """Each topic by itself: its partitions in order, cut into one range for each member; the first ranges are one
+    longer if the partitions do not divide evenly.
 
-    Members with the same rank get the same partition numbers of all topics with the same members, which joins of topics
-    rely on. Where some partitions have no replica in some racks, members first get partitions of their own rack, as far
-    as neither the lengths nor those joins suffer.
+    Members at the same place in the order receive the same partition numbers of all topics with the same members, which
+    joins of topics rely on. Where some partitions have no replica in some racks, members first receive partitions of
+    their own rack, as far as lengths and joins allow.
     """
 
     name = "range"
@@ -33,8 +33,8 @@ class RangeAssignor(Assignor):
             for topic in dict.fromkeys(members[member].topics):
                 if topic in subscribed:
                     subscribed[topic].append(member)
-        homes = {member: told.rack or None for member, told in members.items()}
-        states = [_Topic(name, racks_of(partitions, name), ids, homes) for name, ids in subscribed.items() if ids]
+        homes = {member: subscription.rack or None for member, subscription in members.items()}
+        states = [_TopicRanges(name, racks_of(partitions, name), ids, homes) for name, ids in subscribed.items() if ids]
         if any(state.matters for state in states):
             for same in _joined(states):
                 if len(same) > 1 or same[0].matters:
@@ -43,13 +43,13 @@ class RangeAssignor(Assignor):
             state.fill()
         result: Assignments = {member: [] for member in members}
         for state in states:
-            for member, numbers in state.shares.items():
+            for member, numbers in state.assigned.items():
                 result[member] += (TopicPartition(state.name, number) for number in sorted(numbers))
         return result
 
 
-class _Topic:
-    """A topic while its partitions are handed out."""
+class _TopicRanges:
+    """A topic while its partitions are assigned."""
 
     def __init__(self, name: str, racks: Racks, ids: Sequence[str], homes: Mapping[str, str | None]) -> None:
         self.name = name
@@ -58,36 +58,36 @@ class _Topic:
         self.racks = racks
         self.sees_racks = bool(known)
         self.matters = racks_matter(known, racks)
-        self.shares: dict[str, list[int]] = {member: [] for member in ids}
+        self.assigned: dict[str, list[int]] = {member: [] for member in ids}
         self.each, self._longer = divmod(len(racks), len(ids))
 
     def room(self, member: str) -> int:
-        """How many partitions the member may still get; never grows."""
-        return max(0, self.each + (self._longer > 0) - len(self.shares[member]))
+        """How many partitions the member may still receive; never grows."""
+        return max(0, self.each + (self._longer > 0) - len(self.assigned[member]))
 
     def give(self, member: str, numbers: Sequence[int]) -> None:
-        share = self.shares[member]
-        share += numbers
-        self._longer -= len(share) > self.each and bool(numbers)
+        assigned = self.assigned[member]
+        assigned += numbers
+        self._longer -= len(assigned) > self.each and bool(numbers)
 
     def fill(self) -> None:
-        """Hand out what is left, in ranges."""
-        taken = {number for share in self.shares.values() for number in share}
+        """Assign what is left, in ranges."""
+        taken = {number for assigned in self.assigned.values() for number in assigned}
         left = (number for number in range(len(self.racks)) if number not in taken)
-        for member in self.shares:
+        for member in self.assigned:
             self.give(member, list(islice(left, self.room(member))))
 
 
-def _joined(topics: Sequence[_Topic]) -> Iterator[list[_Topic]]:
-    """Topics that a program may join: those with the same members and as many partitions."""
-    groups: dict[tuple[frozenset[str], int], list[_Topic]] = {}
+def _joined(topics: Sequence[_TopicRanges]) -> Iterator[list[_TopicRanges]]:
+    """Topics that a program may join: those with the same members and the same number of partitions."""
+    groups: dict[tuple[frozenset[str], int], list[_TopicRanges]] = {}
     for topic in topics:
-        groups.setdefault((frozenset(topic.shares), len(topic.racks)), []).append(topic)
+        groups.setdefault((frozenset(topic.assigned), len(topic.racks)), []).append(topic)
     yield from groups.values()
 
 
-def _match_racks(topics: Sequence[_Topic]) -> None:
-    """Hand out what can be read in the member's own rack, the same numbers of all of `topics`."""
+def _match_racks(topics: Sequence[_TopicRanges]) -> None:
+    """Assign partitions to members in the same rack, the same numbers of all of `topics`."""
     first = topics[0]
     if not first.sees_racks:
         return
@@ -98,9 +98,9 @@ def _match_racks(topics: Sequence[_Topic]) -> None:
         _number_by_number(topics, near)
 
 
-def _member_by_member(topic: _Topic, near: Racks) -> None:
+def _member_by_member(topic: _TopicRanges, near: Racks) -> None:
     free = dict.fromkeys(range(len(near)))
-    # One pass over the partitions of each rack: what a member passed over is taken for all members of that rack.
+    # One pass over the partitions of each rack: a partition that one member skipped is taken for all members there.
     walks = {home: iter([n for n in free if home is None or home in near[n]]) for home in {*topic.homes.values()}}
     for member, home in topic.homes.items():
         numbers = list(islice((number for number in walks[home] if number in free), topic.room(member)))
@@ -109,8 +109,8 @@ def _member_by_member(topic: _Topic, near: Racks) -> None:
         topic.give(member, numbers)
 
 
-def _number_by_number(topics: Sequence[_Topic], near: Racks) -> None:
-    first = topics[0]  # the shares of all grow alike
+def _number_by_number(topics: Sequence[_TopicRanges], near: Racks) -> None:
+    first = topics[0]  # the assignments of all topics grow alike
     waiting: dict[str | None, list[tuple[int, str]]] = {}
     for rank, (member, home) in reversed(list(enumerate(first.homes.items()))):
         waiting.setdefault(home, []).append((rank, member))

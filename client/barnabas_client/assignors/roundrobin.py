@@ -8,8 +8,8 @@ from barnabas_client.structs import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """All partitions of all topics in order, dealt out to the members in turn; who does not subscribe is passed
-    over."""
+    """All partitions of all topics in order, assigned to the members in turn; members without a subscription to the
+    topic are skipped."""
 
     name = "roundrobin"
 
@@ -24,7 +24,7 @@ class RoundRobinAssignor(Assignor):
         turn = cycle(ordered)
         for topic in sorted(partitions.keys() & subscribed.keys()):
             for number in range(partitions[topic]):
-                # A whole round at most: someone subscribes.
+                # At most one whole turn: at least one member subscribes.
                 member = next(one for one in islice(turn, len(ordered)) if one in subscribed[topic])
                 result[member].append(TopicPartition(topic, number))
         return result

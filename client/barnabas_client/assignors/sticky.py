@@ -1,21 +1,21 @@
-"""The `sticky` and the `cooperative-sticky` assignor: even shares, and as few moves as possible (KIP-54, 341, 429).
+"""The `sticky` and the `cooperative-sticky` assignor: balanced, with as few moves as possible (KIP-54, 341, 429).
 
-Members with equal subscriptions, the usual case, take the fast way of :mod:`~barnabas_client.assignors.equal`, others
-that of :mod:`~barnabas_client.assignors.mixed`. Source: ``AbstractStickyAssignor.java`` and the two classes built on
-it.
+Members with equal subscriptions, the usual case, take the fast path of :mod:`~barnabas_client.assignors.constrained`,
+others that of :mod:`~barnabas_client.assignors.general`. Source: ``AbstractStickyAssignor.java`` and the two classes
+derived from it.
 
-Results differ from Kafka's where members tell what cannot be, or where Kafka's would not be an assignment: partitions
-that do not exist any more are no claim (there they can end up with two members), and what a member names twice it
-claims once; members without a topic never count as subscribing to everything; and a partition never goes back to a
-former owner that has stopped subscribing to its topic.
+Results differ from Kafka's where members send invalid data, or where Kafka's result would not be an assignment. Claims
+to partitions that no longer exist do not count (in Kafka, two members can receive them). A partition that a member
+names twice counts once. Members without a topic never count as subscribed to everything. A partition never moves back
+to a former owner that no longer subscribes to its topic.
 """
 
 from collections.abc import Mapping, Sequence
 
 from barnabas_client.assignors.base import Assignments, Assignor, MemberSubscription, RebalanceProtocol
-from barnabas_client.assignors.equal import assign_equal
-from barnabas_client.assignors.mixed import assign_mixed
-from barnabas_client.assignors.owners import situation
+from barnabas_client.assignors.constrained import assign_constrained
+from barnabas_client.assignors.general import assign_general
+from barnabas_client.assignors.ownership import resolve_ownership
 from barnabas_client.assignors.user_data import (
     NO_GENERATION,
     Claim,
@@ -28,10 +28,10 @@ from barnabas_client.structs import TopicPartition
 
 
 class StickyAssignor(Assignor):
-    """Even shares, and who had a partition before preferably has it again.
+    """Balanced; members preferably receive the partitions that they had before.
 
-    A member gives up all it has before it rejoins, and gets most of it back. What it had it tells the leader itself:
-    this object remembers it from one rebalance to the next.
+    All partitions of a member are revoked before it rejoins, and most of them assigned to it again. The member itself
+    tells the leader which ones it had: this object remembers them from one rebalance to the next.
     """
 
     name = "sticky"
@@ -49,15 +49,16 @@ class StickyAssignor(Assignor):
 
     def assign(self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignments:
         """See :meth:`Assignor.assign`."""
-        claims = {member: decode_claim(told.user_data) for member, told in members.items()}
+        claims = {member: decode_claim(subscription.user_data) for member, subscription in members.items()}
         result, _ = _assign(partitions, members, claims)
         return result
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Even shares, and who has a partition keeps it, and goes on reading it, unless it is another one's turn.
+    """Balanced; members keep their partitions, and read them during the rebalance, as far as the balance allows.
 
-    Then that one does not get it at once: the owner first gives it up and rejoins, and the next rebalance hands it out.
+    A partition that moves is not assigned at once: it is first revoked from its owner, which rejoins, and the next
+    rebalance assigns it.
     """
 
     name = "cooperative-sticky"
@@ -67,7 +68,7 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def user_data(self, topics: Sequence[str]) -> bytes | None:
-        """The generation of the last assignment, for leaders that do not read it beside the owned partitions."""
+        """The generation of the last assignment, for leaders that do not read it from the subscription."""
         return encode_generation(self._generation)
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
@@ -75,29 +76,29 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = generation
 
     def assign(self, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignments:
-        """See :meth:`Assignor.assign`; what must be given up first is in nobody's share."""
+        """See :meth:`Assignor.assign`; partitions that must be revoked first are not assigned."""
         claims = {
-            member: Claim(told.owned, told.generation if told.generation >= 0 else decode_generation(told.user_data))
-            for member, told in members.items()
+            member: Claim(one.owned, one.generation if one.generation >= 0 else decode_generation(one.user_data))
+            for member, one in members.items()
         }
         result, moving = _assign(partitions, members, claims)
         if moving is None:
             moving = _moving(members, result)
-        return {member: [tp for tp in share if tp not in moving] for member, share in result.items()}
+        return {member: [tp for tp in assigned if tp not in moving] for member, assigned in result.items()}
 
 
 def _assign(
     partitions: Mapping[str, int], members: Mapping[str, MemberSubscription], claims: Mapping[str, Claim]
 ) -> tuple[Assignments, frozenset[TopicPartition] | None]:
-    """The assignment, and what another member had until now if the way it was found tells that."""
+    """The assignment, and the partitions that another member has owned until now; None if they are not known."""
     if not members:
         return {}, None
-    now = situation(partitions, members, claims)
-    return assign_equal(now) if now.equal else (assign_mixed(now), None)
+    now = resolve_ownership(partitions, members, claims)
+    return assign_constrained(now) if now.equal else (assign_general(now), None)
 
 
 def _moving(members: Mapping[str, MemberSubscription], result: Assignments) -> frozenset[TopicPartition]:
-    """The partitions that one member gets while another one has them."""
-    owned = {member: frozenset(told.owned) for member, told in members.items()}
-    added = {tp for member, share in result.items() for tp in share if tp not in owned[member]}
+    """The partitions that one member receives while another one owns them."""
+    owned = {member: frozenset(subscription.owned) for member, subscription in members.items()}
+    added = {tp for member, assigned in result.items() for tp in assigned if tp not in owned[member]}
     return frozenset(tp for had in owned.values() for tp in had if tp in added)

@@ -1,7 +1,7 @@
-"""What the sticky assignors tell the leader, as bytes. Pure.
+"""The user data of the sticky assignors, as bytes. Pure.
 
-Sources: ``StickyAssignor.java``, ``CooperativeStickyAssignor.java``. Data that cannot be read is no claim at all, as in
-Kafka: one broken member must not stop the group.
+Sources: ``StickyAssignor.java``, ``CooperativeStickyAssignor.java``. Data that cannot be decoded counts as no
+claim, as in Kafka: one broken member must not stop the group.
 """
 
 import struct
@@ -13,13 +13,13 @@ from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.schema import INT32, STRING, Data, Struct, array, field
 
-#: Of a member that does not tell any.
+#: The generation of a member that sends none.
 NO_GENERATION: Final = -1
 _GENERATION: Final = struct.Struct(">i")
 
 
 class Claim(NamedTuple):
-    """What a member says it had, and in which generation."""
+    """The partitions that a member claims to own, and in which generation."""
 
     partitions: Sequence[TopicPartition] = ()
     generation: int = NO_GENERATION
@@ -31,7 +31,7 @@ class _Previous(Struct):
 
 
 class _StickyUserData(Data, versions="0-1"):
-    """The data of `sticky`. Unlike the other blobs it does not say its version: what is too short for 1 is 0."""
+    """The user data of `sticky`. It does not contain its version: what is too short for version 1 is version 0."""
 
     previous_assignment: list[_Previous] = field(array(_Previous))
     generation: int = field(INT32, "1+", default=NO_GENERATION)
@@ -50,11 +50,11 @@ def decode_claim(blob: bytes | None) -> Claim:
     """The claim of a member of `sticky`, from user data of version 1 or 0."""
     for version in (1, 0):
         try:
-            told = decode(_StickyUserData, version, blob or b"", trailing=True)
+            data = decode(_StickyUserData, version, blob or b"", trailing=True)
         except DecodeError:
             continue
-        claimed = [TopicPartition(t.topic, number) for t in told.previous_assignment for number in t.partitions]
-        return Claim(claimed, told.generation)
+        claimed = [TopicPartition(t.topic, number) for t in data.previous_assignment for number in t.partitions]
+        return Claim(claimed, data.generation)
     return Claim()
 
 
@@ -64,5 +64,5 @@ def encode_generation(generation: int) -> bytes:
 
 
 def decode_generation(blob: bytes | None) -> int:
-    """The generation that a member of `cooperative-sticky` tells."""
+    """The generation of a member of `cooperative-sticky`, from its user data."""
     return NO_GENERATION if blob is None or len(blob) < _GENERATION.size else int(_GENERATION.unpack_from(blob)[0])

@@ -1,4 +1,4 @@
-"""Why a poll has to do more than hand out records that are ready.
+"""Why a poll has to do more than return records that are ready.
 
 Most steps of ``async for`` and many polls find a record ready and look at one flag, :attr:`Attention.needed`. Whatever
 else concerns the program sets that flag: partitions to revoke, a commit that is due, a wakeup, an error. Polls that
@@ -17,7 +17,7 @@ class Attention:
     __slots__ = ("error", "event", "failure", "needed", "refusal", "woken")
 
     def __init__(self) -> None:
-        #: The next poll has more to do than to hand out records.
+        #: The next poll has more to do than to return records.
         self.needed = True
         #: Set when a poll that waits should look again.
         self.event = asyncio.Event()
@@ -51,7 +51,7 @@ class Attention:
         self.call()
 
     def forget_errors(self) -> None:
-        """The program has subscribed anew: earlier errors no longer concern it."""
+        """The program has subscribed again: earlier errors no longer concern it."""
         self.failure = self.refusal = None
 
     def take_wakeup(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import uvloop
 
-from barnabas_broker.server.server import WRITE_MARK
+from barnabas_broker.server.connection import WRITE_MARK
 
 #: What one fetch brings, and the head of its response.
 FETCH: Final = 2**20

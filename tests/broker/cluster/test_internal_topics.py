@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -15,7 +14,7 @@ from tests.cluster.harness import Etcd, eventually, new_prefix
 from tests.wire import Wire
 
 FACTOR = "offsets.topic.replication.factor"
-StartMember = Callable[..., Awaitable[Broker]]
+StartMember = Callable[..., Awaitable[BrokerServer]]
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +24,7 @@ async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]
     """Start a broker of a cluster, with settings."""
     url, started = f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", []
 
-    async def start(node_id: int, settings: dict[str, str]) -> Broker:
+    async def start(node_id: int, settings: dict[str, str]) -> BrokerServer:
         given = {
             "log.dir": str(tmp_path / f"data-{node_id}"),
             "node.id": str(node_id),
@@ -34,8 +33,7 @@ async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]
             "offsets.topic.num.partitions": "1",
             **settings,
         }
-        broker = Broker(Config(BROKER_KEYS, given), port=0)
-        await broker.start()
+        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0)
         started.append(broker)
         return broker
 
@@ -44,21 +42,21 @@ async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]
         await broker.stop()
 
 
-async def coordinator(broker: Broker) -> int:
+async def coordinator(broker: BrokerServer) -> int:
     """The error code of a group's first question."""
     async with await Wire.connect(broker.port) as wire:
         answer = await wire.ask(FindCoordinatorRequest(key="group", key_type=0), 3, FindCoordinatorResponse)
         return answer.error_code
 
 
-async def replicas(broker: Broker, name: str) -> tuple[int, list[int]]:
+async def replicas(broker: BrokerServer, name: str) -> tuple[int, list[int]]:
     """The error code of a topic that is asked for, and how many replicas each partition has."""
     async with await Wire.connect(broker.port) as wire:
         told = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
         return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]
 
 
-async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_asked_for(
+async def test_groups_wait_for_the_configured_number_of_replicas(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await start_member(1, {FACTOR: "2"})
@@ -74,7 +72,7 @@ async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_aske
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.NONE, [2])
 
 
-async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
+async def test_without_a_configured_number_the_registered_brokers_are_used(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = await start_member(1, {})
@@ -89,7 +87,7 @@ async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
     assert all("kafka-reassign-partitions" in line for line in lines)
 
 
-async def test_a_topic_of_a_client_needs_as_many_brokers_as_default_replication_factor_says(
+async def test_a_topic_of_a_client_needs_default_replication_factor_brokers(
     start_member: StartMember,
 ) -> None:
     alone = await start_member(1, {"default.replication.factor": "3"})

@@ -157,7 +157,7 @@ steps = st.tuples(
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=20, max_size=60), st.integers(0, 20))
-def test_in_every_image_of_every_story(story: list[tuple[str, int, int]], halfway: int) -> None:
+def test_the_invariants_hold_in_every_image(story: list[tuple[str, int, int]], halfway: int) -> None:
     told = Story()
     for node in (1, 2, 3):
         told.come(node, 0)

@@ -29,7 +29,7 @@ class SlowKv(ModelKv):
         return await super().txn(conditions, then, otherwise)
 
 
-async def test_it_does_not_undo_the_newer_one() -> None:
+async def test_a_late_snapshot_does_not_undo_a_newer_one() -> None:
     kv = SlowKv(EtcdModel())
     store = EtcdStore(kv, "/p/", "me", lambda: 0.0)
     revision = (await kv.txn([], [Put("/p/live/broker/1", b"")])).revision

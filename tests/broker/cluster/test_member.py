@@ -14,8 +14,7 @@ from barnabas_broker.cluster.kv import Lease
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim import virtual
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
@@ -191,7 +190,7 @@ def test_brokers_form_a_cluster_with_one_controller() -> None:
     scenario(story)
 
 
-def test_a_broker_that_is_cut_off_stops_before_another_takes_over() -> None:
+def test_a_partitioned_broker_stops_serving_before_another_takes_over() -> None:
     async def story(world: World) -> None:
         one, two, three = await world.start(1, 2, 3)
         await one.create("topic", 6, 3)
@@ -213,7 +212,7 @@ def test_a_broker_that_is_cut_off_stops_before_another_takes_over() -> None:
     scenario(story)
 
 
-def test_a_short_absence_changes_nothing() -> None:
+def test_a_short_interruption_changes_nothing() -> None:
     async def story(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 2, 2)
@@ -228,7 +227,7 @@ def test_a_short_absence_changes_nothing() -> None:
     scenario(story)
 
 
-def test_another_controls_when_the_controller_is_gone() -> None:
+def test_another_controller_is_elected_when_the_first_is_gone() -> None:
     async def story(world: World) -> None:
         processes = await world.start(1, 2, 3)
         await processes[0].create("topic", 3, 3)
@@ -242,7 +241,7 @@ def test_another_controls_when_the_controller_is_gone() -> None:
     scenario(story)
 
 
-def test_a_node_id_in_use_is_refused_and_names_the_other() -> None:
+def test_a_node_id_in_use_is_rejected_with_the_address_of_its_broker() -> None:
     async def story(world: World) -> None:
         await world.start(1, 2)
         with pytest.raises(MembershipError, match="node id 2 is in use by the broker at host:9002"):
@@ -251,7 +250,7 @@ def test_a_node_id_in_use_is_refused_and_names_the_other() -> None:
     scenario(story)
 
 
-def test_a_node_id_whose_broker_died_can_be_used_when_its_lease_is_over() -> None:
+def test_a_node_id_can_be_used_when_the_lease_of_a_dead_broker_expires() -> None:
     async def story(world: World) -> None:
         _, two = await world.start(1, 2)
         await two.kill()
@@ -262,7 +261,7 @@ def test_a_node_id_whose_broker_died_can_be_used_when_its_lease_is_over() -> Non
     scenario(story)
 
 
-def test_a_broker_that_starts_again_in_its_directory_need_not_wait() -> None:
+def test_a_broker_that_restarts_in_its_directory_does_not_wait() -> None:
     async def story(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 2, 1)
@@ -279,7 +278,7 @@ def test_a_broker_that_starts_again_in_its_directory_need_not_wait() -> None:
     scenario(story)
 
 
-def test_a_broker_that_leaves_hands_over_first() -> None:
+def test_a_controlled_shutdown_moves_leaderships_first() -> None:
     async def story(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 4, 2)
@@ -294,7 +293,7 @@ def test_a_broker_that_leaves_hands_over_first() -> None:
     scenario(story)
 
 
-def test_without_etcd_nothing_changes_and_nothing_is_served_for_long() -> None:
+def test_without_etcd_nothing_changes_and_brokers_stop_serving() -> None:
     async def story(world: World) -> None:
         one, two = await world.start(1, 2)
         for process in (one, two):
@@ -311,7 +310,7 @@ def test_without_etcd_nothing_changes_and_nothing_is_served_for_long() -> None:
     scenario(story)
 
 
-def test_a_change_that_was_overtaken_is_decided_again() -> None:
+def test_a_change_is_decided_again_after_another_was_first() -> None:
     async def story(world: World) -> None:
         processes = await world.start(1, 2, 3)
         blocks = await asyncio.gather(*(p.cluster.next_producer_id() for p in processes for _ in range(5)))
@@ -369,12 +368,12 @@ async def _nemesis(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_no_two_lead_and_all_agree_in_the_end(seed: int) -> None:
+def test_never_two_leaders_and_all_images_agree_in_the_end(seed: int) -> None:
     print(f"seed {seed}")
     scenario(_nemesis, seed)
 
 
-def test_a_session_that_etcd_makes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shorter_session_than_asked_for_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def grant(self: ModelKv, ttl: int) -> Lease:
         return Lease(1, ttl - 1)
 

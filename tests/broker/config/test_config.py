@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.__main__ import read_config
-from barnabas_broker.config.config import (
+from barnabas_broker.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
     Config,
     ConfigError,
     ConfigSource,
@@ -17,14 +19,12 @@ from barnabas_broker.config.config import (
     show,
 )
 from barnabas_broker.config.keys import (
-    BROKER_KEYS,
     CLEANUP_POLICY,
     LOG_RETENTION_MS,
     LOG_SEGMENT_BYTES,
     NUM_PARTITIONS,
     RETENTION_MS,
     SEGMENT_BYTES,
-    TOPIC_KEYS,
 )
 
 

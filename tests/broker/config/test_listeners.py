@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.__main__ import read_config
-from barnabas_broker.broker import Broker, BrokerError
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config, ConfigError, show
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, show
+from barnabas_broker.config.checks import advertise, check_protocols
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
-    BROKER_KEYS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
 )
-from barnabas_broker.config.listeners import Listener, advertise, check_protocols
-from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.errors import BrokerError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.describe_configs import (
@@ -161,7 +160,7 @@ async def answers(port: int) -> Answers:
     )
 
 
-async def start_two(start_broker: StartBroker) -> Broker:
+async def start_two(start_broker: StartBroker) -> BrokerServer:
     return await start_broker(listeners=TWO, advertised_listeners=ADVERTISED, inter_broker_listener_name="INTERNAL")
 
 
@@ -191,9 +190,6 @@ async def test_the_addresses_in_use_are_told_as_configuration(start_broker: Star
 
 async def test_a_broker_without_the_clients_listener_is_not_told(start_broker: StartBroker) -> None:
     broker = await start_two(start_broker)
-    server = broker._server
-    assert server is not None
-    assert isinstance(server.dispatch, Dispatch)
     other: list[Event] = [
         BrokerRegistered(2, {"INTERNAL": ("other.example", 19092)}),
         TopicCreated("theirs", b"t" * 16, (PartitionInfo(2, 0, (2, 1), (2, 1)),), {}),
@@ -202,7 +198,7 @@ async def test_a_broker_without_the_clients_listener_is_not_told(start_broker: S
     def decide(image: Image) -> tuple[list[Event], None]:
         return other, None
 
-    await server.dispatch.services.cluster.change(decide)
+    await broker.services.cluster.change(decide)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
     told = {}
     for listener in broker.listeners:
@@ -241,9 +237,9 @@ async def test_a_stop_closes_all_listeners(start_broker: StartBroker) -> None:
 async def test_a_broker_that_cannot_be_told_so_does_not_start(
     tmp_path: Path, settings: dict[str, str], why: str
 ) -> None:
-    broker = Broker(Config(BROKER_KEYS, {"log.dir": str(tmp_path / "data"), **settings}), port=0)
+    config = Config(BROKER_KEYS, {"log.dir": str(tmp_path / "data"), **settings})
     with pytest.raises(BrokerError, match=why) as refused:
-        await broker.start()
+        await BrokerServer.start(config, port=0)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "data").exists()
 
@@ -255,5 +251,5 @@ async def test_one_busy_port_lets_go_of_the_others(tmp_path: Path) -> None:
         probe.close()
         given = {"log.dir": str(tmp_path), "listeners": f"PLAINTEXT://127.0.0.1:{free},B://127.0.0.1:{taken}"}
         with pytest.raises(BrokerError, match=f"cannot listen on 127.0.0.1:{taken}"):
-            await Broker(Config(BROKER_KEYS, given)).start()
+            await BrokerServer.start(Config(BROKER_KEYS, given))
         socket.create_server(("127.0.0.1", free)).close()

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.classic.group import Caller
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import GroupEvent

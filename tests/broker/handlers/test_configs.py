@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.config.config import ConfigSource
+from barnabas_broker.config import ConfigSource
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_configs import AlterableConfig as OldConfig
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (
@@ -189,7 +189,7 @@ async def test_a_transactional_producer_is_told_that_there_are_no_transactions(w
     assert (await wire.ask(asked, 4, InitProducerIdResponse)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_a_fetch_waits_for_data(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+async def test_a_fetch_waits_for_data(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
     wire.send(fetching(0, version=12, wait=20_000), 12)
     waiting = asyncio.ensure_future(wire.frame())
     async with await Wire.connect(broker.port) as other:
@@ -199,7 +199,7 @@ async def test_a_fetch_waits_for_data(broker: Broker, wire: Wire, topic_id: byte
     assert b"x" in await waiting
 
 
-async def test_a_fetch_waits_for_as_much_as_it_asks(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+async def test_a_fetch_waits_for_as_much_as_it_asks(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
     size = len(batch(b"x"))
     wire.send(fetching(0, version=12, wait=20_000, least=3 * size), 12)
     waiting = asyncio.ensure_future(wire.frame())
@@ -352,7 +352,7 @@ async def test_log_append_time_is_the_brokers(start_broker: StartBroker) -> None
         assert record.timestamp == answer.log_append_time_ms
 
 
-async def test_a_stop_answers_fetches_that_wait(broker: Broker, wire: Wire, topic_id: bytes) -> None:
+async def test_a_stop_answers_fetches_that_wait(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
     wire.send(fetching(0, version=12, wait=60_000), 12)
     async with await Wire.connect(broker.port) as other:
         await fetch(other, 0)

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import Handlers
-from barnabas_broker.server.server import Answer, CloseConnection, Later, Peer
+from barnabas_broker.handlers.table import join
+from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_protocol.codec import decode, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -28,7 +28,7 @@ async def test_api_versions_tells_what_the_table_serves(wire: Wire, version: int
     response = await wire.ask(VERSIONS, version, ApiVersionsResponse)
     assert response.error_code == ErrorCode.NONE
     told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {key: (r.served(key).low, r.served(key).high) for key, r in Handlers().items()}
+    assert told == {key: (route.served.low, route.served.high) for key, route in join().items()}
 
 
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire: Wire) -> None:
@@ -65,7 +65,9 @@ HEARTBEAT = encode_request(HeartbeatRequest(group_id="g", generation_id=1, membe
     ],
     ids=["negative", "huge", "empty", "api", "version", "version -1", "client id", "truncated", "trailing"],
 )
-async def test_what_is_no_request_closes_its_connection_and_no_other(broker: Broker, wire: Wire, data: bytes) -> None:
+async def test_what_is_no_request_closes_its_connection_and_no_other(
+    broker: BrokerServer, wire: Wire, data: bytes
+) -> None:
     async with await Wire.connect(broker.port) as other:
         other.writer.write(data)
         assert await other.closed()
@@ -96,20 +98,20 @@ class Owing:
         self.contexts: list[RequestContext] = []
         self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
         nothing = cast(Any, None)
-        self.dispatch = Dispatch(nothing, {ApiKey.HEARTBEAT: Route(self._handle)}, lambda: 0.0)
+        self.dispatch = Dispatch(nothing, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
         self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
 
     def _handle(self, context: RequestContext, request: HeartbeatRequest) -> asyncio.Future[HeartbeatResponse]:
         self.contexts.append(context)
         return self.future
 
-    def ask(self, peer: Peer, version: int = 4, client_id: str | None = "c") -> Later:
+    def ask(self, peer: Peer, version: int = 4, client_id: str | None = "c") -> DeferredResponse:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         later = self.dispatch(peer, encode_request(request, version, 7, client_id)[4:])
-        assert isinstance(later, Later)
+        assert isinstance(later, DeferredResponse)
         return later
 
-    async def settled(self, later: Later) -> Answer | None:
+    async def settled(self, later: DeferredResponse) -> Answer | None:
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         later.settled = lambda _: told.set_result(None)
         await asyncio.wait_for(told, 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -183,7 +183,7 @@ async def test_partitions_are_added(wire: Wire) -> None:
     assert await grow("u", 3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_describe_cluster_names_the_broker(broker: Broker, wire: Wire) -> None:
+async def test_describe_cluster_names_the_broker(broker: BrokerServer, wire: Wire) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
     told = await wire.ask(asked, 1, DescribeClusterResponse)
     assert [(b.broker_id, b.host, b.port) for b in told.brokers] == [(1, "127.0.0.1", broker.port)]
@@ -195,7 +195,7 @@ async def test_describe_cluster_names_the_broker(broker: Broker, wire: Wire) -> 
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_the_coordinator_is_found_in_every_version(broker: Broker, wire: Wire, version: int) -> None:
+async def test_the_coordinator_is_found_in_every_version(broker: BrokerServer, wire: Wire, version: int) -> None:
     request = FindCoordinatorRequest(key="group", coordinator_keys=["group"])
     if version >= 4:
         request.key = ""

@@ -10,12 +10,11 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from barnabas_broker.broker import Broker
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
 from tests.wire import PATIENCE
 
-StartBroker = Callable[..., Awaitable[Broker]]
+StartBroker = Callable[..., Awaitable[BrokerServer]]
 
 
 class Told(NamedTuple):
@@ -36,7 +35,7 @@ class Http:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self.broker: Broker | None = None
+        self.broker: BrokerServer | None = None
 
     async def get(self, path: str, method: str = "GET") -> Told:
         assert self.broker is not None
@@ -54,17 +53,16 @@ async def http() -> AsyncIterator[Http]:
 @pytest.fixture
 async def start_broker(tmp_path: Path, http: Http) -> AsyncIterator[StartBroker]:
     """Start a broker with keys like ``num_partitions="2"``; `http` asks the one that was started last."""
-    started: list[Broker] = []
+    started: list[BrokerServer] = []
 
-    async def start(**settings: str) -> Broker:
+    async def start(**settings: str) -> BrokerServer:
         given = {
             "log.dir": str(tmp_path / "data"),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        http.broker = broker = Broker(Config(BROKER_KEYS, given), port=0, http_port=0)
-        await broker.start()
+        http.broker = broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, http_port=0)
         started.append(broker)
         return broker
 

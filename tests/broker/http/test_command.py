@@ -18,12 +18,10 @@ WITHOUT_AIOHTTP = "import sys; sys.modules['aiohttp'] = None; from barnabas_brok
 #: Serves without --http-port, and tells whether aiohttp was loaded meanwhile.
 LOADED = """
 import asyncio, sys
-from barnabas_broker.broker import Broker
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
 async def main():
-    broker = Broker(Config(BROKER_KEYS, {"log.dir": sys.argv[1]}), port=0)
-    await broker.start()
+    broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dir": sys.argv[1]}), port=0)
     await broker.stop()
 asyncio.run(main())
 print("aiohttp" in sys.modules)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.groups.events.journal import Journal
 from barnabas_broker.replication.group_logs import OffsetsTopicLog
 from barnabas_broker.storage.files import RealFiles
@@ -24,7 +24,7 @@ GROUP_PATHS = ["/groups", "/groups/g", "/groups/g/history"]
 @pytest.mark.parametrize(
     "path", ["/", "/nothing", "/groups/", "/groups/a/b", "/metrics/", "/groups/g/history/x", "/%ff"]
 )
-async def test_an_unknown_path_is_404(broker: Broker, http: Http, path: str) -> None:
+async def test_an_unknown_path_is_404(broker: BrokerServer, http: Http, path: str) -> None:
     told = await http.get(path)
     assert told.status == 404
     assert told.json["error"] == "no such path"
@@ -32,7 +32,7 @@ async def test_an_unknown_path_is_404(broker: Broker, http: Http, path: str) -> 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
-async def test_only_get_is_answered(broker: Broker, http: Http, method: str) -> None:
+async def test_only_get_is_answered(broker: BrokerServer, http: Http, method: str) -> None:
     told = await http.get("/groups", method)
     assert (told.status, told.headers["Allow"]) == (405, "GET")
     assert told.text == "" if method == "HEAD" else told.json == {"error": "only GET is answered"}
@@ -134,7 +134,7 @@ async def test_any_group_name_can_be_asked_for(wire: Wire, http: Http, name: str
     assert (await http.get(f"/groups/{path}/history")).json["group"] == name
 
 
-async def test_health(broker: Broker, http: Http) -> None:
+async def test_health(broker: BrokerServer, http: Http) -> None:
     told = await http.get("/healthz")
     assert (told.status, told.json["status"], told.json["node_id"]) == (200, "ok", 1)
     told = await http.get("/readyz")
@@ -193,13 +193,12 @@ async def test_it_is_not_ready_when_the_disk_has_failed(
     assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
 
 
-async def test_it_is_not_ready_while_it_goes_down(broker: Broker, http: Http) -> None:
+async def test_it_is_not_ready_while_it_goes_down(broker: BrokerServer, http: Http) -> None:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])])
     async with await Wire.connect(broker.port) as wire:
         await make_topic(wire, "t")
-        assert broker._view is not None
-        hosted = broker._view.replicas.find("t", 0)
+        hosted = broker.services.replicas.find("t", 0)
         wire.send(fetch, 11)
         async with asyncio.timeout(PATIENCE):
             while not hosted.waiting:
@@ -214,7 +213,7 @@ async def test_it_is_not_ready_while_it_goes_down(broker: Broker, http: Http) ->
 
 
 async def test_an_error_tells_nothing_of_the_inside(
-    broker: Broker, http: Http, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerServer, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Journal, group_id: str) -> list[dict[str, Any]]:
         raise RuntimeError("a secret")
@@ -228,7 +227,7 @@ async def test_an_error_tells_nothing_of_the_inside(
 @pytest.mark.parametrize(
     "garbage", [b"\x00\x00\x00\x10what\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA" + b"x" * 10_000 + b"\r\n\r\n"]
 )
-async def test_what_is_no_http_is_refused_without_a_traceback(broker: Broker, http: Http, garbage: bytes) -> None:
+async def test_what_is_no_http_is_refused_without_a_traceback(broker: BrokerServer, http: Http, garbage: bytes) -> None:
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
         writer.write(garbage)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.http.conftest import Http, StartBroker
@@ -74,7 +74,7 @@ def at(samples: Samples, name: str, **labels: Any) -> float | None:
 
 
 @pytest.fixture
-async def broker(start_broker: StartBroker) -> Broker:
+async def broker(start_broker: StartBroker) -> BrokerServer:
     return await start_broker(num_partitions="2")
 
 
@@ -92,7 +92,7 @@ async def test_kafka_exporters_names_and_labels(wire: Wire, http: Http) -> None:
         assert all(set(sample.labels) == KAFKA_EXPORTER[name] for sample in family.samples), name
 
 
-async def test_topics_and_partitions(wire: Wire, http: Http, broker: Broker) -> None:
+async def test_topics_and_partitions(wire: Wire, http: Http, broker: BrokerServer) -> None:
     await make_topic(wire, "t")
     assert await produce(wire, "t", 1, 7) == ErrorCode.NONE
     _, samples = await scrape(http)
@@ -182,7 +182,7 @@ async def test_connections_and_bytes(start_broker: StartBroker, http: Http) -> N
     assert (at(samples, "barnabas_sent_bytes_total") or 0) > 50
 
 
-async def test_the_process(broker: Broker, http: Http) -> None:
+async def test_the_process(broker: BrokerServer, http: Http) -> None:
     families, samples = await scrape(http)
     assert (at(samples, "process_cpu_seconds_total") or 0) > 0
     assert at(samples, "barnabas_log_directory_online") == 1

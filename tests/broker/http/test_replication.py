@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
+from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from tests.broker.http.conftest import Http, StartBroker
@@ -26,14 +25,13 @@ def partition(*isr: int, leader: int = 1, epoch: int = 0, partition_epoch: int =
     return PartitionInfo(leader, epoch, (1, 2, 3), isr, partition_epoch)
 
 
-async def change(broker: Broker, *events: Event) -> None:
+async def change(broker: BrokerServer, *events: Event) -> None:
     """Let a broker know that something has changed in its cluster."""
-    assert broker._view is not None
 
     def decide(image: Image) -> tuple[list[Event], None]:
         return list(events), None
 
-    await broker._view.cluster.change(decide)
+    await broker.services.cluster.change(decide)
 
 
 async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> None:
@@ -71,8 +69,7 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
 async def test_what_only_the_controller_tells_is_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     await change(broker, TopicCreated("t", b"t" * 16, (partition(1, leader=-1),), {}))
-    assert broker._view is not None
-    broker._view.cluster.may_serve = lambda: False
+    broker.services.cluster.may_serve = lambda: False
     _, samples = await scrape(http)
     assert at(samples, f"{CONTROLLER}activecontrollercount") == 0
     assert at(samples, f"{CONTROLLER}offlinepartitionscount") == 0

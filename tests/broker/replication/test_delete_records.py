@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import (
     BrokerFenced,
     BrokerRegistered,
@@ -14,7 +14,6 @@ from barnabas_broker.cluster.image import (
     PartitionInfo,
     TopicCreated,
 )
-from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -34,20 +33,17 @@ FOLLOWER = 2
 EPOCH = 20
 
 
-async def change(broker: Broker, *events: Event) -> None:
+async def change(broker: BrokerServer, *events: Event) -> None:
     """Change the metadata of a broker's cluster."""
-    assert broker._server is not None
 
     def decide(image: Image) -> tuple[list[Event], None]:
         return list(events), None
 
-    dispatch = broker._server.dispatch
-    assert isinstance(dispatch, Dispatch)
-    await dispatch.services.cluster.change(decide)
+    await broker.services.cluster.change(decide)
 
 
 @pytest.fixture
-async def led(broker: Broker, wire: Wire) -> Broker:
+async def led(broker: BrokerServer, wire: Wire) -> BrokerServer:
     """A broker that leads a partition with five records; its follower is registered and not in sync."""
     await change(
         broker,
@@ -88,7 +84,7 @@ async def delete(wire: Wire, offset: int, timeout_ms: int) -> DeleteRecordsParti
     return (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
 
 
-async def test_it_times_out(led: Broker, wire: Wire) -> None:
+async def test_it_times_out(led: BrokerServer, wire: Wire) -> None:
     answer = await delete(wire, 3, 0)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     await follow(wire, 1)
@@ -96,7 +92,7 @@ async def test_it_times_out(led: Broker, wire: Wire) -> None:
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 1)
 
 
-async def test_it_is_answered_when_followers_have_deleted(led: Broker, wire: Wire) -> None:
+async def test_it_is_answered_when_followers_have_deleted(led: BrokerServer, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     async with await Wire.connect(led.port) as other:
@@ -107,13 +103,12 @@ async def test_it_is_answered_when_followers_have_deleted(led: Broker, wire: Wir
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
 
 
-async def begun(broker: Broker) -> bool:
+async def begun(broker: BrokerServer) -> bool:
     """Whether the leader has deleted the records."""
-    assert broker._replicas is not None
-    return broker._replicas.find("t", 0).log.log_start_offset == 3
+    return broker.services.replicas.find("t", 0).log.log_start_offset == 3
 
 
-async def test_a_fenced_follower_does_not_count(led: Broker, wire: Wire) -> None:
+async def test_a_fenced_follower_does_not_count(led: BrokerServer, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     assert not deleting.done()
@@ -122,7 +117,7 @@ async def test_a_fenced_follower_does_not_count(led: Broker, wire: Wire) -> None
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
 
 
-async def test_it_fails_when_leadership_is_lost(led: Broker, wire: Wire) -> None:
+async def test_it_fails_when_leadership_is_lost(led: BrokerServer, wire: Wire) -> None:
     deleting = asyncio.create_task(delete(wire, 3, 15_000))
     await eventually("it has begun", lambda: begun(led))
     await change(led, PartitionChanged("t", 0, PartitionInfo(FOLLOWER, 1, (1, FOLLOWER), (1, FOLLOWER), 1)))
@@ -135,15 +130,18 @@ async def test_it_fails_when_leadership_is_lost(led: Broker, wire: Wire) -> None
     [(FOLLOWER, EPOCH - 1), (1, EPOCH), (7, EPOCH), (2**31 - 1, 2**63 - 1)],
     ids=["an earlier broker epoch", "the leader itself", "not a replica", "unknown broker"],
 )
-async def test_fetches_that_do_not_count_as_a_followers(led: Broker, wire: Wire, node_id: int, epoch: int) -> None:
+async def test_fetches_that_do_not_count_as_a_followers(
+    led: BrokerServer, wire: Wire, node_id: int, epoch: int
+) -> None:
     assert await follow(wire, 3, node_id=node_id, epoch=epoch) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("offset", [7, 2**63 - 1, -1, -(2**63)])
-async def test_a_fetch_from_an_offset_outside_the_log_does_not_count(led: Broker, wire: Wire, offset: int) -> None:
+async def test_a_fetch_from_an_offset_outside_the_log_does_not_count(
+    led: BrokerServer, wire: Wire, offset: int
+) -> None:
     await change(led, PartitionChanged("t", 0, PartitionInfo(1, 0, (1, FOLLOWER), (1, FOLLOWER), 1)))
-    assert led._replicas is not None
-    replica = led._replicas.find("t", 0)
+    replica = led.services.replicas.find("t", 0)
     before = replica.high_watermark
     batches = [PartitionProduceData(index=0, records=build_batch([(None, b"more", (), 0)]))]
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=batches)])

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.config.config import Config, TopicConfig
-from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica

@@ -8,9 +8,8 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.server.server import (
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.server.connection import (
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
     PIECE,
@@ -18,10 +17,10 @@ from barnabas_broker.server.server import (
     Answer,
     CloseConnection,
     Connection,
-    Later,
+    DeferredResponse,
     Peer,
-    Server,
 )
+from barnabas_broker.server.server import SocketServer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
@@ -97,15 +96,15 @@ class Script:
     def __init__(self) -> None:
         self.seen: list[bytes] = []
         self.file = InFile(b"")
-        self.later: dict[bytes, Later] = {}
+        self.later: dict[bytes, DeferredResponse] = {}
         self.size = 1
         self.on_give: Callable[[], None] = lambda: None
 
-    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         data = bytes(frame)
         self.seen.append(data)
         if data.startswith(b"later"):
-            self.later[data] = Later()
+            self.later[data] = DeferredResponse()
             return self.later[data]
         if data.startswith(b"give"):
             self.on_give()
@@ -129,7 +128,7 @@ class Harness:
         self.script = Script()
         self.clock = 0.0
         config = Config(BROKER_KEYS, {key.replace("_", "."): value for key, value in settings.items()})
-        self.server = Server(config, self.script, lambda: self.clock)
+        self.server = SocketServer(config, self.script, lambda: self.clock)
         self.connection, self.transport = self.connect()
 
     def connect(self) -> tuple[Connection, Transport]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.config.config import Config
-from barnabas_broker.config.keys import BROKER_KEYS
-from barnabas_broker.server.server import Answer, Later, Peer, Server
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
+from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage.files import RealFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile
 from barnabas_protocol.wire import Buffer
@@ -32,10 +32,10 @@ class Broker:
         with path.open("wb") as file:
             for n in range(SIZE // 100):
                 file.write(b"%0100d" % n)
-        self.server = Server(Config(BROKER_KEYS, {}), self, lambda: 0.0)
+        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0)
         self.parts: list[FileSlice] = []
 
-    def __call__(self, peer: Peer, frame: Buffer) -> Answer | Later | None:
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         if bytes(frame) != b"file":
             return [b"<", bytes(frame), b">"]
         files = RealFiles()

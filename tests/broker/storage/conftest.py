@@ -13,8 +13,8 @@ class _Kept(logging.Handler):
         self.lines: list[MutableMapping[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = vars(record)
-        self.lines.append({**said["fields"], "event": said["event"], "log_level": record.levelname.lower()})
+        event: Any = record.msg
+        self.lines.append({**event, "log_level": record.levelname.lower()})
 
 
 @pytest.fixture(autouse=True)

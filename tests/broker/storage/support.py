@@ -4,8 +4,7 @@ import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from barnabas_broker.config.config import Config, TopicConfig
-from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.slices import joined
@@ -142,7 +142,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_machine_that_stops_at_any_step_keeps_what_was_acknowledged(name: str) -> None:
+def test_acknowledged_records_survive_a_crash_at_any_step(name: str) -> None:
     given, each = SETTINGS[name]
     config = broker_config(**given)
     total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=each))
@@ -158,7 +158,7 @@ def test_a_machine_that_stops_at_any_step_keeps_what_was_acknowledged(name: str)
                 check(files.crash(rng, lose_all=dealt == 0), config, model, model.durable)
 
 
-def test_a_killed_process_loses_nothing_that_was_appended() -> None:
+def test_appended_records_survive_a_kill() -> None:
     config = broker_config(log_segment_bytes="2500")
     total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=True))
     for step in range(1, total + 1):

@@ -13,7 +13,7 @@ def of_an_older_epoch(log: Log, leader_epoch: int) -> bytes:
     return bytes(data)
 
 
-def test_a_follower_forgets_it_when_it_hears_of_the_older_one() -> None:
+def test_a_follower_drops_it_when_it_receives_an_older_epoch() -> None:
     log = open_directory(MemoryFiles()).create(TP, TOPIC_ID, topic_config(), 0)
     log.append_as_leader(batch(b"a", b"b"), leader_epoch=1, now_ms=0)
     log.leader_epochs.assign(2, 2)
@@ -24,7 +24,7 @@ def test_a_follower_forgets_it_when_it_hears_of_the_older_one() -> None:
     assert log.leader_epochs.entries() == [(1, 0), (3, 3)]
 
 
-def test_a_checkpoint_that_tells_of_it_is_not_believed_after_a_kill() -> None:
+def test_a_checkpoint_with_it_is_not_trusted_after_a_kill() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     log = directory.create(TP, TOPIC_ID, topic_config(), 0)

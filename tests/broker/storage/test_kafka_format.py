@@ -53,7 +53,7 @@ def dump_log(*args: str) -> str:
     return done.stdout + done.stderr  # what does not match goes to stderr, with exit code 0
 
 
-def test_kafkas_dump_tool_finds_in_our_segments_what_we_wrote(tmp_path: Path) -> None:
+def test_kafkas_dump_tool_reads_our_segments(tmp_path: Path) -> None:
     partition = written(tmp_path)
     logs = sorted(partition.glob("*.log"))
     assert len(logs) > 1
@@ -74,7 +74,7 @@ def test_kafkas_dump_tool_finds_in_our_segments_what_we_wrote(tmp_path: Path) ->
     assert len(re.findall(r"isvalid: true", out)) > len(logs)
 
 
-def test_kafkas_dump_tool_trusts_our_indexes_and_snapshots(tmp_path: Path) -> None:
+def test_kafkas_dump_tool_accepts_our_indexes_and_snapshots(tmp_path: Path) -> None:
     partition = written(tmp_path)
     indexes = sorted(partition.glob("*.index")) + sorted(partition.glob("*.timeindex"))
     assert sum(path.stat().st_size > 0 for path in indexes) > 2
@@ -132,7 +132,7 @@ def test_we_read_a_directory_of_kafka(kafka_directory: tuple[Path, int]) -> None
     assert check(path / "events-0").problems == []
 
 
-def test_kafkas_dump_tool_reads_on_where_we_have_appended(kafka_directory: tuple[Path, int]) -> None:
+def test_kafkas_dump_tool_reads_our_appends_to_its_segments(kafka_directory: tuple[Path, int]) -> None:
     path, count = kafka_directory
     last = sorted((path / "events-0").glob("*.log"))[-1]
     out = dump_log("--deep-iteration", "--print-data-log", "--files", str(last))

@@ -112,7 +112,7 @@ def test_without():
             "*  me  * ListGroups v0  * ms  (3 times, this is the last)",
             "*  me  * ListGroups v0  -> COORDINATOR_NOT_AVAILABLE  [[]fault: error COORDINATOR_NOT_AVAILABLE[]]  * ms",
             "*_ test_idle _*",
-            "The broker saw no request of this test.",
+            "The broker received no request from this test.",
         ]
     )
     shown = result.stdout.str()

@@ -4,7 +4,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from barnabas_broker.handlers.table import Handlers
+from barnabas_broker.handlers.table import join
 from barnabas_broker.testing.refusals import refusal
 from barnabas_broker.testing.seen import first_error
 from barnabas_protocol.codec import decode_request_header, decode_response, encode_request
@@ -16,8 +16,8 @@ from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct, Versions, WireType
 from barnabas_protocol.wire import Buffer
 
-TABLE: Final = Handlers()
-SERVED: Final = [(key, version) for key, route in TABLE.items() for version in route.served(key)]
+TABLE: Final = join()
+SERVED: Final = [(key, version) for key, route in TABLE.items() for version in route.served]
 CODE: Final = ErrorCode.INVALID_REQUEST
 
 #: Where the code goes: arrays on the way, and the versions if it is not all of them.

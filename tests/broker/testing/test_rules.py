@@ -88,7 +88,7 @@ def test_an_error_by_name_or_number(code: str | int) -> None:
         ({"api": 999}, "999: no API has this key"),
         ({"kind": "error", "code": "NOT_LEADER"}, "'NOT_LEADER': no such error code; did you mean NOT_LEADER_OR"),
         ({"kind": "error", "code": 12345}, "12345: no such error code"),
-        ({"kind": "error", "code": 0}, "NONE is no error"),
+        ({"kind": "error", "code": 0}, "NONE is not an error"),
         ({"nth": 0}, "nth=0: the first request is 1"),
         ({"times": 0}, "times=0: must be 1 or more, or None"),
         ({"kind": "delay", "seconds": -1}, "seconds=-1: must be 0 or more"),

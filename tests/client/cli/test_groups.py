@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import Broker
+from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
@@ -168,7 +168,7 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
 @pytest.mark.timeout(5 * PATIENCE)
 @ONLY_BARNABAS
 @pytest.mark.usefixtures("live")
-async def test_watch_continues_while_the_broker_is_down(cli: Cli, own_broker: Broker) -> None:
+async def test_watch_continues_while_the_broker_is_down(cli: Cli, own_broker: BrokerServer) -> None:
     # Long enough for a first look on a busy machine, short enough to see the end of the broker within the bound.
     process = await cli.start("groups", "watch", "live", "-i", "1ms", "--timeout", "5s", "--json")
     assert process.stdout is not None

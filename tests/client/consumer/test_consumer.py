@@ -48,7 +48,7 @@ async def test_all_records_of_all_partitions_in_order(broker: FakeBroker) -> Non
         assert got == [b"%d-%d-%d" % (number, part, at) for part in range(4) for at in range(5)]
 
 
-async def test_one_record_with_all_it_has(broker: FakeBroker) -> None:
+async def test_all_fields_of_a_record(broker: FakeBroker) -> None:
     broker.create("t")
     broker.append("t", build_batch([(b"k", b"v", (("h", b"1"), ("n", None)), 1234)]))
     async with consumer(broker, "t") as reader:
@@ -57,7 +57,7 @@ async def test_one_record_with_all_it_has(broker: FakeBroker) -> None:
     assert record.topic_partition == T0
 
 
-async def test_many_at_once_up_to_a_limit(broker: FakeBroker) -> None:
+async def test_getmany_returns_at_most_max_records(broker: FakeBroker) -> None:
     broker.create("t", 2)
     for number in range(2):
         broker.write("t", [b"%d" % at for at in range(10)], number)
@@ -85,7 +85,7 @@ async def test_partitions_take_turns(broker: FakeBroker) -> None:
     assert list(first) != list(second)
 
 
-async def test_nothing_comes_in_time(broker: FakeBroker) -> None:
+async def test_a_poll_times_out(broker: FakeBroker) -> None:
     broker.create("t")
     async with consumer(broker, "t") as reader:
         assert await reader.getmany() == {}
@@ -93,7 +93,7 @@ async def test_nothing_comes_in_time(broker: FakeBroker) -> None:
         assert await reader.poll(10) == []
 
 
-async def test_records_that_come_later_end_the_wait(broker: FakeBroker) -> None:
+async def test_new_records_end_a_waiting_poll(broker: FakeBroker) -> None:
     broker.create("t")
     async with consumer(broker, "t", fetch_max_wait_ms=5_000) as reader:
         waiting = asyncio.ensure_future(reader.getone())
@@ -102,7 +102,7 @@ async def test_records_that_come_later_end_the_wait(broker: FakeBroker) -> None:
         assert (await waiting).value == b"late"
 
 
-async def test_iteration_can_stop_and_go_on(broker: FakeBroker) -> None:
+async def test_iteration_can_be_resumed(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"%d" % at for at in range(6)])
     async with consumer(broker, "t") as reader:
@@ -137,7 +137,7 @@ async def test_topics_without_ids_are_fetched_by_name(broker: FakeBroker) -> Non
     assert {version for key, version, _ in broker.requests if key is ApiKey.FETCH} == {12}
 
 
-async def test_a_topic_that_appears_later(broker: FakeBroker) -> None:
+async def test_a_topic_that_is_created_later(broker: FakeBroker) -> None:
     async with consumer(broker, "t") as reader:
         waiting = asyncio.ensure_future(reader.getone())
         await asyncio.sleep(0)
@@ -170,7 +170,7 @@ async def test_deserializers(broker: FakeBroker) -> None:
         ]
 
 
-async def test_a_record_that_cannot_be_deserialized_is_raised_until_it_is_left_out(broker: FakeBroker) -> None:
+async def test_a_deserialization_error_is_raised_until_a_seek(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"1", b"x", b"3"])
     async with consumer(broker, "t", value_deserializer=json.loads) as reader:
@@ -183,7 +183,7 @@ async def test_a_record_that_cannot_be_deserialized_is_raised_until_it_is_left_o
         assert await values(reader, 1) == [3]
 
 
-async def test_a_damaged_batch_is_raised_until_it_is_left_out(broker: FakeBroker) -> None:
+async def test_a_corrupt_batch_is_raised_until_a_seek(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"good"])
     damaged = build_batch([(None, b"bad", (), 0)])
@@ -266,7 +266,7 @@ async def test_seeking(broker: FakeBroker) -> None:
         assert await values(reader, 1) == [b"new"]
 
 
-async def test_a_seek_drops_the_fetch_that_is_under_way(broker: FakeBroker) -> None:
+async def test_a_seek_drops_the_fetch_in_flight(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"%d" % at for at in range(10)])
     async with consumer(broker) as reader:
@@ -298,7 +298,7 @@ async def test_offsets_of_a_partition_that_does_not_exist(broker: FakeBroker) ->
             await reader.end_offsets([TopicPartition("nowhere", 0)])
 
 
-async def test_what_the_consumer_knows(broker: FakeBroker) -> None:
+async def test_watermarks_and_partitions(broker: FakeBroker) -> None:
     broker.create("t", 2)
     broker.create("u")
     broker.write("t", [b"a", b"b"])
@@ -407,7 +407,7 @@ async def test_wakeup_ends_an_iteration(broker: FakeBroker) -> None:
 # Commits without a membership.
 
 
-async def test_commits_of_partitions_assigned_by_hand(broker: FakeBroker) -> None:
+async def test_commits_after_a_manual_assignment(broker: FakeBroker) -> None:
     broker.create("t", 2)
     broker.write("t", [b"a", b"b", b"c"])
     async with consumer(broker, group_id="g", enable_auto_commit=False) as reader:
@@ -428,7 +428,7 @@ async def test_commits_of_partitions_assigned_by_hand(broker: FakeBroker) -> Non
         assert await values(reader, 1) == [b"b"]
 
 
-async def test_commits_that_are_none(broker: FakeBroker) -> None:
+async def test_invalid_commits(broker: FakeBroker) -> None:
     broker.create("t")
     async with consumer(broker, group_id="g") as reader:
         wrong: Any = {T0: "5"}
@@ -441,7 +441,7 @@ async def test_commits_that_are_none(broker: FakeBroker) -> None:
             await reader.commit(wrong)
 
 
-async def test_a_group_that_may_not_be_used(broker: FakeBroker) -> None:
+async def test_a_group_without_access(broker: FakeBroker) -> None:
     refused = FindCoordinatorResponse(
         coordinators=[Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)]
     )

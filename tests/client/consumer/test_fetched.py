@@ -80,7 +80,7 @@ def test_reading_starts_in_the_middle_of_a_batch() -> None:
     assert values(chunks, 1) == [b"b", b"c"]
 
 
-def test_batches_before_the_offset_are_left_out() -> None:
+def test_batches_before_the_fetch_offset_are_left_out() -> None:
     chunks = cut(T0, bytes(batch(b"a", b"b") + batch(b"c", at=2)), 2)
     assert values(chunks, 2) == [b"c"]
 
@@ -98,13 +98,13 @@ def test_a_batch_that_does_not_fit_is_an_error() -> None:
     assert "raise max_partition_fetch_bytes" in str(error)
 
 
-def test_control_batches_move_the_position_and_show_nothing() -> None:
+def test_control_batches_move_the_position_without_records() -> None:
     chunks = cut(T0, bytes(batch(b"a", producer=1, transactional=True) + marker(1, 1, commit=True)), 0)
     assert [chunk.end for chunk in chunks] == [1, 2]
     assert values(chunks) == [b"a"]
 
 
-def test_aborted_transactions_are_hidden_from_those_who_ask_for_it() -> None:
+def test_read_committed_leaves_out_aborted_transactions() -> None:
     data = bytes(
         batch(b"a1", at=0, producer=1, transactional=True)
         + batch(b"b1", at=1, producer=2, transactional=True)
@@ -139,7 +139,7 @@ def test_timestamps_of_the_broker_are_marked() -> None:
     assert unpack(T0, chunk, 0).records[0].timestamp_type == 1
 
 
-def test_a_broken_checksum_is_found_unless_it_is_not_looked_for() -> None:
+def test_a_broken_checksum_is_an_error_unless_checks_are_off() -> None:
     data = batch(b"aaaa")
     data[-2] ^= 1
     (chunk,) = cut(T0, data, 0)
@@ -150,7 +150,7 @@ def test_a_broken_checksum_is_found_unless_it_is_not_looked_for() -> None:
     assert [record.value for record in unpack(T0, chunk, 0, check_crcs=False).records] != [b"aaaa"]
 
 
-def test_what_is_no_batch_is_an_error_after_what_was_good() -> None:
+def test_invalid_bytes_after_good_batches_are_an_error() -> None:
     data = bytes(batch(b"a")) + b"\x00" * 8 + b"\x00\x00\x00\x01" + b"\x00" * 60
     good, bad = cut(T0, data, 0)
     assert values([good]) == [b"a"]
@@ -172,7 +172,7 @@ def test_deserializers_see_bytes_and_never_null() -> None:
     assert [(record.key, record.value) for record in records] == [(None, 1), ("k", None), ("k", [2])]
 
 
-def test_a_deserializer_that_raises_names_the_place_after_what_was_good() -> None:
+def test_the_error_of_a_deserializer_has_partition_and_offset() -> None:
     (chunk,) = cut(T0, batch(b"1", b"2", b"x", b"4", at=10), 10)
     records, error = unpack(T0, chunk, 10, value_deserializer=json.loads)
     assert [record.value for record in records] == [1, 2]

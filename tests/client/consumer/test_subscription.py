@@ -10,12 +10,12 @@ from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_assigned_by_hand() -> None:
+def test_manual_assignment() -> None:
     subscription = Subscription()
     subscription.assign([T0, T1])
     subscription.state(T0).seek(5)
     subscription.assign([T0])
-    assert subscription.state(T0).position == 5  # goes on where it is
+    assert subscription.state(T0).position == 5  # continues where it is
     assert list(subscription.states) == [T0]
     with pytest.raises(IllegalStateError, match=r"subscribe\(\) after assign\(\).*unsubscribe\(\) first"):
         subscription.subscribe(["t"])
@@ -66,7 +66,7 @@ def blocks(state: PartitionState, flag: str) -> bool:
     return blocked
 
 
-def test_a_seek_forgets_what_was_fetched_and_what_is_under_way() -> None:
+def test_a_seek_drops_buffers_and_requests_in_flight() -> None:
     subscription = Subscription()
     subscription.assign([T0])
     state = subscription.state(T0)
@@ -82,7 +82,7 @@ def test_a_seek_forgets_what_was_fetched_and_what_is_under_way() -> None:
     assert not state.fetchable
 
 
-def test_another_leader_ends_what_is_under_way_and_keeps_what_was_fetched() -> None:
+def test_another_leader_drops_requests_in_flight_and_keeps_buffers() -> None:
     subscription = Subscription()
     subscription.assign([T0])
     state = subscription.state(T0)
@@ -99,7 +99,7 @@ def test_another_leader_ends_what_is_under_way_and_keeps_what_was_fetched() -> N
     assert (state.position, len(state.chunks)) == (3, 1)
 
 
-def test_a_revoked_partition_forgets_too() -> None:
+def test_a_revocation_drops_buffers_and_requests_in_flight() -> None:
     subscription = Subscription()
     subscription.assign([T0])
     state = subscription.state(T0)
@@ -119,7 +119,7 @@ def test_fetching_again_starts_at_the_position() -> None:
     assert (state.position, state.fetch_offset) == (3, 3)
 
 
-def test_positions_are_those_that_are_known() -> None:
+def test_positions_contain_only_known_ones() -> None:
     subscription = Subscription()
     subscription.assign([T0, T1])
     subscription.state(T0).seek(7, leader_epoch=2)

@@ -1,4 +1,4 @@
-"""What follows when a leader says where the records of an epoch end."""
+"""Decisions after a leader has said where the records of an epoch end."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def read_up_to(position: int, epoch: int, *, fetched: int, fetched_epoch: int) -
 
 
 @pytest.mark.parametrize(("epoch", "end"), [(4, 20), (4, 99), (5, 20)])
-def test_all_that_was_fetched_is_there(epoch: int, end: int) -> None:
+def test_no_truncation(epoch: int, end: int) -> None:
     state = read_up_to(10, 3, fetched=20, fetched_epoch=4)
     assert judge(state, epoch, end, Needed.EARLIEST)
     assert (state.position, state.fetch_offset, len(state.chunks)) == (10, 20, 1)
@@ -30,7 +30,7 @@ def test_all_that_was_fetched_is_there(epoch: int, end: int) -> None:
 
 @pytest.mark.parametrize("policy", [None, Needed.LATEST])
 @pytest.mark.parametrize(("epoch", "end"), [(4, 15), (3, 10), (3, 30)])
-def test_only_what_waits_is_gone(policy: Needed | None, epoch: int, end: int) -> None:
+def test_a_truncation_of_buffered_records_only(policy: Needed | None, epoch: int, end: int) -> None:
     state = read_up_to(10, 3, fetched=20, fetched_epoch=4)
     assert not judge(state, epoch, end, policy)
     assert (state.position, state.fetch_offset, state.fetch_epoch) == (10, 10, 3)
@@ -39,7 +39,7 @@ def test_only_what_waits_is_gone(policy: Needed | None, epoch: int, end: int) ->
     assert state.checked == -1
 
 
-def test_what_was_read_is_gone_and_the_policy_goes_back_to_the_divergence() -> None:
+def test_a_truncation_of_read_records_continues_at_the_divergence() -> None:
     state = read_up_to(10, 3, fetched=20, fetched_epoch=4)
     assert not judge(state, 2, 7, Needed.LATEST)
     assert (state.position, state.fetch_offset, state.fetch_epoch, state.leader_epoch) == (7, 7, 2, 2)
@@ -52,7 +52,7 @@ def test_an_older_history_that_is_longer_diverged_before_the_position() -> None:
     assert (state.position, state.fetch_epoch) == (10, 2)
 
 
-def test_without_a_policy_the_program_is_told_offset_and_epoch() -> None:
+def test_a_truncation_without_a_reset_policy_raises_offset_and_epoch() -> None:
     state = read_up_to(10, 3, fetched=20, fetched_epoch=4)
     assert not judge(state, 2, 7, None)
     error = state.error
@@ -63,7 +63,7 @@ def test_without_a_policy_the_program_is_told_offset_and_epoch() -> None:
     assert state.position == 10
 
 
-def test_a_leader_that_knows_nothing() -> None:
+def test_a_leader_that_does_not_know_the_epoch() -> None:
     state = read_up_to(10, 3, fetched=20, fetched_epoch=4)
     assert not judge(state, -1, -1, Needed.LATEST)
     assert (state.position, state.needed) == (None, Needed.LATEST)

@@ -30,17 +30,17 @@ partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 1000)), un
         rack=st.none() | names,
     )
 )
-def test_subscriptions_come_back(subscription: MemberSubscription) -> None:
+def test_subscriptions_survive_encoding(subscription: MemberSubscription) -> None:
     blob = encode_subscription(subscription)
     assert decode_subscription(blob, subscription.instance_id) == subscription
 
 
 @given(assigned=partitions)
-def test_assignments_come_back(assigned: tuple[TopicPartition, ...]) -> None:
+def test_assignments_survive_encoding(assigned: tuple[TopicPartition, ...]) -> None:
     assert decode_assignment(encode_assignment(assigned)) == assigned
 
 
-def test_a_subscription_of_the_first_version_can_be_read() -> None:
+def test_a_subscription_of_version_0() -> None:
     blob = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\x00\x00\x00\x02hi"
     assert decode_subscription(blob) == MemberSubscription(("t",), user_data=b"hi")
 
@@ -50,17 +50,17 @@ def test_a_newer_version_is_read_as_the_newest_known() -> None:
     assert decode_assignment(b"\x00\x63" + blob[2:]) == (TopicPartition("t", 1),)
 
 
-def test_what_a_newer_version_adds_is_passed_over() -> None:
+def test_fields_of_a_newer_version_are_ignored() -> None:
     blob = encode_assignment([TopicPartition("t", 1)])
     assert decode_assignment(b"\x00\x63" + blob[2:] + b"of the future") == (TopicPartition("t", 1),)
 
 
-def test_no_bytes_are_no_partitions() -> None:
+def test_empty_bytes_are_an_empty_assignment() -> None:
     assert decode_assignment(b"") == ()
 
 
 @pytest.mark.parametrize("blob", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x00\x00\x00\x05"])
-def test_what_is_neither(blob: bytes) -> None:
+def test_invalid_bytes(blob: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_assignment(blob)
     with pytest.raises(DecodeError):

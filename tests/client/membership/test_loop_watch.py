@@ -1,11 +1,11 @@
-"""What the answers of an event loop tell."""
+"""Lag and blockages of an event loop, from its answers."""
 
 import threading
 
 from barnabas_client.membership.loop_watch import INTERVAL, LEAST, LoopWatch, location
 
 
-def test_how_often_and_how_long() -> None:
+def test_interval_and_threshold() -> None:
     usual = LoopWatch(heartbeat_interval=3.0, max_poll_interval=300.0)
     assert (usual.interval, usual.threshold) == (INTERVAL, 3.0)
     hurried = LoopWatch(heartbeat_interval=0.005, max_poll_interval=0.5)
@@ -20,20 +20,20 @@ def test_a_loop_that_answers_is_only_measured() -> None:
     assert (watch.last, watch.longest) == (0.01, 2.9)
 
 
-def test_a_blocked_loop_is_told_once_where_and_what_to_do() -> None:
+def test_a_blocked_loop_causes_one_warning() -> None:
     watch = LoopWatch(3.0, 300.0)
     watch.asked(10.0)
     watch.inspected(13.001, "in handle (app.py:42)")
-    told = watch.answered(8.7)
-    assert told is not None
-    assert told.startswith("the event loop was blocked for 8.7 s, in handle (app.py:42); heartbeats continued")
-    assert "max_poll_interval_ms (300000 ms)" in told
-    assert "asyncio.to_thread" in told
+    seen = watch.answered(8.7)
+    assert seen is not None
+    assert seen.startswith("the event loop was blocked for 8.7 s, in handle (app.py:42); heartbeats continued")
+    assert "max_poll_interval_ms (300000 ms)" in seen
+    assert "asyncio.to_thread" in seen
     watch.asked(20.0)
     assert watch.answered(0.001) is None
 
 
-def test_where_a_loop_is_blocked_is_known_until_it_answers() -> None:
+def test_the_location_is_known_until_the_loop_answers() -> None:
     watch = LoopWatch(3.0, 300.0)
     places = [watch.location]
     watch.asked(10.0)
@@ -48,16 +48,16 @@ def test_a_process_that_stood_still_is_not_blamed_on_the_loop() -> None:
     watch = LoopWatch(3.0, 300.0)
     watch.asked(10.0)
     watch.inspected(18.7, "in select (selectors.py:1)")  # the look itself came 5.7 s late
-    told = watch.answered(8.7)
-    assert told is not None
-    assert told.startswith("this process stood still for 8.7 s, and so did its heartbeats")
+    seen = watch.answered(8.7)
+    assert seen is not None
+    assert seen.startswith("this process stood still for 8.7 s, and so did its heartbeats")
     watch.asked(20.0)
-    told = watch.answered(9.0)  # the answer was there before anyone could look
-    assert told is not None
-    assert told.startswith("this process stood still for 9.0 s")
+    seen = watch.answered(9.0)  # the answer came before the loop was inspected
+    assert seen is not None
+    assert seen.startswith("this process stood still for 9.0 s")
 
 
-def test_a_place_is_in_the_programs_own_code() -> None:
+def test_a_location_is_in_the_programs_own_code() -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def wait_in_the_library() -> None:

@@ -80,13 +80,13 @@ async def test_a_blocked_program_stays_a_member(live: Broker, topic: str, caplog
     longest = after["event-loop-lag-max"]
     assert isinstance(longest, float)
     assert longest >= 1_000 * SESSION
-    told = [record.getMessage() for record in caplog.records if "the event loop was blocked" in record.getMessage()]
-    assert len(told) == 1
-    assert "in block (test_membership.py:" in told[0]
-    assert "asyncio.to_thread" in told[0]
+    seen = [record.getMessage() for record in caplog.records if "the event loop was blocked" in record.getMessage()]
+    assert len(seen) == 1
+    assert "in block (test_membership.py:" in seen[0]
+    assert "asyncio.to_thread" in seen[0]
 
 
-async def test_a_program_that_blocks_between_ready_records_polls_all_the_same(live: Broker, topic: str) -> None:
+async def test_a_program_that_blocks_between_ready_records_still_polls(live: Broker, topic: str) -> None:
     async with member(live, topic, max_poll_interval_ms=1_000) as consumer:
         count = 0
         async for _ in consumer:
@@ -99,7 +99,7 @@ async def test_a_program_that_blocks_between_ready_records_polls_all_the_same(li
         await consumer.commit()
 
 
-async def test_a_program_that_blocks_too_long_is_out_and_is_told(
+async def test_a_program_that_blocks_too_long_leaves_with_a_warning(
     live: Broker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -144,7 +144,7 @@ async def test_the_thread_ends_with_the_consumer(live: Broker, topic: str) -> No
     assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
-async def test_a_start_that_fails_leaves_no_thread(live: Broker, topic: str) -> None:
+async def test_a_failed_start_leaves_no_thread(live: Broker, topic: str) -> None:
     before = group_threads()
     with pytest.raises(KafkaError, match=r"group\.min\.session\.timeout\.ms"):
         await member(live, topic, session_timeout_ms=50, heartbeat_interval_ms=10).start()
@@ -161,7 +161,7 @@ async def test_without_a_group_there_is_no_thread(live: Broker, topic: str) -> N
         assert "generation" not in consumer.metrics()
 
 
-async def test_a_forgotten_consumer_leaves_its_group(live: Broker, topic: str) -> None:
+async def test_a_dropped_consumer_leaves_its_group(live: Broker, topic: str) -> None:
     consumer = member(live, topic)
     client_id = consumer._client.client_id
     await consumer.start()
@@ -207,8 +207,8 @@ async def test_leaving_does_not_wait_behind_a_join(live: Broker, topic: str) -> 
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["with a commit", "without"])
-async def test_closing_ends_in_time_although_the_broker_is_frozen(commits: bool) -> None:
-    """A stopped process keeps its connections, takes what is sent, and says nothing."""
+async def test_close_ends_in_time_if_the_broker_is_frozen(commits: bool) -> None:
+    """A stopped process keeps its connections and accepts bytes, but does not answer."""
     before = group_threads()
     with Broker() as broker:
         async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:

@@ -2,7 +2,6 @@
 
 from asyncio import Future
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -282,13 +281,13 @@ class HostedGroups:
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return
-        self.writer.add(hosted.partition, [record], Waiter(done))
+        self.writer.add(hosted.partition, [record], done)
 
     def append_tombstones(
         self,
         hosted: HostedGroup,
         keys: list[tuple[str, int]],
-        done: Callable[[ErrorCode], None] | None = None,
+        done: Waiter | None = None,
         *,
         whole_group: bool = False,
     ) -> None:
@@ -299,23 +298,28 @@ class HostedGroups:
         Args:
             hosted: the group.
             keys: topic and partition of each offset.
-            done: gets the result; a failure is logged if it is None.
+            done: gets the result, as in :data:`~barnabas_broker.groups.coordinator.writer.Waiter`; if None, a failure
+                is logged.
             whole_group: whether to delete the group.
         """
         records: list[tuple[bytes, bytes | None]] = [(hosted.offset_key(*each), None) for each in keys]
         if whole_group:
             records.append((group_key(hosted.group.group_id), None))
-        durable = partial(self._tombstones_appended, hosted, keys, whole_group, self.next_sequence())
-        self.writer.add(hosted.partition, records, Waiter(done or _log_failure, durable))
+        sequence = self.next_sequence()
 
-    def _tombstones_appended(
-        self, hosted: HostedGroup, keys: list[tuple[str, int]], whole_group: bool, sequence: int
-    ) -> None:
-        for topic, partition in keys:
-            hosted.offsets.remove(topic, partition, sequence)
+        def appended(error: ErrorCode) -> None:
+            if error == ErrorCode.NONE:
+                for topic, partition in keys:
+                    hosted.offsets.remove(topic, partition, sequence)
+                if whole_group:
+                    self._forget_if_unused(hosted)
+            (done or _log_failure)(error)
+
+        self.writer.add(hosted.partition, records, appended)
+
+    def _forget_if_unused(self, hosted: HostedGroup) -> None:
         group = hosted.group
-        unused = group.state is ClassicGroupState.EMPTY and not hosted.offsets and not group.members.pending
-        if whole_group and unused:
+        if group.state is ClassicGroupState.EMPTY and not hosted.offsets and not group.members.pending:
             self.forget(hosted)
             group.mark_dead(self.now())
 

@@ -18,7 +18,6 @@ from barnabas_broker.groups.coordinator.responses import (
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.coordinator.writer import Waiter
 from barnabas_broker.groups.effects import EventType
 from barnabas_broker.groups.records import Committed, offset_value
 from barnabas_broker.groups.subscriptions import CONSUMER
@@ -80,10 +79,8 @@ class OffsetService:
             return response
         hosted_groups.keep(hosted)
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
-        waiter = Waiter(
-            partial(self._commit_appended, hosted, request, response, future), partial(_apply, hosted, commits)
-        )
-        hosted_groups.writer.add(hosted.partition, records, waiter)
+        appended = partial(self._commit_appended, hosted, commits, request, response, future)
+        hosted_groups.writer.add(hosted.partition, records, appended)
         return future
 
     def _group_to_commit_to(self, group_id: str, generation: int, version: int) -> HostedGroup:
@@ -137,12 +134,19 @@ class OffsetService:
     def _commit_appended(
         self,
         hosted: HostedGroup,
+        commits: list[tuple[str, int, Committed]],
         request: OffsetCommitRequest,
         response: OffsetCommitResponse,
         future: "Future[OffsetCommitResponse]",
         error: ErrorCode,
     ) -> None:
-        if error != NONE:
+        """The result of a commit's append: its offsets are committed, and it gets its response."""
+        if error == NONE:
+            offsets = hosted.offsets
+            for topic, partition, committed in commits:
+                offsets.commit(topic, partition, committed)
+            hosted.group.recorded = True
+        else:
             unused = not hosted.offsets and not hosted.group.recorded and hosted.group.state is ClassicGroupState.EMPTY
             if unused and error != ErrorCode.REQUEST_TIMED_OUT:
                 self._hosted_groups.forget(hosted)  # It was created for this commit.
@@ -326,14 +330,6 @@ class OffsetExpiry:
                 self._hosted_groups.loop.call_soon(self._step)
             except StopIteration:
                 self._steps = None
-
-
-def _apply(hosted: HostedGroup, commits: list[tuple[str, int, Committed]]) -> None:
-    """The records of a commit are in the log: the offsets are committed."""
-    offsets = hosted.offsets
-    for topic, partition, committed in commits:
-        offsets.commit(topic, partition, committed)
-    hosted.group.recorded = True
 
 
 def _java_length(text: str) -> int:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from barnabas_broker.config.config import Config
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
@@ -288,8 +288,9 @@ class GroupCoordinator:
         remaining = set(deletable)
 
         def appended(group_id: str, error: ErrorCode) -> None:
-            results[group_id].error_code = APPEND_ERRORS.get(error, error)
-            remaining.discard(group_id)
+            if group_id in remaining:
+                results[group_id].error_code = APPEND_ERRORS.get(error, error)
+                remaining.remove(group_id)
             if not remaining and not future.done():
                 future.set_result(response)
 

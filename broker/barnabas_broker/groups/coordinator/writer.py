@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_broker.groups.coordinator.timers import Timers
 from barnabas_broker.groups.ports import OffsetsLog, Scheduler
@@ -23,17 +23,9 @@ _BATCH_BYTES: Final = 960 * 1024
 _OVERHEAD: Final = 24
 
 
-class Waiter(NamedTuple):
-    """What to call when records are appended.
-
-    Attributes:
-        done: called once: with NONE when the records are durable; with an error when they are not, and it is unknown
-            whether they will be.
-        durable: called once when the records are durable: before `done`, or later if `done` got REQUEST_TIMED_OUT.
-    """
-
-    done: Callable[[ErrorCode], None]
-    durable: Callable[[], None] | None = None
+#: Is called with the result of an append: NONE when the records are durable, else why they are not. It is called a
+#: second time, with NONE, when the records become durable after REQUEST_TIMED_OUT.
+Waiter = Callable[[ErrorCode], None]
 
 
 class _Batch:
@@ -109,7 +101,7 @@ class Writer:
             self._loop.call_soon(self.flush)
 
     def when_settled(self, partition: int, callback: Callable[[], None]) -> bool:
-        """Call back when every append so far has a result. False, without a call, if all of them have one."""
+        """Call back, once or twice, when every append so far has a result. False, without a call, if all have one."""
         if not self._unsettled.get(partition):
             return False
         batch = self._open.get(partition)
@@ -117,7 +109,7 @@ class Writer:
             batch = next(
                 each for each in reversed(self._in_flight) if each.partition == partition and not each.answered
             )
-        batch.waiters.append(Waiter(lambda error: callback()))
+        batch.waiters.append(lambda error: callback())
         return True
 
     def unsettled(self, partition: int) -> bool:
@@ -170,15 +162,14 @@ class Writer:
                 batch.answered = True
                 self._unsettled.pop(partition, None)
                 for waiter in waiters:
-                    waiter.done(error)
+                    waiter(error)
 
     def _settle(self, batch: _Batch, error: ErrorCode) -> None:
         """The log's result of an append."""
         if batch.answered:
             if error == ErrorCode.NONE:
                 for waiter in batch.waiters:
-                    if waiter.durable is not None:
-                        waiter.durable()
+                    waiter(error)
             return
         self._answer(batch, error)
         in_flight = self._in_flight
@@ -193,6 +184,4 @@ class Writer:
         else:
             self._unsettled.pop(batch.partition, None)
         for waiter in batch.waiters:
-            if error == ErrorCode.NONE and waiter.durable is not None:
-                waiter.durable()
-            waiter.done(error)
+            waiter(error)

@@ -62,7 +62,7 @@ _LINES: Final[dict[EventType, tuple[str, _Line]]] = {
         "warning",
         lambda group, event, data: (
             f"Member {data['member_id']} of group {group} sent its last request {data['heard_ago']:.1f} s ago;"
-            f" its session ends at {data['session']:.1f} s."
+            f" its session timeout is {data['session']:.1f} s."
         ),
     ),
     EventType.REBALANCE_STARTED: (

@@ -39,7 +39,7 @@ _log: Final = logger("barnabas_client.consumer")
 _POLL_MS: Final = 1_000
 #: Seconds that a cancelled handler has to clean up.
 _CLEANUP: Final = 5.0
-#: The last commit may fail with these: whoever reads the partition next repeats what was finished.
+#: The last commit may fail with these: the next owner of the partition then repeats finished records.
 _HARMLESS: Final = (CommitFailedError, ConsumerStoppedError, RebalanceInProgressError)
 
 

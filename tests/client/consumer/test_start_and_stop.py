@@ -1,4 +1,4 @@
-"""How a consumer starts and ends, in whatever order it is told to."""
+"""How a consumer starts and stops."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.client.fake_broker import FakeBroker, until
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
 
-async def test_stopping_ends_polls_and_iterations(broker: FakeBroker) -> None:
+async def test_stop_ends_polls_and_iterations(broker: FakeBroker) -> None:
     broker.create("t")
     reader = consumer(broker, "t")
     await reader.start()
@@ -39,21 +39,21 @@ async def test_stopping_ends_polls_and_iterations(broker: FakeBroker) -> None:
         await reader.start()
 
 
-async def test_stopping_without_starting(broker: FakeBroker) -> None:
+async def test_stop_without_start(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     await reader.stop()
     with pytest.raises(ConsumerStoppedError):
         await reader.getone()
 
 
-async def test_a_consumer_that_is_not_started_says_so(broker: FakeBroker) -> None:
+async def test_calls_before_start_raise(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     for call in (reader.getone(), reader.getmany(), reader.topics(), reader.end_offsets([T0])):
         with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
             await call
 
 
-async def test_a_start_that_fails_leaves_nothing_behind() -> None:
+async def test_a_failed_start_stops_the_consumer() -> None:
     reader = Consumer("t", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
     with pytest.raises(KafkaConnectionError):
         await reader.start()
@@ -61,7 +61,7 @@ async def test_a_start_that_fails_leaves_nothing_behind() -> None:
         await reader.getone()
 
 
-async def test_a_consumer_that_is_never_stopped_is_warned_about(broker: FakeBroker) -> None:
+async def test_a_consumer_that_was_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     await reader.start()
     session = reader._running()
@@ -77,10 +77,10 @@ STEPS = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.J
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_stop_ends_a_start_at_once(broker: FakeBroker, step: ApiKey) -> None:
+async def test_stop_cancels_a_start(broker: FakeBroker, step: ApiKey) -> None:
     broker.create("t")
     broker.always(step, silence)
-    # Nobody waits as long as that: the bound of the test is far shorter.
+    # The bound of the test is far shorter than this timeout.
     reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
     starting = asyncio.ensure_future(reader.start())
     await until(lambda: any(key is step for key, _, _ in broker.requests))
@@ -93,7 +93,7 @@ async def test_a_stop_ends_a_start_at_once(broker: FakeBroker, step: ApiKey) -> 
         await reader.getone()
 
 
-async def test_a_start_that_is_cancelled_says_so(broker: FakeBroker) -> None:
+async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> None:
     broker.create("t")
     broker.always(ApiKey.JOIN_GROUP, silence)
     reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
@@ -106,7 +106,7 @@ async def test_a_start_that_is_cancelled_says_so(broker: FakeBroker) -> None:
         await reader.getone()
 
 
-async def test_how_often_a_fresh_member_asks(broker: FakeBroker) -> None:
+async def test_the_requests_of_a_new_member(broker: FakeBroker) -> None:
     """Every request here is one more round trip before the first record of every test of a program."""
     broker.create("t")
     broker.write("t", [b"a"])

@@ -1,36 +1,18 @@
-"""Configuration: Kafka's own keys, defaults and units, from a properties file, the environment and flags.
+"""Configuration values and where they come from: a properties file, the environment, flags, and changes at run time.
 
 Later sources win: the ``--config`` file, then ``KAFKA_`` environment variables (``.`` as ``_``, ``_`` as ``__``,
-``-`` as ``___``), then ``--set key=value`` and the flags that have a name of their own. A key that nobody knows is a
-warning; a value that cannot be read is a :class:`ConfigError`.
-
-A :class:`Key` is declared once and read with its type: ``config[LOG_SEGMENT_BYTES]`` is an int. Topic-level keys name
-the broker key that holds their default, so that DescribeConfigs can tell where a value comes from. The keys
-themselves are in :mod:`barnabas_broker.config.keys`.
+``-`` as ``___``), then ``--set key=value`` and the flags that have a name of their own. An unknown key is a warning; a
+value that cannot be read is a :class:`~barnabas_broker.config.keys.ConfigError`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+from barnabas_broker.config.keys import ConfigError, Key
 
 T = TypeVar("T")
-
-
-class ConfigError(ValueError):
-    """A configuration value that cannot be used; the text says which key, what it holds and what it may hold."""
-
-
-class ConfigType(IntEnum):
-    """The type codes of DescribeConfigs (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
 
 
 class ConfigSource(IntEnum):
@@ -41,52 +23,6 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Key(Generic[T]):
-    """One configuration key.
-
-    Attributes:
-        name: Kafka's name.
-        type: how DescribeConfigs calls its type.
-        default: what it holds when nobody says anything.
-        parse: text to value; ValueError with what would be accepted.
-        doc: what it does, units included.
-        fallbacks: coarser keys that stand in for it when it is not set, with the factor to its unit
-            (``log.retention.minutes`` for ``log.retention.ms``), in Kafka's order.
-        broker: for a topic key, the broker key that holds its default.
-    """
-
-    name: str
-    type: ConfigType
-    default: T
-    parse: Callable[[str], T]
-    doc: str
-    fallbacks: "tuple[tuple[Key[Any], int], ...]" = ()
-    broker: "Key[T] | None" = None
-
-    def read(self, text: str) -> T:
-        """Parse a value.
-
-        Raises:
-            ConfigError: naming the key, the value and what would be accepted.
-        """
-        try:
-            return self.parse(text.strip())
-        except ValueError as error:
-            raise ConfigError(f"{self.name}={text!r}: {error}") from None
-
-
-def show(value: object) -> str | None:
-    """A value as Kafka prints it: booleans in lower case, lists with commas; None stays None."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 @dataclass(slots=True)

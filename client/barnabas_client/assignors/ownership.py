@@ -1,4 +1,4 @@
-"""What the sticky assignors start from: who subscribes to what, who owns what, who is near to what. Pure.
+"""What the sticky assignors start from: subscriptions, current owners, and racks. Pure.
 
 Source: ``AbstractStickyAssignor.java`` (``allSubscriptionsEqual``, ``prepopulateCurrentAssignments``, ``RackInfo``).
 """
@@ -11,48 +11,48 @@ from barnabas_client.assignors.java_hash import hash_order
 from barnabas_client.assignors.user_data import NO_GENERATION, Claim
 from barnabas_client.structs import TopicPartition
 
-#: Partitions in order, each once, cheap to take out.
-Share = dict[TopicPartition, None]
+#: An ordered set of partitions.
+Owned = dict[TopicPartition, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What is known before partitions are handed out. All mappings by member have Java's order.
+class Ownership:
+    """What is known before partitions are assigned. All mappings by member have Java's order.
 
     Attributes:
         counts: partitions of each topic that exists and has a subscriber.
-        topics: what each member subscribes to, of these.
-        equal: whether all members subscribe to the same.
-        owned: the partitions that each member has a right to; no two have one.
-        disputed: partitions that two members claimed for the same generation. Nobody owns them.
-        former: who had a partition in an older generation than the newest, by its own account.
-        homes: the rack of each member that told it; empty if racks make no difference.
+        topics: the subscribed topics of each member, of these.
+        equal: whether all members subscribe to the same topics.
+        owned: the partitions of each member; each partition has at most one owner.
+        disputed: partitions that two members claimed for the same generation. They have no owner.
+        former: the member that claims a partition for an older generation than the newest.
+        homes: the rack of each member that has one; empty if racks make no difference.
         racks: of each topic's partitions; empty if racks make no difference.
     """
 
     counts: Mapping[str, int]
     topics: Mapping[str, frozenset[str]]
     equal: bool
-    owned: Mapping[str, Share]
+    owned: Mapping[str, Owned]
     disputed: frozenset[TopicPartition]
     former: Mapping[TopicPartition, str]
     homes: Mapping[str, str]
     racks: Mapping[str, Racks]
 
     def far(self, member: str, tp: TopicPartition) -> bool:
-        """Whether the member would have to read the partition from another rack."""
+        """Whether the member would have to fetch the partition from another rack."""
         return member in self.homes and self.homes[member] not in self.racks[tp.topic][tp.partition]
 
 
-def situation(
+def resolve_ownership(
     partitions: Mapping[str, int], members: Mapping[str, MemberSubscription], claims: Mapping[str, Claim]
-) -> Situation:
-    """Sort out what members claim.
+) -> Ownership:
+    """Decide which claims of the members count.
 
     Args:
         partitions: see :meth:`~barnabas_client.assignors.base.Assignor.assign`.
         members: see there.
-        claims: what each member says it had.
+        claims: the partitions that each member claims to own.
     """
     order = hash_order(members)
     wanted = {member: frozenset(members[member].topics) for member in order}
@@ -60,7 +60,7 @@ def situation(
     counts = {topic: count for topic, count in partitions.items() if topic in subscribed and count > 0}
     owned, disputed = _owned(order, members, claims, counts)
     homes, racks = _racks(partitions, counts, order, members)
-    return Situation(
+    return Ownership(
         counts=counts,
         topics={member: topics & counts.keys() for member, topics in wanted.items()},
         equal=len(set(wanted.values())) <= 1,
@@ -77,9 +77,9 @@ def _owned(
     members: Mapping[str, MemberSubscription],
     claims: Mapping[str, Claim],
     counts: Mapping[str, int],
-) -> tuple[dict[str, Share], frozenset[TopicPartition]]:
-    """The newest claim counts; of two in the same generation, none."""
-    owned: dict[str, Share] = {member: {} for member in order}
+) -> tuple[dict[str, Owned], frozenset[TopicPartition]]:
+    """The newest claim to a partition counts; of two for the same generation, none."""
+    owned: dict[str, Owned] = {member: {} for member in order}
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     for member in order:
@@ -89,7 +89,7 @@ def _owned(
                 continue
             other = owners.get(tp)
             if other is not None:
-                # As in Kafka: the other's generation is the one beside its data, not the one in it.
+                # As in Kafka: the other member's generation is that of its subscription, not that of its user data.
                 if generation < members[other].generation:
                     continue
                 owned[other].pop(tp, None)

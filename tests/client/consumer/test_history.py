@@ -1,4 +1,4 @@
-"""The consumer when a partition's history is no longer the one it read (KIP-320), and when topics come anew."""
+"""Truncated partitions (KIP-320), and topics that are deleted and created again."""
 
 import asyncio
 import logging
@@ -38,7 +38,9 @@ def read_four(request: pytest.FixtureRequest, broker: FakeBroker) -> FakeBroker:
     return broker
 
 
-async def test_lost_records_are_gone_back_over(read_four: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_after_a_truncation_the_consumer_continues_at_the_divergence(
+    read_four: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     async with consumer(read_four) as reader:
         reader.assign([T0])
         assert await values(reader, 4) == [b"0", b"1", b"2", b"3"]
@@ -49,7 +51,7 @@ async def test_lost_records_are_gone_back_over(read_four: FakeBroker, caplog: py
     assert "records that were read are gone from the partition" in caplog.text
 
 
-async def test_lost_records_without_a_policy_are_raised_until_a_seek(read_four: FakeBroker) -> None:
+async def test_a_truncation_without_a_reset_policy_is_raised_until_a_seek(read_four: FakeBroker) -> None:
     async with consumer(read_four, auto_offset_reset="none") as reader:
         reader.assign([T0])
         reader.seek(T0, 0)
@@ -59,11 +61,11 @@ async def test_lost_records_without_a_policy_are_raised_until_a_seek(read_four: 
         for _ in range(2):
             with pytest.raises(
                 LogTruncationError, match=r"records of t-0 .* position 4 are gone, from offset 2 on"
-            ) as told:
+            ) as seen:
                 await reader.getone()
-        assert (told.value.position, told.value.offset, told.value.leader_epoch) == (4, 2, 0)
-        assert told.value.offset is not None
-        reader.seek(T0, told.value.offset)
+        assert (seen.value.position, seen.value.offset, seen.value.leader_epoch) == (4, 2, 0)
+        assert seen.value.offset is not None
+        reader.seek(T0, seen.value.offset)
         assert await values(reader, 1) == [b"two"]
 
 
@@ -77,7 +79,7 @@ async def test_a_new_leader_with_all_records_changes_nothing(read_four: FakeBrok
         assert await values(reader, 5) == [b"2", b"3", b"new 0", b"new 1", b"new 2"]
 
 
-async def test_records_that_only_waited_are_fetched_again(read_four: FakeBroker) -> None:
+async def test_truncated_records_that_were_only_buffered_are_fetched_again(read_four: FakeBroker) -> None:
     async with consumer(read_four) as reader:
         reader.assign([T0])
         assert await values(reader, 2) == [b"0", b"1"]
@@ -89,7 +91,7 @@ async def test_records_that_only_waited_are_fetched_again(read_four: FakeBroker)
         assert await values(reader, 2) == [b"2", b"three"]
 
 
-async def test_the_check_is_tried_again(broker: FakeBroker) -> None:
+async def test_the_check_of_a_position_is_retried(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
     async with consumer(broker) as reader:
@@ -102,7 +104,7 @@ async def test_the_check_is_tried_again(broker: FakeBroker) -> None:
     assert len(broker.asked(OffsetForLeaderEpochRequest)) >= 3
 
 
-async def test_committed_positions_are_checked_first(broker: FakeBroker) -> None:
+async def test_committed_positions_are_checked_before_the_first_fetch(broker: FakeBroker) -> None:
     broker.create("t")
     for value in (b"0", b"1", b"2"):
         broker.write("t", [value])
@@ -120,7 +122,7 @@ async def test_committed_positions_are_checked_first(broker: FakeBroker) -> None
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
-async def test_a_client_that_knows_another_epoch_asks_who_leads(broker: FakeBroker, code: ErrorCode) -> None:
+async def test_a_leader_epoch_error_refreshes_metadata(broker: FakeBroker, code: ErrorCode) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     async with consumer(broker) as reader:
@@ -134,7 +136,7 @@ async def test_a_client_that_knows_another_epoch_asks_who_leads(broker: FakeBrok
 
 
 @pytest.mark.parametrize("newest", [12, 17])
-async def test_a_topic_that_was_made_anew_is_read_from_its_start(
+async def test_a_topic_that_was_created_again_is_read_from_its_start(
     broker: FakeBroker, newest: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.versions[ApiKey.FETCH] = (4, newest)
@@ -146,13 +148,13 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_start(
         broker.create("t")
         broker.write("t", [b"%d" % at for at in range(5)])  # the old position would be in the middle of them
         if newest == 12:
-            reader._running().network.want_refresh(urgent=True)  # by name the broker cannot tell them apart
+            reader._running().network.want_refresh(urgent=True)  # without topic ids the broker does not notice
             await until(lambda: "created again" in caplog.text)
         assert await values(reader, 5) == [b"0", b"1", b"2", b"3", b"4"]
     assert "a topic was deleted and created again, resetting" in caplog.text
 
 
-async def test_a_topic_that_was_made_anew_without_a_policy(broker: FakeBroker) -> None:
+async def test_a_topic_that_was_created_again_without_a_reset_policy(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"old"] * 3)
     async with consumer(broker, auto_offset_reset="none") as reader:
@@ -168,7 +170,7 @@ async def test_a_topic_that_was_made_anew_without_a_policy(broker: FakeBroker) -
         assert await values(reader, 1) == [b"new"]
 
 
-async def test_a_deleted_topic_is_said_once_and_waited_for(
+async def test_a_deleted_topic_causes_one_warning_and_is_waited_for(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

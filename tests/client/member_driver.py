@@ -1,5 +1,5 @@
-"""Drives a `ClassicMember` by hand: keeps the time, sorts effects, and answers requests like a coordinator that
-agrees."""
+"""Drives a `ClassicMember` by hand: keeps the time, sorts effects, and answers requests like a coordinator that accepts
+them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -98,7 +98,7 @@ class Driver:
     ) -> JoinGroupRequest:
         send = self.sent(JoinGroupRequest)
         assert isinstance(send.request, JoinGroupRequest)
-        told = {member_id: ["t"]} if members is None else members
+        seen = {member_id: ["t"]} if members is None else members
         response = JoinGroupResponse(
             error_code=code,
             generation_id=generation,
@@ -109,7 +109,7 @@ class Driver:
             member_id=member_id,
             members=[
                 JoinGroupResponseMember(member_id=name, metadata=encode_subscription(MemberSubscription(tuple(topics))))
-                for name, topics in told.items()
+                for name, topics in seen.items()
                 if leader == member_id
             ],
         )
@@ -141,7 +141,7 @@ class Driver:
         """The connection breaks while a request of that kind is out."""
         self.happened(self.machine.failed(self.sent(kind).ticket, KafkaConnectionError("broken"), self.now))
 
-    # A whole way.
+    # All steps.
 
     def become_stable(self, *, leads: bool = True, assigned: Iterable[TopicPartition] = partitions(0, 1)) -> "Driver":
         self.subscribe()
@@ -158,7 +158,7 @@ class Driver:
 
 
 class Cooperative(RangeAssignor):
-    """Rebalances as KIP-429 has it."""
+    """Rebalances cooperatively (KIP-429)."""
 
     name = "coop"
     protocols = frozenset({RebalanceProtocol.COOPERATIVE})

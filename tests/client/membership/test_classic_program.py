@@ -17,12 +17,12 @@ from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest
-from tests.client.group_driver import Driver, cooperative, partitions
+from tests.client.member_driver import Driver, cooperative, partitions
 
 # The program.
 
 
-def test_a_program_that_does_not_poll_leaves_and_comes_back_when_it_polls() -> None:
+def test_a_program_that_does_not_poll_leaves_and_rejoins_when_it_polls() -> None:
     driver = Driver(MemberConfig(group_id="g", max_poll_interval=5))
     driver.become_stable()
     driver.wait(3, polls=False)
@@ -37,12 +37,12 @@ def test_a_program_that_does_not_poll_leaves_and_comes_back_when_it_polls() -> N
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         driver.machine.commit_identity()
     driver.wait(1000, polls=False)
-    assert not driver.has_sent(JoinGroupRequest)  # not before the program lets go, which it does when it polls
+    assert not driver.has_sent(JoinGroupRequest)  # not before the program polls and the partitions are revoked
     assert driver.release().lost
     assert driver.join().member_id == ""
 
 
-def test_a_rebalance_that_the_program_does_not_let_happen_ends_in_leaving() -> None:
+def test_a_program_that_does_not_poll_during_a_rebalance_leaves() -> None:
     driver = Driver(MemberConfig(group_id="g", max_poll_interval=5))
     driver.become_stable()
     driver.wait(3, polls=False)
@@ -57,14 +57,14 @@ def test_a_rebalance_that_the_program_does_not_let_happen_ends_in_leaving() -> N
     assert driver.has_sent(JoinGroupRequest)
 
 
-def test_a_static_member_does_not_say_goodbye() -> None:
+def test_a_static_member_sends_no_leave_group() -> None:
     driver = Driver(MemberConfig(group_id="g", instance_id="i"))
     driver.become_stable()
     driver.happened(driver.machine.leave("closed", driver.now))
     assert driver.quiet()
 
 
-def test_leaving_says_why() -> None:
+def test_leave_group_has_a_reason() -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.leave("the consumer is being closed", driver.now))
     leave = driver.sent(LeaveGroupRequest).request
@@ -85,7 +85,7 @@ def test_a_new_subscription_rejoins() -> None:
     assert decode_subscription(driver.join().protocols[0].metadata).topics == ("t", "u")
 
 
-def test_a_subscription_that_changes_during_the_round_rejoins_after_it() -> None:
+def test_a_subscription_that_changes_during_a_rebalance_causes_another_one() -> None:
     driver = Driver()
     driver.subscribe("t")
     driver.find()
@@ -108,7 +108,7 @@ def test_the_leader_rejoins_when_partitions_are_added() -> None:
     assert "partitions of t changed" in (driver.join().reason or "")
 
 
-def test_a_follower_leaves_that_to_the_leader() -> None:
+def test_a_follower_does_not_rejoin_when_partitions_are_added() -> None:
     driver = Driver().become_stable(leads=False)
     driver.happened(driver.machine.metadata_changed({"t": 5}, driver.now))
     assert driver.quiet()
@@ -117,7 +117,7 @@ def test_a_follower_leaves_that_to_the_leader() -> None:
 # Commits.
 
 
-def test_commits_wait_for_the_end_of_a_rebalance() -> None:
+def test_commits_are_refused_during_a_rebalance() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -137,14 +137,14 @@ def test_commits_wait_for_the_end_of_a_rebalance() -> None:
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, MemberState.STABLE),
     ],
 )
-def test_what_a_refused_commit_tells(code: ErrorCode, state: MemberState) -> None:
+def test_a_refused_commit_changes_the_membership(code: ErrorCode, state: MemberState) -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.commit_refused(code, 1, driver.now))
     assert driver.machine.state is state
     assert (driver.machine.coordinator is None) == (code == ErrorCode.NOT_COORDINATOR)
 
 
-def test_a_refused_commit_of_an_old_generation_tells_nothing() -> None:
+def test_a_refused_commit_of_an_old_generation_changes_nothing() -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.commit_refused(ErrorCode.ILLEGAL_GENERATION, 0, driver.now))
     assert driver.machine.state is MemberState.STABLE
@@ -169,13 +169,13 @@ def test_a_cooperative_member_keeps_its_partitions_through_the_join() -> None:
     assert set(decode_subscription(join.protocols[0].metadata).owned) == partitions(1, 2)
 
 
-def test_a_cooperative_member_gives_up_topics_it_no_longer_wants_before_the_join() -> None:
+def test_a_cooperative_member_revokes_unsubscribed_topics_before_the_join() -> None:
     driver = cooperative()
     driver.subscribe("u")
     assert driver.release().partitions == partitions(0, 1)
 
 
-def test_a_cooperative_member_that_loses_its_membership_in_a_round_loses_everything() -> None:
+def test_a_cooperative_member_that_loses_its_membership_loses_all_partitions() -> None:
     driver = cooperative()
     driver.wait(3)
     driver.beat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -223,7 +223,7 @@ def test_an_assignor_that_raises_fails_by_name(at: str) -> None:
     assert "assignor 'failing' raised RuntimeError" in str(driver.take(Fail).error)
 
 
-def test_an_assignor_that_raises_when_told_is_noted() -> None:
+def test_an_assignor_that_raises_in_assigned_causes_a_warning() -> None:
     driver = Driver(assignors=(Failing("assigned"),))
     driver.subscribe()
     driver.find()
@@ -238,7 +238,7 @@ def test_an_assignor_that_raises_when_told_is_noted() -> None:
 # What the program asks for, and what it may know.
 
 
-def test_a_rebalance_on_request() -> None:
+def test_rejoin() -> None:
     driver = Driver().become_stable()
     driver.happened(driver.machine.rejoin("more memory", driver.now))
     driver.release()
@@ -251,7 +251,7 @@ def test_a_rebalance_on_request() -> None:
 
 
 @pytest.mark.parametrize("synced", [False, True], ids=["joining", "syncing"])
-def test_leaving_does_not_wait_behind_a_round(synced: bool) -> None:
+def test_leave_disconnects_during_a_join(synced: bool) -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -267,7 +267,7 @@ def test_leaving_does_not_wait_behind_a_round(synced: bool) -> None:
     assert [one.member_id for one in send.request.members] == ["m1"]
 
 
-def test_the_view_tells_of_the_last_heartbeat() -> None:
+def test_the_view_has_the_last_heartbeat() -> None:
     driver = Driver().become_stable()
     assert (driver.machine.view().heartbeats, driver.machine.view().heartbeat_at) == (0, None)
     driver.wait(3)
@@ -278,8 +278,8 @@ def test_the_view_tells_of_the_last_heartbeat() -> None:
     assert view.commit_identity() == CommitIdentity(1, "m1", None)
 
 
-def test_a_program_that_lets_go_has_polled() -> None:
-    """Whoever says so otherwise may be later than the whole round, which must not end in leaving again."""
+def test_a_revocation_counts_as_a_poll() -> None:
+    """Other signs of a poll may arrive after the rebalance, which must not end in a LeaveGroup."""
     driver = Driver().become_stable()
     driver.wait(301, polls=False)
     driver.sent(LeaveGroupRequest)

@@ -1,6 +1,6 @@
 """The sticky assignors: the situations of Kafka's tests of theirs, and what holds in all situations.
 
-That the shares are Kafka's own to the last partition is compared in ``tests/interop/test_assignors.py``.
+Equality with Kafka's assignments is tested in ``tests/interop/test_assignors.py``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ def sizes(result: Assignments) -> list[int]:
 
 @dataclass
 class Group:
-    """Members that rebalance until nobody has anything to give up. What two members hold at once fails."""
+    """Members that rebalance until no partition has to be revoked. A partition with two owners fails."""
 
     kind: type[StickyAssignor] | type[CooperativeStickyAssignor]
     counts: dict[str, int]
@@ -112,7 +112,7 @@ class Group:
 
 
 def moved(before: Assignments, after: Assignments) -> int:
-    """How many partitions of members that stayed went to somebody else."""
+    """How many partitions of members that stayed moved to another member."""
     return sum(len(set(before[member]) - set(after[member])) for member in before.keys() & after.keys())
 
 
@@ -128,7 +128,7 @@ Kind = type[StickyAssignor] | type[CooperativeStickyAssignor]
 
 
 @both
-def test_nobody_and_nothing(kind: Kind) -> None:
+def test_no_members_and_no_topics(kind: Kind) -> None:
     assert kind().assign({}, {}) == {}
     assert kind().assign({"t": 3}, {}) == {}
     assert shares(kind(), {}, a=cooperative("")) == {"a": ""}
@@ -141,7 +141,7 @@ def test_only_what_is_subscribed_to(kind: Kind) -> None:
 
 
 @both
-def test_a_first_assignment_goes_round(kind: Kind) -> None:
+def test_a_first_assignment_is_round_robin(kind: Kind) -> None:
     result = shares(kind(), {"t1": 3, "t2": 3}, b=cooperative("t1 t2"), a=cooperative("t2 t1"))
     assert result == {"a": "t1-0 t1-2 t2-1", "b": "t1-1 t2-0 t2-2"}
 
@@ -166,7 +166,7 @@ def test_different_subscriptions_are_balanced_where_round_robin_is_not(kind: Kin
 
 @both
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_member_more_takes_only_what_it_needs(kind: Kind, alike: bool) -> None:
+def test_a_new_member_takes_as_few_partitions_as_possible(kind: Kind, alike: bool) -> None:
     group = Group(kind, {"t": 20, "u": 1})
     group.join("a", "b", "c", "d", topics=("t", "u"))
     before = copy(group.rebalance())
@@ -178,7 +178,7 @@ def test_a_member_more_takes_only_what_it_needs(kind: Kind, alike: bool) -> None
 
 @both
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_member_less_leaves_the_others_what_they_have(kind: Kind, alike: bool) -> None:
+def test_members_keep_their_partitions_when_another_one_leaves(kind: Kind, alike: bool) -> None:
     group = Group(kind, {"t": 20, "u": 1})
     group.join("a", "b", "c", "d", topics=("t", "u"))
     group.join("e", topics=("t", "u") if alike else ("t",))
@@ -199,7 +199,7 @@ def test_nothing_changes_without_a_reason(kind: Kind) -> None:
 
 
 @both
-def test_a_new_topic_and_a_topic_less(kind: Kind) -> None:
+def test_an_added_and_a_removed_topic(kind: Kind) -> None:
     group = Group(kind, {"t": 6})
     group.join("a", "b", topics=("t", "u"))
     before = copy(group.rebalance())
@@ -221,7 +221,7 @@ def test_the_only_topic_is_deleted(kind: Kind) -> None:
 
 
 @both
-def test_a_member_that_wants_something_else_now(kind: Kind) -> None:
+def test_a_member_that_changes_its_subscription(kind: Kind) -> None:
     group = Group(kind, {"t": 4, "u": 4})
     group.join("a", "b")
     group.rebalance()
@@ -230,7 +230,7 @@ def test_a_member_that_wants_something_else_now(kind: Kind) -> None:
 
 
 @both
-def test_a_topic_that_was_made_anew_with_fewer_partitions(kind: Kind) -> None:
+def test_a_topic_that_was_created_again_with_fewer_partitions(kind: Kind) -> None:
     group = Group(kind, {"t": 9})
     group.join("a", "b", "c")
     group.rebalance()
@@ -240,7 +240,7 @@ def test_a_topic_that_was_made_anew_with_fewer_partitions(kind: Kind) -> None:
 
 @both
 @pytest.mark.parametrize("first", ["a", "z"])
-def test_a_member_without_topics_gets_nothing(kind: Kind, first: str) -> None:
+def test_a_member_without_topics_receives_no_partitions(kind: Kind, first: str) -> None:
     members = {first: MemberSubscription(()), "m": cooperative("t"), "n": cooperative("t")}
     assert sizes(kind().assign({"t": 4}, members)) == [0, 2, 2]
     assert kind().assign({"t": 4}, members)[first] == []
@@ -257,19 +257,19 @@ def test_an_older_claim_yields_to_a_newer_one() -> None:
     assert result["a"] == "t-1"
 
 
-def test_of_two_claims_in_a_generation_none_counts() -> None:
+def test_two_claims_for_the_same_generation_do_not_count() -> None:
     result = shares(CooperativeStickyAssignor(), {"t": 2}, a=cooperative("t", "t-0"), b=cooperative("t", "t-0 t-1"))
     assert result == {"a": "", "b": "t-1"}, "t-0 is free when both have given it up"
 
 
 @pytest.mark.parametrize("former", ["c", "d"])
-def test_a_partition_goes_back_to_its_former_owner(former: str) -> None:
+def test_a_partition_moves_back_to_its_former_owner(former: str) -> None:
     members = {"a": sticky("u", "u-0", 2), "b": sticky("t", "t-0 t-1 t-2 t-3", 2), "c": sticky("t"), "d": sticky("t")}
-    members = {member: _known(told) for member, told in members.items()} | {former: sticky("t", "t-0", 1)}
+    members = {member: _known(seen) for member, seen in members.items()} | {former: sticky("t", "t-0", 1)}
     assert TopicPartition("t", 0) in StickyAssignor().assign({"t": 4, "u": 1}, members)[former]
 
 
-def test_no_partition_goes_back_to_who_does_not_want_it_any_more() -> None:
+def test_no_partition_moves_back_to_an_unsubscribed_member() -> None:
     for stale in ("c", "z"):
         members = {
             "a": cooperative("t u", "t-0 t-1 t-2 t-3 t-4 t-5 u-0 u-1", 2),
@@ -280,14 +280,14 @@ def test_no_partition_goes_back_to_who_does_not_want_it_any_more() -> None:
         assert all(tp.topic == "u" for tp in result[stale])
 
 
-def _known(told: MemberSubscription) -> MemberSubscription:
+def _known(seen: MemberSubscription) -> MemberSubscription:
     """With its generation also beside its data, as consumers send it since KIP-792."""
-    claim = int.from_bytes((told.user_data or b"")[-4:], signed=True)
-    return MemberSubscription(told.topics, user_data=told.user_data, generation=claim)
+    claim = int.from_bytes((seen.user_data or b"")[-4:], signed=True)
+    return MemberSubscription(seen.topics, user_data=seen.user_data, generation=claim)
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00", b"\xff" * 8, b"\x7f\xff\xff\xff", b"\x00\x00\x00\x01\x00\x09t"])
-def test_data_that_cannot_be_read_is_no_claim(data: bytes | None) -> None:
+def test_user_data_that_cannot_be_decoded_is_no_claim(data: bytes | None) -> None:
     members = {"a": MemberSubscription(("t",), user_data=data), "b": sticky("t", "t-0")}
     assert StickyAssignor().assign({"t": 2}, members) == {"a": tps("t-1"), "b": tps("t-0")}
 
@@ -303,7 +303,7 @@ def test_sticky_remembers_and_is_eager() -> None:
     assert assignor.user_data(["t"]) == encode_claim(tps("t-0 t-1"), 7)
 
 
-def test_cooperative_sticky_tells_its_generation_and_takes_part_in_both_protocols() -> None:
+def test_cooperative_sticky_sends_its_generation_and_supports_both_protocols() -> None:
     assignor = CooperativeStickyAssignor()
     assert assignor.protocols == {RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE}
     assert assignor.user_data(["t"]) == encode_generation(-1) == b"\xff\xff\xff\xff"
@@ -316,7 +316,7 @@ def test_a_leader_reads_the_generation_of_older_members_from_their_data() -> Non
     assert shares(CooperativeStickyAssignor(), {"t": 1}, a=cooperative("t", "t-0", 4), b=old) == {"a": "", "b": "t-0"}
 
 
-def test_the_new_owner_waits_for_the_old_one() -> None:
+def test_a_moving_partition_is_first_revoked() -> None:
     members = {"a": cooperative("t", "t-0 t-1 t-2 t-3"), "b": cooperative("t")}
     first = CooperativeStickyAssignor().assign({"t": 4}, members)
     assert first == {"a": tps("t-0 t-1"), "b": []}
@@ -329,7 +329,7 @@ def test_the_new_owner_waits_for_the_old_one() -> None:
 
 
 @both
-def test_members_read_in_their_own_rack_if_that_is_balanced(kind: Kind) -> None:
+def test_members_receive_partitions_of_their_rack_if_that_is_balanced(kind: Kind) -> None:
     racks = {"t": [frozenset({rack}) for rack in "xyxyxy"]}
     members = {
         name: MemberSubscription(("t",), rack=rack) for name, rack in {"a": "y", "b": "x", "c": "x", "d": "y"}.items()
@@ -350,7 +350,7 @@ steps = st.lists(
 
 @both
 @given(first=counts, changes=steps)
-def test_groups_come_to_rest_with_every_partition_at_one_member(
+def test_groups_become_stable_with_one_owner_for_each_partition(
     kind: Kind, first: dict[str, int], changes: list[tuple[str, set[str] | None, dict[str, int] | None]]
 ) -> None:
     group = Group(kind, dict(first))
@@ -376,7 +376,7 @@ def _could_be_more_even(group: Group, result: Assignments) -> bool:
 
 @both
 @given(count=st.integers(0, 60), size=st.integers(1, 9), leaving=st.integers(0, 8), joining=st.integers(0, 4))
-def test_no_partition_moves_that_need_not(kind: Kind, count: int, size: int, leaving: int, joining: int) -> None:
+def test_no_unnecessary_moves(kind: Kind, count: int, size: int, leaving: int, joining: int) -> None:
     group = Group(kind, {"t": count})
     group.join(*(f"m{number}" for number in range(size)))
     before = copy(group.rebalance())
@@ -393,7 +393,7 @@ def test_no_partition_moves_that_need_not(kind: Kind, count: int, size: int, lea
 
 
 @given(owners=st.lists(st.sampled_from("abc"), min_size=1, max_size=20), data=st.data())
-def test_what_somebody_holds_is_given_to_nobody_else(owners: list[str], data: st.DataObject) -> None:
+def test_no_partition_has_two_owners(owners: list[str], data: st.DataObject) -> None:
     held: dict[str, list[TopicPartition]] = {member: [] for member in "abcd"}
     for number, owner in enumerate(owners):
         held[owner].append(TopicPartition("t", number))

@@ -45,52 +45,52 @@ async def poll_for_ever(reader: Consumer) -> None:
 # In the background.
 
 
-async def test_a_commit_in_the_background_tells_its_callback(broker: FakeBroker) -> None:
+async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b", b"c"])
-    told: Told = []
+    seen: Told = []
     ended = asyncio.Event()
 
     async def later(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
         await asyncio.sleep(0)
-        told.append((offsets, error))
+        seen.append((offsets, error))
         ended.set()
 
     async with member(broker, "t") as reader:
         await values(reader, 2)
-        reader.commit_async(callback=lambda offsets, error: told.append((offsets, error)))
-        await until(lambda: len(told) == 1)
+        reader.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
+        await until(lambda: len(seen) == 1)
         reader.commit_async({T0: (3, "by hand")}, later)
         await ended.wait()
-    assert told == [({T0: OffsetAndMetadata(2, "", 0)}, None), ({T0: OffsetAndMetadata(3, "by hand", -1)}, None)]
+    assert seen == [({T0: OffsetAndMetadata(2, "", 0)}, None), ({T0: OffsetAndMetadata(3, "by hand", -1)}, None)]
     assert broker.committed["g", "t", 0] == (3, "by hand")
 
 
-async def test_one_that_fails_is_not_tried_again_and_a_waiting_one_covers_it(broker: FakeBroker) -> None:
+async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_covers_it(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b", b"c"])
-    told: Told = []
+    seen: Told = []
     broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t") as reader:
         for _ in range(2):
             await values(reader, 1)
-            reader.commit_async(callback=lambda offsets, error: told.append((offsets, error)))
-            await until(lambda: bool(told) and told[-1][0] == reader._subscription.positions())
-        assert [type(error) for _, error in told] == [KafkaError, KafkaConnectionError]
+            reader.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
+            await until(lambda: bool(seen) and seen[-1][0] == reader._subscription.positions())
+        assert [type(error) for _, error in seen] == [KafkaError, KafkaConnectionError]
         assert ("g", "t", 0) not in broker.committed
         await reader.commit()
         assert broker.committed["g", "t", 0] == (2, "")
     assert len(broker.asked(OffsetCommitRequest)) == 3
 
 
-async def test_a_waiting_commit_comes_after_those_in_the_background(broker: FakeBroker) -> None:
+async def test_commit_waits_for_background_commits(broker: FakeBroker) -> None:
     broker.create("t")
-    told: Told = []
+    seen: Told = []
     async with member(broker, "t") as reader:
         for offset in range(1, 6):
-            reader.commit_async({T0: offset}, lambda offsets, error: told.append((offsets, error)))
+            reader.commit_async({T0: offset}, lambda offsets, error: seen.append((offsets, error)))
         await reader.commit({T0: 6})
-        assert [offsets[T0].offset for offsets, _ in told] == [1, 2, 3, 4, 5]
+        assert [offsets[T0].offset for offsets, _ in seen] == [1, 2, 3, 4, 5]
         assert broker.committed["g", "t", 0] == (6, "")
 
 
@@ -121,7 +121,7 @@ async def test_a_callback_that_raises_is_logged(broker: FakeBroker, caplog: pyte
     assert "the callback of commit_async raised" in caplog.text
 
 
-async def test_one_that_hangs_lets_a_waiting_one_end_in_time(broker: FakeBroker) -> None:
+async def test_commit_times_out_behind_a_background_commit_that_hangs(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t", request_timeout_ms=400, close_timeout_ms=200) as reader:
         broker.always(ApiKey.OFFSET_COMMIT, silence)
@@ -130,7 +130,7 @@ async def test_one_that_hangs_lets_a_waiting_one_end_in_time(broker: FakeBroker)
             await reader.commit({T0: 2})
 
 
-async def test_what_cannot_be_committed_in_the_background(broker: FakeBroker) -> None:
+async def test_invalid_background_commits(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
         wrong: Any = "callback"
@@ -158,7 +158,7 @@ async def test_lag_by_partition(broker: FakeBroker) -> None:
         assert reader.metrics()["records-lag-max"] == 6
 
 
-async def test_lag_that_no_fetch_tells_is_asked_for(broker: FakeBroker) -> None:
+async def test_lag_asks_the_leader_if_no_fetch_is_recent(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"] * 5)
     async with member(broker, auto_offset_reset="none") as reader:
@@ -173,7 +173,7 @@ async def test_lag_that_no_fetch_tells_is_asked_for(broker: FakeBroker) -> None:
         assert len(broker.asked(ListOffsetsRequest)) == before + 1
 
 
-async def test_lag_ends_at_the_last_stable_offset_for_those_who_read_what_is_committed(broker: FakeBroker) -> None:
+async def test_lag_of_read_committed_ends_at_the_last_stable_offset(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"] * 5)
     async with member(broker, "t", isolation_level="read_committed") as reader:
@@ -200,14 +200,14 @@ async def test_metrics_of_a_member(broker: FakeBroker) -> None:
         assert abs((reader.last_poll_timestamp(T0) or 0) - time.time() * 1_000) < 30_000
         await reader.commit()
         await until(lambda: int(reader.metrics()["heartbeat-total"] or 0) > 2)
-        told = reader.metrics()
-        assert told["records-consumed-total"] == 10
-        assert int(told["bytes-consumed-total"] or 0) > 1_000
-        assert told["assigned-partitions"] == 2
-        assert told["commit-total"] == 1
-        assert told["rebalance-total"] == 1
-        assert told["failed-rebalance-total"] == 0
-        assert (told["generation"], told["member-state"], told["group-id"]) == (1, "STABLE", "g")
+        seen = reader.metrics()
+        assert seen["records-consumed-total"] == 10
+        assert int(seen["bytes-consumed-total"] or 0) > 1_000
+        assert seen["assigned-partitions"] == 2
+        assert seen["commit-total"] == 1
+        assert seen["rebalance-total"] == 1
+        assert seen["failed-rebalance-total"] == 0
+        assert (seen["generation"], seen["member-state"], seen["group-id"]) == (1, "STABLE", "g")
         for name in (
             "records-consumed-rate",
             "bytes-consumed-rate",
@@ -219,23 +219,23 @@ async def test_metrics_of_a_member(broker: FakeBroker) -> None:
             "commit-latency-max",
             "rebalance-latency-last",
         ):
-            assert float(told[name] or 0) > 0, name
+            assert float(seen[name] or 0) > 0, name
         for name in ("last-heartbeat-seconds-ago", "last-rebalance-seconds-ago", "last-poll-seconds-ago"):
-            assert 0 <= float(told[name] or 0) < 30, name
-        assert told["event-loop-lag"] is not None
+            assert 0 <= float(seen[name] or 0) < 30, name
+        assert seen["event-loop-lag"] is not None
 
 
 async def test_metrics_before_anything_has_happened() -> None:
-    told = Consumer("t").metrics()
-    assert told["records-consumed-total"] == 0
-    assert told["records-lag-max"] is None
-    assert told["last-poll-seconds-ago"] is None
+    seen = Consumer("t").metrics()
+    assert seen["records-consumed-total"] == 0
+    assert seen["records-lag-max"] is None
+    assert seen["last-poll-seconds-ago"] is None
 
 
 # The rest.
 
 
-async def test_a_rebalance_that_the_program_asks_for(broker: FakeBroker) -> None:
+async def test_enforce_rebalance(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
         reader.enforce_rebalance("more memory")
@@ -245,7 +245,7 @@ async def test_a_rebalance_that_the_program_asks_for(broker: FakeBroker) -> None
     assert broker.asked(JoinGroupRequest)[-1].reason == "more memory"
 
 
-async def test_seeking_to_what_was_committed(broker: FakeBroker) -> None:
+async def test_seek_to_committed(broker: FakeBroker) -> None:
     broker.create("t", 2)
     broker.write("t", [b"%d" % at for at in range(5)])
     async with member(broker, "t") as reader:
@@ -268,7 +268,7 @@ async def test_a_wakeup_is_never_lost(broker: FakeBroker) -> None:
             thread.join()
 
 
-async def test_automatic_commits_go_on_after_one_fails(broker: FakeBroker) -> None:
+async def test_automatic_commits_continue_after_a_failure(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
     broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.REQUEST_TIMED_OUT))

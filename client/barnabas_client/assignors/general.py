@@ -1,12 +1,13 @@
 """The sticky assignment for members that subscribe to different topics. Pure.
 
-Members keep what they own, the rest goes to whoever has least of those that subscribe, and then partitions move, one at
-a time, from members that have at least two more than another one that may have it. A partition preferably moves back to
-its former owner; and rather than moving one partition of a topic from A to B after another one went from B to A, that
-one goes back. Source: ``AbstractStickyAssignor.GeneralAssignmentBuilder`` and ``PartitionMovements``.
+Members keep what they own. Each remaining partition goes to the subscribed member with the fewest partitions. Then
+partitions move, one at a time, from members with at least two more than another subscribed member. A partition
+preferably moves back to its former owner; and instead of moving a partition of a topic from A to B after another one
+moved from B to A, that one moves back. Source: ``AbstractStickyAssignor.GeneralAssignmentBuilder`` and
+``PartitionMovements``.
 
-Kafka asks before each step whether the whole assignment is balanced, and stops then. That question is left out here: in
-a balanced assignment no partition has a member to move to.
+Kafka checks before each step whether the whole assignment is balanced, and stops then. That check is left out here: in
+a balanced assignment, no partition has a member to move to.
 """
 
 from bisect import bisect_left, insort
@@ -15,30 +16,32 @@ from typing import Final
 
 from barnabas_client.assignors.base import Assignments, java_order
 from barnabas_client.assignors.java_hash import PartitionSet
-from barnabas_client.assignors.owners import Share, Situation
+from barnabas_client.assignors.ownership import Owned, Ownership
 from barnabas_client.structs import TopicPartition
 
-#: Going through all partitions this often has always sufficed many times over; it bounds what hostile members can cost.
+#: Far more passes over all partitions than are ever needed; bounds the cost of hostile subscriptions.
 _ROUNDS: Final = 100
 
 
-def assign_mixed(now: Situation) -> Assignments:
+def assign_general(now: Ownership) -> Assignments:
     """The assignment."""
-    return _Balancer(now).run()
+    return _GeneralAssignment(now).build()
 
 
-class _Balancer:
-    def __init__(self, now: Situation) -> None:
+class _GeneralAssignment:
+    """The assignment while it is built."""
+
+    def __init__(self, now: Ownership) -> None:
         self._now = now
         self._members = sorted(now.owned, key=java_order)
         self._ranks = {member: rank for rank, member in enumerate(self._members)}
-        self._shares: dict[str, Share] = {}
+        self._assigned: dict[str, Owned] = {}
         self._owner: dict[TopicPartition, str] = {}
-        #: Share sizes and ranks, ascending: whoever has least comes first.
+        #: Numbers of partitions and ranks of members, ascending: the member with the fewest comes first.
         self._order: list[tuple[int, int]] = []
-        self._moves = _Moves()
+        self._moves = _PartitionMovements()
 
-    def run(self) -> Assignments:
+    def build(self) -> Assignments:
         now = self._now
         wanted = {topic: sum(topic in topics for topics in now.topics.values()) for topic in now.counts}
         everything = [
@@ -49,38 +52,38 @@ class _Balancer:
         gave_up = self._keep_owned()
         fresh = not self._owner
         left = [tp for tp in everything if tp not in self._owner]
-        self._deal(left)
-        before = {member: dict(share) for member, share in self._shares.items()}
-        free = [member for member in self._shares if self._free(member, wanted)]
+        self._assign(left)
+        before = {member: dict(owned) for member, owned in self._assigned.items()}
+        free = [member for member in self._assigned if self._free(member, wanted)]
         score = self._imbalance(free)
         movable = [tp for tp in everything if wanted[tp.topic] > 1]
         if not gave_up:
-            # Partitions that are new to their members are moved first: nobody misses them.
+            # Partitions that are new to their members move first: that costs nothing.
             self._balance([tp for tp in left if wanted[tp.topic] > 1])
         moved = self._balance(movable)
         if moved and not fresh and self._imbalance(free) >= score:
-            self._shares = before
-        return {member: list(share) for member, share in self._shares.items()}
+            self._assigned = before
+        return {member: list(owned) for member, owned in self._assigned.items()}
 
     def _keep_owned(self) -> bool:
-        """Returns whether anyone had to give up a partition that still exists."""
+        """Returns whether a member could not keep a partition that still exists."""
         gave_up = False
         for member, owned in self._now.owned.items():
             topics = self._now.topics[member]
             kept = {tp: None for tp in owned if tp.topic in topics and not self._now.far(member, tp)}
             gave_up |= len(kept) < len(owned)
-            self._shares[member] = kept
+            self._assigned[member] = kept
             self._owner |= dict.fromkeys(kept, member)
-        self._order = sorted((len(share), self._ranks[member]) for member, share in self._shares.items())
+        self._order = sorted((len(owned), self._ranks[member]) for member, owned in self._assigned.items())
         return gave_up
 
-    def _deal(self, left: Iterable[TopicPartition]) -> None:
+    def _assign(self, left: Iterable[TopicPartition]) -> None:
         if self._now.homes:
-            left = [tp for tp in left if not self._deal_one(tp, near=True)]
+            left = [tp for tp in left if not self._assign_one(tp, near=True)]
         for tp in left:
-            self._deal_one(tp, near=False)
+            self._assign_one(tp, near=False)
 
-    def _deal_one(self, tp: TopicPartition, *, near: bool) -> bool:
+    def _assign_one(self, tp: TopicPartition, *, near: bool) -> bool:
         for _, rank in self._order:
             member = self._members[rank]
             if tp.topic in self._now.topics[member] and not (near and self._now.far(member, tp)):
@@ -103,12 +106,12 @@ class _Balancer:
         return anything
 
     def _better(self, tp: TopicPartition) -> str | None:
-        """To whom the partition should go, if it should."""
-        most = len(self._shares[self._owner[tp]]) - 2
+        """The member that the partition should move to, if it should move."""
+        most = len(self._assigned[self._owner[tp]]) - 2
         if self._order[0][0] > most:
             return None
         former = self._now.former.get(tp)
-        if former is not None and tp.topic in self._now.topics[former] and len(self._shares[former]) <= most:
+        if former is not None and tp.topic in self._now.topics[former] and len(self._assigned[former]) <= most:
             return former
         for size, rank in self._order:
             if size > most:
@@ -118,37 +121,37 @@ class _Balancer:
         return None
 
     def _free(self, member: str, wanted: Mapping[str, int]) -> bool:
-        """Whether the member's share could be another one."""
-        share = self._shares[member]
+        """Whether the member's partitions could be others."""
+        owned = self._assigned[member]
         everything = sum(self._now.counts[topic] for topic in self._now.topics[member])
-        return len(share) < everything or any(wanted[tp.topic] > 1 for tp in share)
+        return len(owned) < everything or any(wanted[tp.topic] > 1 for tp in owned)
 
     def _imbalance(self, members: Iterable[str]) -> int:
-        """The sum of the differences between the sizes of any two shares."""
-        sizes = sorted(len(self._shares[member]) for member in members)
+        """The sum of the differences between the numbers of partitions of any two members."""
+        sizes = sorted(len(self._assigned[member]) for member in members)
         return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))
 
     def _move(self, tp: TopicPartition, target: str) -> None:
         source = self._owner[tp]
         self._moves.add(tp, source, target)
         self._resize(source, -1)
-        del self._shares[source][tp]
+        del self._assigned[source][tp]
         self._add(tp, target)
 
     def _add(self, tp: TopicPartition, member: str) -> None:
         self._resize(member, 1)
-        self._shares[member][tp] = None
+        self._assigned[member][tp] = None
         self._owner[tp] = member
 
     def _resize(self, member: str, by: int) -> None:
-        """Before the member's share changes."""
-        size, rank = len(self._shares[member]), self._ranks[member]
+        """Update the order, before the member's partitions change."""
+        size, rank = len(self._assigned[member]), self._ranks[member]
         del self._order[bisect_left(self._order, (size, rank))]
         insort(self._order, (size + by, rank))
 
 
-class _Moves:
-    """From whom to whom partitions have moved so far, whatever the stops between."""
+class _PartitionMovements:
+    """Where partitions have moved from and to so far, without the members in between."""
 
     def __init__(self) -> None:
         self._ways: dict[TopicPartition, tuple[str, str]] = {}
@@ -170,7 +173,7 @@ class _Moves:
             self._partitions[way].add(tp)
 
     def instead(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
-        """What to move so that no partitions of a topic cross each other."""
+        """The partition to move, so that no two partitions of a topic cross each other."""
         if tp in self._ways:
             source, _ = self._ways[tp]
         crossing = self._partitions.get((tp.topic, target, source))

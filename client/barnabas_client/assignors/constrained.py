@@ -1,31 +1,31 @@
 """The sticky assignment for members that all subscribe to the same topics. Pure.
 
-With P partitions and M members, P mod M members get one partition more than the others. A member keeps what it owns up
-to its quota; what is left goes round, first by racks (if they matter), then to whoever is short. Linear in the
-partitions. Source: ``AbstractStickyAssignor.ConstrainedAssignmentBuilder``.
+With P partitions and M members, P mod M members receive one partition more than the others. A member keeps what it
+owns up to its quota. The remaining partitions are assigned by racks (if they matter), then to the members below their
+quota, in turn. Linear in the partitions. Source: ``AbstractStickyAssignor.ConstrainedAssignmentBuilder``.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from barnabas_client.assignors.base import Assignments, java_order
-from barnabas_client.assignors.owners import Situation
+from barnabas_client.assignors.ownership import Ownership
 from barnabas_client.structs import TopicPartition
 
 
-def assign_equal(now: Situation) -> tuple[Assignments, frozenset[TopicPartition]]:
-    """The assignment, and the partitions in it that another member had until now."""
-    dealer = _Dealer(now)
-    dealer.keep_owned()
-    dealer.deal_near()
-    dealer.deal()
-    return dealer.shares, frozenset(dealer.moving)
+def assign_constrained(now: Ownership) -> tuple[Assignments, frozenset[TopicPartition]]:
+    """The assignment, and the partitions in it that another member has owned until now."""
+    builder = _ConstrainedAssignment(now)
+    builder.keep_owned()
+    builder.assign_by_rack()
+    builder.assign_rest()
+    return builder.assigned, frozenset(builder.moving)
 
 
-class _Waiting:
-    """Members in turn, and in which racks there still are any."""
+class _WaitingMembers:
+    """Members that wait for partitions, in order, and how many of them are in each rack."""
 
-    def __init__(self, now: Situation, members: Iterable[str] = ()) -> None:
+    def __init__(self, now: Ownership, members: Iterable[str] = ()) -> None:
         self._homes = now.homes
         self.members = list(members)
         self._racks = Counter(self._homes[member] for member in self.members if member in self._homes)
@@ -46,7 +46,7 @@ class _Waiting:
         self._racks.clear()
 
     def near(self, racks: frozenset[str], start: int) -> int | None:
-        """The first member from `start` on, and around, that is in one of these racks."""
+        """The index of the first member in one of these racks, from `start` on and around the end."""
         if not any(self._racks[rack] for rack in racks):
             return None
         size = len(self.members)
@@ -54,24 +54,26 @@ class _Waiting:
         return next(index for index in turn if self._homes.get(self.members[index]) in racks)
 
 
-class _Dealer:
-    def __init__(self, now: Situation) -> None:
+class _ConstrainedAssignment:
+    """The assignment while it is built."""
+
+    def __init__(self, now: Ownership) -> None:
         self._now = now
         total = sum(now.counts.values())
         self._low, self._longer = divmod(total, len(now.owned))
         self._high = self._low + (self._longer > 0)
-        self.shares: Assignments = {}
-        #: What its owner had to give up, and who that is.
+        self.assigned: Assignments = {}
+        #: Partitions that their owners could not keep, with these owners.
         self._revoked: dict[TopicPartition, str] = {}
         self.moving: set[TopicPartition] = set()
         self._left: list[TopicPartition] = []
-        #: Members that are short of the low quota.
-        self._short = _Waiting(now)
-        #: Members at the low quota that may get one more.
-        self._even = _Waiting(now)
+        #: Members below the low quota.
+        self._short = _WaitingMembers(now)
+        #: Members at the low quota that may receive one partition more.
+        self._even = _WaitingMembers(now)
 
     def keep_owned(self) -> None:
-        """Everyone keeps its own, up to its quota; the first to own enough get the longer shares."""
+        """Members keep what they own up to their quota; the first ones that own enough have the higher quota."""
         now = self._now
         short, even = [], []
         for member, owned in now.owned.items():
@@ -86,15 +88,15 @@ class _Dealer:
                 self._longer -= 1
             else:
                 even.append(member)
-            self.shares[member] = kept[:quota]
+            self.assigned[member] = kept[:quota]
             self._revoked |= dict.fromkeys(kept[quota:], member)
-        self._short = _Waiting(now, sorted(short, key=java_order))
-        self._even = _Waiting(now, sorted(even, key=java_order) if self._longer else ())
-        kept_by_all = {tp for share in self.shares.values() for tp in share}
+        self._short = _WaitingMembers(now, sorted(short, key=java_order))
+        self._even = _WaitingMembers(now, sorted(even, key=java_order) if self._longer else ())
+        kept_by_all = {tp for assigned in self.assigned.values() for tp in assigned}
         self._left = [tp for tp in _all_partitions(now) if tp not in kept_by_all]
 
-    def deal_near(self) -> None:
-        """Hand out what can be read in the member's own rack; the partitions with the least choice first."""
+    def assign_by_rack(self) -> None:
+        """Assign partitions to members in the same rack, the partitions with the fewest such members first."""
         now = self._now
         if not now.homes:
             return
@@ -126,8 +128,8 @@ class _Dealer:
                 left.append(tp)
         self._left = left
 
-    def deal(self) -> None:
-        """Hand out the rest: in turn to those that are short, then one more to each that may get it."""
+    def assign_rest(self) -> None:
+        """Assign the rest: in turn to the members below the low quota, then one more to each that may receive it."""
         short, even = self._short.members, deque(self._even.members)
         turn = 0
         for tp in self._left:
@@ -141,14 +143,14 @@ class _Dealer:
                 turn += 1
 
     def _give(self, tp: TopicPartition, member: str) -> int:
-        """Returns the size of the member's share then."""
+        """Returns the number of partitions of the member afterwards."""
         if self._revoked.get(tp, member) != member or tp in self._now.disputed:
             self.moving.add(tp)
-        self.shares[member].append(tp)
-        return len(self.shares[member])
+        self.assigned[member].append(tp)
+        return len(self.assigned[member])
 
 
-def _all_partitions(now: Situation) -> Iterator[TopicPartition]:
+def _all_partitions(now: Ownership) -> Iterator[TopicPartition]:
     for topic in sorted(now.counts):
         for number in range(now.counts[topic]):
             yield TopicPartition(topic, number)

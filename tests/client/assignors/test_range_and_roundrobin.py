@@ -44,7 +44,7 @@ def test_a_topic_that_does_not_exist(assignor: Assignor) -> None:
 
 
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
-def test_one_member_gets_all(assignor: Assignor) -> None:
+def test_one_member_receives_all(assignor: Assignor) -> None:
     assert assigned(assignor, {"t1": 3}, members(c1="t1")) == {"c1": "t1-0 t1-1 t1-2"}
 
 
@@ -96,7 +96,7 @@ def test_range_with_other_numbers_of_partitions() -> None:
     }
 
 
-def test_members_are_taken_by_id_not_by_order_of_arrival() -> None:
+def test_members_are_ordered_by_id() -> None:
     who = members(c2="t1", c1="t1")
     assert assigned(RANGE, {"t1": 3}, who) == {"c1": "t1-0 t1-1", "c2": "t1-2"}
 
@@ -112,7 +112,7 @@ def test_static_members_come_first_by_instance_id() -> None:
     assert assigned(ROUND_ROBIN, {"t": 4}, who) == {"a": "t-2", "b": "t-1", "c": "t-0 t-3"}
 
 
-def test_a_static_member_keeps_its_share_under_a_new_member_id() -> None:
+def test_a_static_member_keeps_its_assignment_under_a_new_member_id() -> None:
     def share(member_id: str) -> str:
         who = {
             member_id: MemberSubscription(("t",), instance_id="i1"),
@@ -133,10 +133,10 @@ def test_both_are_eager_and_keep_nothing() -> None:
 
 
 def in_racks(**racks: str) -> dict[str, MemberSubscription]:
-    """``in_racks(c1="t1 t2@a")``: who reads what, where."""
-    told = {name: text.partition("@") for name, text in racks.items()}
+    """``in_racks(c1="t1 t2@a")``: topics and rack of each member."""
+    seen = {name: text.partition("@") for name, text in racks.items()}
     return {
-        name: MemberSubscription(tuple(topics.split()), rack=rack or None) for name, (topics, _, rack) in told.items()
+        name: MemberSubscription(tuple(topics.split()), rack=rack or None) for name, (topics, _, rack) in seen.items()
     }
 
 
@@ -155,17 +155,17 @@ def test_range_gives_members_partitions_of_their_own_rack() -> None:
 
 
 @pytest.mark.parametrize("members_racks", ["@", "@x"])
-def test_range_without_racks_in_common_is_as_ever(members_racks: str) -> None:
+def test_range_without_common_racks(members_racks: str) -> None:
     who = in_racks(c1="t1" + members_racks, c2="t1" + members_racks)
     assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
 
 
-def test_range_does_not_look_at_racks_where_every_rack_has_everything() -> None:
+def test_range_ignores_racks_that_all_have_all_partitions() -> None:
     who = in_racks(c1="t1@b", c2="t1@a")
     assert assigned(RANGE, counted(t1="ab ab ab ab"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
 
 
-def test_range_is_even_before_it_is_near() -> None:
+def test_range_prefers_balance_to_racks() -> None:
     who = in_racks(c1="t1@a", c2="t1@b")
     assert assigned(RANGE, counted(t1="a a a a b b"), who) == {"c1": "t1-0 t1-1 t1-2", "c2": "t1-3 t1-4 t1-5"}
 
@@ -173,11 +173,11 @@ def test_range_is_even_before_it_is_near() -> None:
 def test_range_keeps_the_numbers_of_topics_that_may_be_joined_together() -> None:
     who = in_racks(c1="t1 t2@b", c2="t1 t2@a")
     assert assigned(RANGE, counted(t1="a b", t2="a b"), who) == {"c1": "t1-1 t2-1", "c2": "t1-0 t2-0"}
-    # Nobody is near to the same number of both: then there are ranges, as ever.
+    # No member is near the same number of both topics: ranges without racks.
     assert assigned(RANGE, counted(t1="a b", t2="b a"), who) == {"c1": "t1-0 t2-0", "c2": "t1-1 t2-1"}
 
 
-def test_range_with_a_member_that_does_not_tell_its_rack() -> None:
+def test_range_with_a_member_without_a_rack() -> None:
     who = in_racks(c1="t1@b", c2="t1")
     assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-1 t1-3", "c2": "t1-0 t1-2"}
 
@@ -194,7 +194,7 @@ def test_counts_of_some_topics_and_what_changed() -> None:
     assert some.changed(counted(t1="a b", t2="a")) == ["t2"]
 
 
-def test_one_of_ones_own_needs_a_name_and_a_decision() -> None:
+def test_a_custom_assignor() -> None:
     class First(Assignor):
         name = "first"
 
@@ -236,7 +236,7 @@ def test_racks_change_no_lengths(racks: dict[str, list[frozenset[str]]], homes: 
     who=st.dictionaries(st.text("abc", min_size=1, max_size=3), st.sets(st.sampled_from(["t1", "t2", "t3", "t4"]))),
 )
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
-def test_every_partition_goes_to_one_member_that_wants_it(
+def test_every_partition_has_one_subscribed_owner(
     assignor: Assignor, partitions: dict[str, int], who: dict[str, set[str]]
 ) -> None:
     subscriptions = {name: MemberSubscription(tuple(sorted(topics))) for name, topics in who.items()}
@@ -252,7 +252,7 @@ def test_every_partition_goes_to_one_member_that_wants_it(
 
 @given(count=st.integers(0, 40), size=st.integers(1, 7))
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
-def test_equal_members_get_shares_that_differ_by_one_at_most(assignor: Assignor, count: int, size: int) -> None:
+def test_assignments_of_equal_members_differ_by_at_most_one(assignor: Assignor, count: int, size: int) -> None:
     who = {f"m{number}": MemberSubscription(("t",)) for number in range(size)}
     sizes = [len(share) for share in assignor.assign({"t": count}, who).values()]
     assert max(sizes) - min(sizes) <= 1

@@ -31,7 +31,7 @@ def world(bootstrap_servers: str) -> World:
 
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-async def test_everything_is_handled_in_the_order_that_was_asked_for(world: World, order: str) -> None:
+async def test_records_are_handled_in_the_configured_order(world: World, order: str) -> None:
     await world.fill(partitions=3, each=40)
     finish = world.until()
     seen: defaultdict[Any, list[int]] = defaultdict(list)
@@ -65,7 +65,7 @@ async def test_everything_is_handled_in_the_order_that_was_asked_for(world: Worl
     assert await world.committed() == world.total
 
 
-async def test_a_failure_is_tried_again(world: World) -> None:
+async def test_a_failed_record_is_retried(world: World) -> None:
     await world.fill(partitions=1, each=3)
     attempts: Counter[int] = Counter()
     order = []
@@ -84,14 +84,14 @@ async def test_a_failure_is_tried_again(world: World) -> None:
     assert await world.committed() == 3
 
 
-async def test_what_cannot_be_handled_is_put_aside_with_the_reason(world: World) -> None:
+async def test_a_record_without_attempts_left_becomes_a_dead_letter(world: World) -> None:
     await world.fill(partitions=1, each=3)
     letters = f"{world.topic}.dead"
     async with world.consumer() as consumer:
 
         async def handler(record: ConsumerRecord) -> None:
             if record.offset == 1 and world.times[record.topic_partition, 1] == 0:
-                world.done[record.topic_partition].add(1)  # it may be committed once its letter is written
+                world.done[record.topic_partition].add(1)  # it may be committed once its dead letter is written
                 raise ValueError("no number: ☃")
             if record.offset == 1:
                 raise ValueError("no number: ☃")
@@ -118,7 +118,7 @@ async def test_what_cannot_be_handled_is_put_aside_with_the_reason(world: World)
     assert "in handler" in stack and stack.rstrip().endswith("ValueError: no number: ☃")
 
 
-async def test_a_letter_that_cannot_be_written_ends_the_run_and_loses_nothing(world: World) -> None:
+async def test_a_failed_dead_letter_ends_the_run_and_skips_no_record(world: World) -> None:
     await world.fill(partitions=1, each=2)
     producer = Producer(bootstrap_servers=world.servers, max_request_size=300)
     async with world.consumer() as consumer, producer:
@@ -132,7 +132,9 @@ async def test_a_letter_that_cannot_be_written_ends_the_run_and_loses_nothing(wo
     assert await world.committed() == 0
 
 
-async def test_without_a_place_for_it_a_failure_ends_the_run_and_another_run_goes_on_there(world: World) -> None:
+async def test_without_a_dead_letter_topic_a_failure_ends_the_run_and_the_next_run_continues_there(
+    world: World,
+) -> None:
     await world.fill(partitions=1, each=10)
     healed = False
     async with world.consumer() as consumer:
@@ -164,7 +166,7 @@ async def test_a_handler_that_cancels_itself_has_failed(world: World) -> None:
             await consumer.run(handler, retries=0)
 
 
-async def test_a_partition_with_too_much_in_flight_is_paused_and_the_others_go_on(world: World) -> None:
+async def test_a_partition_with_too_many_records_in_flight_is_paused(world: World) -> None:
     await world.fill(partitions=2, each=100)
     stuck, free = world.partitions
     go = asyncio.Event()
@@ -215,7 +217,7 @@ async def test_plain_functions_run_in_threads(world: World) -> None:
     assert world.handled == 20
 
 
-async def test_a_thread_that_does_not_end_holds_up_neither_rebalance_nor_end(world: World) -> None:
+async def test_a_thread_that_does_not_end_delays_neither_rebalance_nor_stop(world: World) -> None:
     await world.fill(partitions=1, each=2)
     go, started = threading.Event(), asyncio.Event()
     async with world.consumer() as consumer:
@@ -256,7 +258,7 @@ async def test_plain_functions_run_in_processes(world: World) -> None:
     assert await world.committed() == 7
 
 
-async def test_a_pool_that_breaks_ends_the_run_whatever_the_retries(world: World) -> None:
+async def test_a_broken_pool_ends_the_run_without_retries(world: World) -> None:
     await world.fill(partitions=1, each=2)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         async with world.consumer() as consumer:
@@ -265,7 +267,7 @@ async def test_a_pool_that_breaks_ends_the_run_whatever_the_retries(world: World
     assert await world.committed() == 0
 
 
-async def test_a_failed_commit_is_made_good_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_commit_is_covered_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.fill(partitions=1, each=10)
     commits = 0
     real = Watched.commit
@@ -325,7 +327,7 @@ def plainly(record: ConsumerRecord) -> None:
         (plainly, {}, "make it `async def`"),
     ],
 )
-async def test_what_cannot_be_is_refused(world: World, handler: Any, settings: dict[str, Any], words: str) -> None:
+async def test_invalid_settings_are_refused(world: World, handler: Any, settings: dict[str, Any], words: str) -> None:
     await world.fill(partitions=1, each=1)
     async with world.consumer() as consumer:
         with pytest.raises((TypeError, ValueError), match=words):
@@ -333,7 +335,7 @@ async def test_what_cannot_be_is_refused(world: World, handler: Any, settings: d
     assert await world.committed() == 0
 
 
-async def test_consumers_that_cannot_run_say_why(world: World) -> None:
+async def test_consumers_that_cannot_run_raise(world: World) -> None:
     with pytest.raises(IllegalStateError, match="not started"):
         await world.consumer().run(nothing)
     await world.fill(partitions=1, each=1)

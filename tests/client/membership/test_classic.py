@@ -12,7 +12,7 @@ from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
-from tests.client.group_driver import Driver, partitions
+from tests.client.member_driver import Driver, partitions
 
 # Joining.
 
@@ -24,7 +24,7 @@ def test_nothing_happens_before_a_subscription() -> None:
     assert driver.machine.next_deadline() is None
 
 
-def test_the_first_round_in_order() -> None:
+def test_the_first_rebalance_step_by_step() -> None:
     driver = Driver()
     driver.subscribe("t")
     assert driver.quiet() is False
@@ -59,7 +59,7 @@ def test_the_leader_assigns_for_all_members() -> None:
     }
 
 
-def test_a_follower_syncs_at_once_with_nothing() -> None:
+def test_a_follower_syncs_at_once_without_an_assignment() -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -69,7 +69,7 @@ def test_a_follower_syncs_at_once_with_nothing() -> None:
     assert not driver.machine.is_leader
 
 
-def test_a_skipped_assignment_is_not_made_but_topics_are_watched() -> None:
+def test_a_skipped_assignment_is_not_computed_but_topics_are_watched() -> None:
     driver = Driver(MemberConfig(group_id="g", instance_id="i"))
     driver.subscribe()
     driver.find()
@@ -82,7 +82,7 @@ def test_a_skipped_assignment_is_not_made_but_topics_are_watched() -> None:
     assert driver.has_sent(JoinGroupRequest)
 
 
-def test_a_broken_subscription_gets_nothing_and_stops_no_one() -> None:
+def test_a_member_with_a_broken_subscription_receives_no_partitions() -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -108,7 +108,7 @@ def test_a_broken_subscription_gets_nothing_and_stops_no_one() -> None:
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ],
 )
-def test_a_refused_join_is_tried_again(code: ErrorCode) -> None:
+def test_a_join_is_retried_after_retriable_errors(code: ErrorCode) -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -134,7 +134,7 @@ def test_unknown_member_on_join_starts_with_a_new_id() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_a_coordinator_that_always_refuses_is_asked_ever_more_slowly(code: ErrorCode) -> None:
+def test_joins_back_off(code: ErrorCode) -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -158,7 +158,7 @@ def test_a_coordinator_that_always_refuses_is_asked_ever_more_slowly(code: Error
         ErrorCode.UNSUPPORTED_VERSION,
     ],
 )
-def test_a_join_that_cannot_succeed_fails_and_says_so(code: ErrorCode) -> None:
+def test_a_join_that_cannot_succeed_fails_with_the_reason(code: ErrorCode) -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -197,7 +197,7 @@ def test_an_unknown_strategy_fails() -> None:
     assert driver.take(Fail).error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_connection_that_breaks_during_the_join() -> None:
+def test_a_broken_connection_during_the_join() -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -237,7 +237,7 @@ def test_answers_to_old_requests_are_ignored() -> None:
     assert driver.machine.state is MemberState.UNJOINED
 
 
-def test_an_assignment_that_cannot_be_read_fails() -> None:
+def test_an_assignment_that_cannot_be_decoded_fails() -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -279,7 +279,7 @@ def test_no_heartbeats_while_joining() -> None:
     assert driver.quiet()
 
 
-def test_a_leader_that_is_slow_to_assign_stays_alive_but_sends_none_behind_its_sync() -> None:
+def test_a_leader_sends_heartbeats_while_it_assigns_but_not_after_its_sync() -> None:
     driver = Driver()
     driver.subscribe()
     driver.find()
@@ -292,7 +292,7 @@ def test_a_leader_that_is_slow_to_assign_stays_alive_but_sends_none_behind_its_s
     assert not driver.has_sent(HeartbeatRequest)
 
 
-def test_rebalance_in_progress_keeps_heartbeats_until_the_program_lets_go() -> None:
+def test_heartbeats_continue_until_the_partitions_are_revoked() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -319,7 +319,7 @@ def test_losing_the_membership_loses_the_partitions(code: ErrorCode) -> None:
     assert driver.join().member_id == ("m1" if code == ErrorCode.ILLEGAL_GENERATION else "")
 
 
-def test_a_fenced_member_fails_and_loses() -> None:
+def test_a_fenced_member_fails_and_loses_its_partitions() -> None:
     driver = Driver(MemberConfig(group_id="g", instance_id="i"))
     driver.become_stable()
     driver.wait(3)
@@ -335,7 +335,7 @@ def test_authorization_withdrawn_fails() -> None:
     assert driver.machine.state is MemberState.FAILED
 
 
-def test_a_loading_coordinator_is_no_matter() -> None:
+def test_heartbeats_to_a_loading_coordinator() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -372,7 +372,7 @@ def test_no_access_to_the_group_fails() -> None:
     assert driver.take(Fail).error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_lost_coordinator_costs_nothing_but_is_looked_for() -> None:
+def test_a_member_keeps_its_partitions_while_it_looks_for_the_coordinator() -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.drop(HeartbeatRequest)
@@ -387,7 +387,7 @@ def test_a_lost_coordinator_costs_nothing_but_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_a_coordinator_that_moved_is_looked_for(code: ErrorCode) -> None:
+def test_a_coordinator_that_moved_is_found_again(code: ErrorCode) -> None:
     driver = Driver().become_stable()
     driver.wait(3)
     driver.beat(code)
@@ -396,7 +396,7 @@ def test_a_coordinator_that_moved_is_looked_for(code: ErrorCode) -> None:
     assert driver.machine.owned == partitions(0, 1)
 
 
-def test_a_silent_coordinator_is_given_up_when_the_session_ends() -> None:
+def test_a_coordinator_that_does_not_answer_is_lost_when_the_session_times_out() -> None:
     driver = Driver().become_stable()
     for _ in range(3):
         driver.wait(3)
@@ -420,7 +420,7 @@ def test_a_rebalance_without_a_coordinator_waits_and_keeps_the_partitions() -> N
     assert driver.take(Revoke).partitions == partitions(0, 1)
 
 
-def test_a_coordinator_is_found_for_commits_alone() -> None:
+def test_the_coordinator_is_found_for_commits_without_a_subscription() -> None:
     driver = Driver()
     driver.happened(driver.machine.find_coordinator(0))
     driver.find()

@@ -38,25 +38,25 @@ async def beats(broker: FakeBroker, count: int) -> None:
 
 
 class Listener(ConsumerRebalanceListener):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[TopicPartition]]] = []
+        self.seen: list[tuple[str, list[TopicPartition]]] = []
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.told.append(("revoked", list(revoked)))
+        self.seen.append(("revoked", list(revoked)))
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.told.append(("assigned", list(assigned)))
+        self.seen.append(("assigned", list(assigned)))
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        self.told.append(("lost", list(lost)))
+        self.seen.append(("lost", list(lost)))
 
 
 # Joining and reading.
 
 
-async def test_a_member_has_its_partitions_when_it_has_started(broker: FakeBroker) -> None:
+async def test_start_waits_for_the_first_assignment(broker: FakeBroker) -> None:
     broker.create("t", 2)
     broker.write("t", [b"a"])
     async with member(broker, "t") as reader:
@@ -67,7 +67,7 @@ async def test_a_member_has_its_partitions_when_it_has_started(broker: FakeBroke
     assert broker.member == ""
 
 
-async def test_a_member_goes_on_at_what_was_committed(broker: FakeBroker) -> None:
+async def test_a_member_continues_at_the_committed_offset(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"%d" % at for at in range(10)])
     async with member(broker, "t") as reader:
@@ -98,7 +98,7 @@ async def test_an_older_broker(broker: FakeBroker) -> None:
     assert broker.committed["g", "t", 0] == (1, "")
 
 
-async def test_topics_that_appear_while_a_member_runs(broker: FakeBroker) -> None:
+async def test_topics_created_while_a_member_runs(broker: FakeBroker) -> None:
     async with member(broker, "t") as reader:
         assert reader.assignment() == frozenset()
         waiting = asyncio.ensure_future(reader.getone())
@@ -108,7 +108,7 @@ async def test_topics_that_appear_while_a_member_runs(broker: FakeBroker) -> Non
         assert (await waiting).value == b"a"
 
 
-async def test_partitions_that_are_added(broker: FakeBroker) -> None:
+async def test_added_partitions(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
         broker.create("t", 2)
@@ -128,7 +128,7 @@ async def test_a_new_subscription(broker: FakeBroker) -> None:
         assert reader.assignment() == {TopicPartition("u", 0)}
 
 
-async def test_unsubscribing_leaves_and_subscribing_comes_back(broker: FakeBroker) -> None:
+async def test_unsubscribe_leaves_the_group_and_subscribe_rejoins(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
     listener = Listener()
@@ -139,14 +139,14 @@ async def test_unsubscribing_leaves_and_subscribing_comes_back(broker: FakeBroke
         assert reader.assignment() == frozenset()
         await until(lambda: bool(broker.asked(LeaveGroupRequest)))
         assert broker.committed["g", "t", 0] == (1, "")
-        assert listener.told == [("assigned", [T0]), ("revoked", [T0])]
+        assert listener.seen == [("assigned", [T0]), ("revoked", [T0])]
         with pytest.raises(IllegalStateError, match="nothing to poll"):
             await reader.getone()
         reader.subscribe(["t"])
         assert await values(reader, 1) == [b"b"]
 
 
-async def test_the_first_partitions_are_waited_for_no_longer_than_allowed(broker: FakeBroker) -> None:
+async def test_start_waits_for_the_first_assignment_only_up_to_the_request_timeout(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.JOIN_GROUP, silence)
     async with member(broker, "t", request_timeout_ms=500, close_timeout_ms=100) as reader:
@@ -156,7 +156,7 @@ async def test_the_first_partitions_are_waited_for_no_longer_than_allowed(broker
 # Heartbeats and rebalances.
 
 
-async def test_a_rebalance_waits_for_the_program(broker: FakeBroker) -> None:
+async def test_a_rebalance_waits_until_the_program_polls(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"%d" % at for at in range(5)])
     listener = Listener()
@@ -166,14 +166,14 @@ async def test_a_rebalance_waits_for_the_program(broker: FakeBroker) -> None:
         broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
         await beats(broker, 3)
         assert len(broker.asked(JoinGroupRequest)) == 2  # the second of the first round, which brought the member id
-        assert listener.told == [("assigned", [T0])]
+        assert listener.seen == [("assigned", [T0])]
         assert await values(reader, 1) == [b"2"]
-        assert listener.told == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0])]
+        assert listener.seen == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0])]
         assert len(broker.asked(JoinGroupRequest)) == 3
         assert broker.committed["g", "t", 0] == (2, "")  # what was read, no less and no more
 
 
-async def test_a_rebalance_goes_on_while_the_program_waits_in_a_poll(broker: FakeBroker) -> None:
+async def test_a_rebalance_proceeds_while_a_poll_waits(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
         waiting = asyncio.ensure_future(reader.getone())
@@ -200,7 +200,7 @@ async def test_a_rebalance_during_iteration(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
-async def test_a_member_that_is_thrown_out_loses_and_rejoins(broker: FakeBroker, code: ErrorCode) -> None:
+async def test_a_removed_member_loses_its_partitions_and_rejoins(broker: FakeBroker, code: ErrorCode) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
     listener = Listener()
@@ -210,7 +210,7 @@ async def test_a_member_that_is_thrown_out_loses_and_rejoins(broker: FakeBroker,
         broker.once(ApiKey.HEARTBEAT, heartbeat_refused(code))
         await until(lambda: reader._running().gate.awaited)
         assert await values(reader, 1) == [b"a"]  # nothing was committed, so it is read again
-        assert listener.told == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
+        assert listener.seen == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
 
 
 async def test_a_fenced_member_raises_in_every_poll(broker: FakeBroker) -> None:
@@ -225,7 +225,7 @@ async def test_a_fenced_member_raises_in_every_poll(broker: FakeBroker) -> None:
     assert not broker.asked(LeaveGroupRequest)
 
 
-async def test_a_member_that_may_not_join_fails_to_start(broker: FakeBroker) -> None:
+async def test_start_raises_if_the_group_refuses_the_member(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.JOIN_GROUP, join_refused(ErrorCode.INVALID_SESSION_TIMEOUT))
     reader = member(broker, "t")
@@ -233,7 +233,7 @@ async def test_a_member_that_may_not_join_fails_to_start(broker: FakeBroker) -> 
         await reader.start()
 
 
-async def test_the_coordinator_is_lost_and_found_while_reading_goes_on(broker: FakeBroker) -> None:
+async def test_fetching_continues_while_the_coordinator_is_unknown(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
         for round_ in range(3):
@@ -244,7 +244,7 @@ async def test_the_coordinator_is_lost_and_found_while_reading_goes_on(broker: F
     assert len(broker.asked(SyncGroupRequest)) == 1
 
 
-async def test_a_program_that_does_not_poll_is_out_until_it_polls(broker: FakeBroker) -> None:
+async def test_a_program_that_does_not_poll_leaves_and_rejoins_with_its_next_poll(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
     listener = Listener()
@@ -256,10 +256,10 @@ async def test_a_program_that_does_not_poll_is_out_until_it_polls(broker: FakeBr
         with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
             await reader.commit()
         assert await values(reader, 1) == [b"a"]
-        assert listener.told[:3] == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
+        assert listener.seen[:3] == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
 
 
-async def test_a_program_that_waits_in_a_poll_stays(broker: FakeBroker) -> None:
+async def test_a_program_that_waits_in_a_poll_stays_a_member(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t", max_poll_interval_ms=100) as reader:
         assert await reader.getmany(timeout_ms=300) == {}
@@ -286,7 +286,7 @@ async def test_a_listener_seeks_before_anything_is_fetched(broker: FakeBroker) -
         assert await values(reader, 2) == [b"3", b"4"]
 
 
-async def test_a_listener_commits_what_goes(broker: FakeBroker) -> None:
+async def test_a_listener_commits_revoked_partitions(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b"])
 
@@ -303,14 +303,14 @@ async def test_a_listener_commits_what_goes(broker: FakeBroker) -> None:
 
 async def test_a_listener_of_plain_functions(broker: FakeBroker) -> None:
     broker.create("t")
-    told = []
+    seen = []
 
     class Plain:
         def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append(("revoked", revoked))
+            seen.append(("revoked", revoked))
 
         def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-            told.append(("assigned", assigned))
+            seen.append(("assigned", assigned))
 
     listener: Any = Plain()  # aiokafka's listeners know no lost partitions
     reader = member(broker)
@@ -319,11 +319,11 @@ async def test_a_listener_of_plain_functions(broker: FakeBroker) -> None:
         broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID))
         await until(lambda: reader._running().gate.awaited)
         await reader.getmany(timeout_ms=20)
-        await until(lambda: len(told) == 3)
-    assert told == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0]), ("revoked", [T0])]
+        await until(lambda: len(seen) == 3)
+    assert seen == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0]), ("revoked", [T0])]
 
 
-async def test_a_listener_that_raises_is_heard_of_and_stops_nothing(broker: FakeBroker) -> None:
+async def test_the_error_of_a_listener_is_raised_by_the_next_poll_and_stops_nothing(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
 
@@ -340,7 +340,7 @@ async def test_a_listener_that_raises_is_heard_of_and_stops_nothing(broker: Fake
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_a_listener_that_polls_is_told_that_it_cannot(broker: FakeBroker) -> None:
+async def test_a_listener_cannot_poll(broker: FakeBroker) -> None:
     broker.create("t")
 
     class Polling(ConsumerRebalanceListener):
@@ -357,7 +357,7 @@ async def test_a_listener_that_polls_is_told_that_it_cannot(broker: FakeBroker) 
 # Commits.
 
 
-async def test_what_polls_returned_before_is_committed_at_intervals(broker: FakeBroker) -> None:
+async def test_automatic_commits_cover_earlier_polls(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"%d" % at for at in range(5)])
     async with member(broker, "t", auto_commit_interval_ms=5, max_poll_records=2) as reader:
@@ -396,7 +396,7 @@ async def test_a_failed_automatic_commit_is_covered_by_the_next(broker: FakeBrok
         await asyncio.wait([waiting])
 
 
-async def test_nothing_is_committed_that_is_not_asked_for(broker: FakeBroker) -> None:
+async def test_no_automatic_commits_when_they_are_off(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     async with member(broker, "t", enable_auto_commit=False, auto_commit_interval_ms=1) as reader:
@@ -415,7 +415,7 @@ async def test_nothing_is_committed_that_is_not_asked_for(broker: FakeBroker) ->
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ],
 )
-async def test_a_commit_is_tried_again_where_that_helps(broker: FakeBroker, code: ErrorCode) -> None:
+async def test_a_commit_is_retried_after_retriable_errors(broker: FakeBroker, code: ErrorCode) -> None:
     broker.create("t")
     broker.once(ApiKey.OFFSET_COMMIT, commit_refused(code), drop)
     async with member(broker, "t", enable_auto_commit=False) as reader:
@@ -433,7 +433,7 @@ async def test_a_commit_is_tried_again_where_that_helps(broker: FakeBroker, code
         (ErrorCode.FENCED_INSTANCE_ID, FencedInstanceIdError, "group_instance_id"),
     ],
 )
-async def test_a_refused_commit_says_why(
+async def test_the_error_of_a_refused_commit_names_the_cause(
     broker: FakeBroker, code: ErrorCode, error: type[KafkaError], says: str
 ) -> None:
     broker.create("t")
@@ -443,7 +443,7 @@ async def test_a_refused_commit_says_why(
             await reader.commit({T0: 3})
 
 
-async def test_a_commit_into_a_group_of_others(broker: FakeBroker) -> None:
+async def test_a_commit_from_outside_of_a_group_with_members(broker: FakeBroker) -> None:
     broker.create("t")
     broker.member = "someone else"
     async with member(broker) as reader:
@@ -452,7 +452,7 @@ async def test_a_commit_into_a_group_of_others(broker: FakeBroker) -> None:
             await reader.commit({T0: 3})
 
 
-async def test_a_commit_ends_in_time(broker: FakeBroker) -> None:
+async def test_a_commit_times_out(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t", enable_auto_commit=False, request_timeout_ms=1_000) as reader:
         broker.always(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -463,7 +463,7 @@ async def test_a_commit_ends_in_time(broker: FakeBroker) -> None:
 # The end.
 
 
-async def test_stopping_ends_although_the_broker_is_gone(broker: FakeBroker) -> None:
+async def test_stop_ends_without_a_broker(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     reader = member(broker, "t", close_timeout_ms=50)
@@ -474,7 +474,7 @@ async def test_stopping_ends_although_the_broker_is_gone(broker: FakeBroker) -> 
         await reader.stop()
 
 
-async def test_stopping_ends_although_the_broker_says_nothing(broker: FakeBroker) -> None:
+async def test_stop_ends_if_the_broker_does_not_answer(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.always(ApiKey.OFFSET_COMMIT, silence)
@@ -485,17 +485,17 @@ async def test_stopping_ends_although_the_broker_says_nothing(broker: FakeBroker
         await reader.stop()
 
 
-async def test_stopping_tells_the_listener(broker: FakeBroker) -> None:
+async def test_stop_calls_the_listener(broker: FakeBroker) -> None:
     broker.create("t")
     listener = Listener()
     reader = member(broker)
     reader.subscribe(["t"], listener=listener)
     async with reader:
         pass
-    assert listener.told == [("assigned", [T0]), ("revoked", [T0])]
+    assert listener.seen == [("assigned", [T0]), ("revoked", [T0])]
 
 
-async def test_a_leader_without_its_share(broker: FakeBroker) -> None:
+async def test_a_leader_without_partitions(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.SYNC_GROUP, lambda request: SyncGroupResponse(error_code=0, assignment=b""))
     async with member(broker, "t") as reader:

@@ -17,7 +17,7 @@ from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
-from tests.client.group_driver import Cooperative, Driver, partitions
+from tests.client.member_driver import Cooperative, Driver, partitions
 
 pytestmark = pytest.mark.broad
 
@@ -105,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_due_any_more(self) -> None:
-        # Otherwise the shell would spin: a step must leave nothing that is due.
+        # A step must not leave anything that is due: the shell would spin.
         deadline = self.driver.machine.next_deadline()
         assert deadline is None or deadline > self.driver.now
 

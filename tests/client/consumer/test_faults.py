@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 # What is refused.
 
 
-async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
+async def test_invalid_calls(broker: FakeBroker) -> None:
     broker.create("t")
     async with consumer(broker) as reader:
         with pytest.raises(IllegalStateError, match="nothing to poll"):
@@ -71,7 +71,7 @@ async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
             reader.assign([T0])
 
 
-def test_subscriptions_that_are_none() -> None:
+def test_invalid_subscriptions() -> None:
     reader = Consumer()
     wrong: Any = "topic"
     with pytest.raises(TypeError, match=r"\['topic'\]"):
@@ -111,7 +111,7 @@ def test_subscriptions_that_are_none() -> None:
         ErrorCode.REQUEST_TIMED_OUT,
     ],
 )
-async def test_a_refused_fetch_is_tried_again(broker: FakeBroker, code: ErrorCode) -> None:
+async def test_a_fetch_is_retried_after_retriable_errors(broker: FakeBroker, code: ErrorCode) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(ApiKey.FETCH, fetch_refused(code), fetch_refused(code))
@@ -119,7 +119,7 @@ async def test_a_refused_fetch_is_tried_again(broker: FakeBroker, code: ErrorCod
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_a_fetch_that_is_not_allowed_is_raised(broker: FakeBroker) -> None:
+async def test_an_authorization_error_of_a_fetch_is_raised(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(ApiKey.FETCH, fetch_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -163,7 +163,7 @@ async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
     assert other.asked(FetchRequest)
 
 
-async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
+async def test_an_error_with_the_new_leader_saves_a_metadata_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     one.create("t")
 
@@ -200,7 +200,7 @@ async def test_two_leaders_are_fetched_from_at_once(pair: tuple[FakeBroker, Fake
     assert {tp.partition for request in other.asked(FetchRequest) for tp in request.topics[0].partitions} == {1}
 
 
-async def test_a_position_that_cannot_be_found_at_first(broker: FakeBroker) -> None:
+async def test_finding_a_position_is_retried(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(ApiKey.LIST_OFFSETS, drop, drop)
@@ -209,7 +209,7 @@ async def test_a_position_that_cannot_be_found_at_first(broker: FakeBroker) -> N
     assert len(broker.asked(ListOffsetsRequest)) == 3
 
 
-async def test_a_broker_that_stops_answering_is_given_up(broker: FakeBroker) -> None:
+async def test_the_connection_to_a_broker_that_stops_answering_is_closed(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(ApiKey.LIST_OFFSETS, silence)
@@ -217,7 +217,7 @@ async def test_a_broker_that_stops_answering_is_given_up(broker: FakeBroker) -> 
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_read_committed_is_asked_for(broker: FakeBroker) -> None:
+async def test_read_committed_is_sent_to_the_broker(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     async with consumer(broker, "t", isolation_level="read_committed") as reader:

@@ -27,16 +27,16 @@ def world(bootstrap_servers: str) -> World:
     return World(bootstrap_servers)
 
 
-async def test_a_rebalance_waits_for_what_runs_and_commits_it(world: World) -> None:
+async def test_a_rebalance_waits_for_running_handlers_and_commits(world: World) -> None:
     await world.fill(partitions=2, each=50)
-    told: list[tuple[str, int]] = []
+    seen: list[tuple[str, int]] = []
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-            told.append(("revoked", running))
+            seen.append(("revoked", running))
 
         def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-            told.append(("assigned", len(assigned)))
+            seen.append(("assigned", len(assigned)))
 
     running = 0
     go = asyncio.Event()
@@ -67,12 +67,12 @@ async def test_a_rebalance_waits_for_what_runs_and_commits_it(world: World) -> N
             go.set()
         await asyncio.gather(run, second.run(handler, order="none", concurrency=5))
         await second.stop()
-    assert told[:3] == [("assigned", 2), ("revoked", 0), ("assigned", 1)]
+    assert seen[:3] == [("assigned", 2), ("revoked", 0), ("assigned", 1)]
     assert set(world.times.values()) == {1}
     assert await world.committed() == 100
 
 
-async def test_a_rebalance_waits_only_so_long(world: World) -> None:
+async def test_a_rebalance_waits_only_up_to_the_drain_timeout(world: World) -> None:
     await world.fill(partitions=2, each=1)
     cancelled = []
     started = asyncio.Event()
@@ -101,13 +101,13 @@ async def test_a_rebalance_waits_only_so_long(world: World) -> None:
 
 
 def put_out(servers: str, group: str, member_id: str) -> None:
-    """Remove a member behind its back."""
+    """Remove a member from its group, without its knowledge."""
     with Link(servers) as link:
         leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member_id)])
         assert link.ask(leave, 4, LeaveGroupResponse).error_code == 0
 
 
-async def test_partitions_that_are_lost_are_dropped_at_once(world: World) -> None:
+async def test_handlers_of_lost_partitions_are_cancelled_at_once(world: World) -> None:
     await world.fill(partitions=1, each=5)
     cancelled = asyncio.Event()
     lost: list[TopicPartition] = []
@@ -139,7 +139,7 @@ async def test_partitions_that_are_lost_are_dropped_at_once(world: World) -> Non
     assert lost == world.partitions
 
 
-async def test_a_cancelled_run_finishes_what_runs(world: World) -> None:
+async def test_a_cancelled_run_finishes_running_handlers(world: World) -> None:
     await world.fill(partitions=1, each=10)
     go, started = asyncio.Event(), asyncio.Event()
 
@@ -208,7 +208,7 @@ async def test_a_stop_ends_the_run_first(world: World, by_hand: bool) -> None:
     assert await world.committed() == 3
 
 
-async def test_a_handler_cannot_stop_the_consumer_that_waits_for_it(world: World) -> None:
+async def test_a_handler_cannot_stop_the_consumer(world: World) -> None:
     await world.fill(partitions=1, each=1)
     async with world.consumer() as consumer:
 
@@ -221,7 +221,7 @@ async def test_a_handler_cannot_stop_the_consumer_that_waits_for_it(world: World
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-async def test_whatever_comes_and_goes_nothing_is_skipped(world: World, order: str) -> None:
+async def test_no_record_is_skipped_through_rebalances_and_failures(world: World, order: str) -> None:
     """Consumers come, are woken, stopped and cancelled while handlers fail now and then; every commit is checked."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -119,7 +119,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.held))
     @rule(data=st.data())
     def revoked_and_back(self, data: st.DataObject) -> None:
-        """It goes, and comes back where it was committed."""
+        """It is revoked, and assigned again at its committed offset."""
         partition = data.draw(st.sampled_from(sorted(self.held)))
         committed = self.scheduler.committable().get(partition)
         self.scheduler.forget([partition])
@@ -163,7 +163,7 @@ class Lives(RuleBasedStateMachine):
             assert tracker.window <= max(1, self.most // 2)
 
     def teardown(self) -> None:
-        """In the end everything is handled: nothing is left behind in a lane or at rest."""
+        """In the end all records are handled: none is left in a lane or waits for a retry."""
         if not hasattr(self, "running"):
             return
         for partition in list(self.held):
@@ -188,7 +188,7 @@ TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=150, stateful_step_count=40)
 
 
-def test_a_tracker_refuses_to_go_back() -> None:
+def test_a_tracker_refuses_smaller_offsets() -> None:
     tracker = Tracker()
     tracker.begin(5)
     with pytest.raises(ValueError, match="offset 5 after 5"):
@@ -208,7 +208,7 @@ def test_only_contiguous_offsets_are_committable() -> None:
     assert (tracker.committable, tracker.position, tracker.window) == (9, 9, 0)
 
 
-def test_a_record_that_rests_holds_up_its_key_but_no_other() -> None:
+def test_a_retry_delays_only_its_own_key() -> None:
     s = scheduler(Order.KEY, concurrency=1, retries=1)
     s.add(A, [record(A, 0, b"x"), record(A, 1, b"x"), record(A, 2, b"y")])
     (job,) = s.start(0.0)
@@ -225,13 +225,13 @@ def test_a_record_that_rests_holds_up_its_key_but_no_other() -> None:
     assert s.committable() == {A: 1}
 
 
-def test_records_without_a_key_are_free_and_odd_keys_share_a_lane() -> None:
+def test_records_without_a_key_have_no_lane_and_unhashable_keys_have_one() -> None:
     s = scheduler(Order.KEY)
     s.add(A, [record(A, 0), record(A, 1), record(A, 2, ["no", "hash"]), record(A, 3, {"neither": 1})])
     assert offsets(s.start(0.0)) == [0, 1, 2]
 
 
-def test_a_partition_that_comes_back_waits_for_what_still_runs() -> None:
+def test_a_partition_that_is_assigned_again_waits_for_running_jobs() -> None:
     """A function in a thread cannot be stopped: nothing of its lane runs beside it."""
     s = scheduler(Order.PARTITION)
     s.add(A, [record(A, 0)])
@@ -245,7 +245,7 @@ def test_a_partition_that_comes_back_waits_for_what_still_runs() -> None:
     assert offsets(s.start(0.0)) == [0]
 
 
-def test_bytes_count_too() -> None:
+def test_bytes_in_flight_are_limited() -> None:
     s = scheduler()
     s.divide(1)
     s.add(A, [record(A, 0, value=b"x" * 1000)])

@@ -1,4 +1,4 @@
-"""What the sticky assignors tell the leader, byte by byte, and the order of Java's hash tables."""
+"""The user data of the sticky assignors, byte by byte, and the order of Java's hash tables."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def test_data_of_version_0_has_no_generation() -> None:
     assert decode_claim(CLAIM + b"\0\0\0\5") == claim._replace(generation=5)
 
 
-def test_what_follows_is_passed_over() -> None:
+def test_trailing_bytes_are_ignored() -> None:
     assert decode_claim(CLAIM + b"\0\0\0\5more").generation == 5
 
 
@@ -30,14 +30,14 @@ def test_what_follows_is_passed_over() -> None:
     partitions=st.lists(st.builds(TopicPartition, st.text("abc", min_size=1), st.integers(0, 99)), unique=True),
     generation=st.integers(-1, 2**31 - 1),
 )
-def test_claims_come_back(partitions: list[TopicPartition], generation: int) -> None:
+def test_claims_survive_encoding(partitions: list[TopicPartition], generation: int) -> None:
     claim = decode_claim(encode_claim(partitions, generation))
     assert sorted(claim.partitions) == sorted(partitions)
     assert claim.generation == generation
 
 
 @pytest.mark.parametrize("size", range(len(CLAIM)))
-def test_a_claim_that_is_cut_off_is_none(size: int) -> None:
+def test_a_truncated_claim_is_no_claim(size: int) -> None:
     assert decode_claim(CLAIM[:size]) == Claim()
 
 

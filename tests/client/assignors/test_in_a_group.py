@@ -1,4 +1,4 @@
-"""Assignors inside of a member: what they are told, and what racks have to do with it."""
+"""Assignors inside of a member: what they receive, and racks."""
 
 from barnabas_client.assignors import CooperativeStickyAssignor, MemberSubscription, PartitionCounts, StickyAssignor
 from barnabas_client.assignors.user_data import decode_claim, encode_generation
@@ -13,11 +13,11 @@ from barnabas_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.client.group_driver import Driver, partitions
+from tests.client.member_driver import Driver, partitions
 
 
 def stable(driver: Driver, protocol: str) -> MemberSubscription:
-    """Brings the member to its first assignment and then to its second join; returns what it tells there."""
+    """Bring the member to its first assignment and then to its second join; returns the subscription it sends there."""
     driver.subscribe()
     driver.find()
     driver.release()
@@ -29,17 +29,17 @@ def stable(driver: Driver, protocol: str) -> MemberSubscription:
     return decode_subscription(driver.join(protocol=protocol, generation=2).protocols[0].metadata)
 
 
-def test_sticky_gives_up_everything_and_tells_what_it_had() -> None:
-    told = stable(Driver(assignors=(StickyAssignor(),)), "sticky")
-    assert told.owned == ()
-    claim = decode_claim(told.user_data)
+def test_sticky_sends_its_last_assignment() -> None:
+    seen = stable(Driver(assignors=(StickyAssignor(),)), "sticky")
+    assert seen.owned == ()
+    claim = decode_claim(seen.user_data)
     assert (frozenset(claim.partitions), claim.generation) == (partitions(0, 2), 1)
 
 
-def test_cooperative_sticky_keeps_what_it_has_and_tells_it() -> None:
-    told = stable(Driver(assignors=(CooperativeStickyAssignor(),)), "cooperative-sticky")
-    assert (frozenset(told.owned), told.generation) == (partitions(0, 2), 1)
-    assert told.user_data == encode_generation(1)
+def test_cooperative_sticky_sends_its_owned_partitions() -> None:
+    seen = stable(Driver(assignors=(CooperativeStickyAssignor(),)), "cooperative-sticky")
+    assert (frozenset(seen.owned), seen.generation) == (partitions(0, 2), 1)
+    assert seen.user_data == encode_generation(1)
 
 
 def in_rack(rack: str) -> PartitionCounts:
@@ -80,7 +80,7 @@ def test_the_leader_rejoins_when_replicas_move_to_other_racks() -> None:
     assert "partitions of t changed" in (driver.join().reason or "")
 
 
-def test_racks_are_nothing_to_a_group_that_does_not_tell_any() -> None:
+def test_racks_of_replicas_do_not_matter_without_racks_of_members() -> None:
     driver = led_from(None)
     driver.happened(driver.machine.metadata_changed(in_rack("y"), driver.now))
     assert driver.quiet()
