@@ -1,4 +1,4 @@
-"""Brokers come, go and come back; leaders move."""
+"""Brokers stop, are killed and return; leaders move."""
 
 import pytest
 
@@ -39,7 +39,7 @@ async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) 
     def handed_over(told: MetadataResponse) -> bool:
         return set(leaders(told, "handed")) == {1, 2}
 
-    # Its lease has still minutes to live.
+    # Its lease still lasts for minutes.
     await cluster.agree("the others lead", handed_over, "handed")
     await cluster.live(2)
 

@@ -1,4 +1,4 @@
-"""Partitions that move: to preferred leaders, to other brokers; and what happens without etcd."""
+"""Partitions that move to preferred leaders and to other brokers; and behaviour without etcd."""
 
 import signal
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ async def reassign(
 
 
 async def moving(node: Node) -> int:
-    """How many topics have partitions that are being moved."""
+    """The number of topics with reassignments."""
     async with await Wire.connect(node.port) as wire:
         answer = await wire.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
         return len(answer.topics)
@@ -116,7 +116,7 @@ async def serves(node: Node, topic: str) -> bool:
 
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """An etcd to be mistreated."""
+    """An etcd for fault injection."""
     server = Etcd(tmp_path)
     yield server
     server.kill()
@@ -171,7 +171,7 @@ async def test_a_frozen_broker_does_not_lead_after_it_wakes_up(cluster: Brokers)
     (leader,) = leaders(await cluster[1].metadata("led"), "led")
     frozen = cluster[leader]
     others = [node for node in cluster.nodes.values() if node is not frozen]
-    # Its question is there when it wakes up, before anything that tells it what happened meanwhile.
+    # The request waits for it when it wakes up, before any news of what happened meanwhile.
     wire = await Wire.connect(frozen.port)
     frozen.pause()
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)

@@ -1,4 +1,4 @@
-"""Three minutes of faults under load; `python -m tests.cluster.nemesis --minutes 30` goes on for longer."""
+"""Three minutes of faults under load; `python -m tests.cluster.nemesis --minutes 30` runs for longer."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""All brokers are restarted one after another, and nobody notices more than latency."""
+"""All brokers are restarted one after another; clients see only latency."""
 
 import asyncio
 from pathlib import Path

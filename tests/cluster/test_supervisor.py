@@ -1,4 +1,4 @@
-"""`broker --cores N`: a cluster of its own on one machine."""
+"""`broker --cores N`: a cluster on one machine."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 
 class Supervised:
-    """The supervisor's process, and where its brokers listen."""
+    """The supervisor's process, and the addresses of its brokers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

@@ -24,7 +24,7 @@ BUG_START = {
     "a-failed-fsync-is-taken-for-a-good-one": 220,
     "commits-of-any-generation-are-accepted": 180,
     "leaders-that-return-watch-no-topics": 130,
-    "static-doubles-are-not-fenced": 15,
+    "replaced-static-members-are-not-fenced": 15,
     "sync-is-answered-before-it-is-persisted": 20,
 }
 

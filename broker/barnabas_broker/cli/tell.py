@@ -11,12 +11,9 @@ def tell(values: Iterable[bytes], *, since: int | None = None, generation: int |
     """Explain the events of a group.
 
     Args:
-        values: the values of its records, oldest first; other records are skipped.
+        values: the values of its records, oldest first; values that are not events are left out.
         since: only events at or after this time, in ms since 1970.
-        generation: only the events that led to this generation.
-
-    Returns:
-        Explanations as JSON data, oldest first.
+        generation: only the rebalance that led to this generation.
     """
     events = [event for event in map(decode_event, values) if event is not None]
     return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]

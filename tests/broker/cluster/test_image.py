@@ -51,7 +51,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 def applied(happened: list[Event]) -> Image:
-    """The image after these, without topics that cannot be created: ids are never used twice."""
+    """The image after these events, without topics whose ids are used already."""
     image, used = Image("cluster"), set()
     for event in happened:
         if isinstance(event, TopicCreated):

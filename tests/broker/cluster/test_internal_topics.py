@@ -1,4 +1,4 @@
-"""The topics of groups in a cluster that has fewer brokers than they shall have replicas."""
+"""Internal topics in a cluster with fewer brokers than their replication factor."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -43,14 +43,14 @@ async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]
 
 
 async def coordinator(broker: BrokerServer) -> int:
-    """The error code of a group's first question."""
+    """The error code of FindCoordinator."""
     async with await Wire.connect(broker.port) as wire:
         answer = await wire.ask(FindCoordinatorRequest(key="group", key_type=0), 3, FindCoordinatorResponse)
         return answer.error_code
 
 
 async def replicas(broker: BrokerServer, name: str) -> tuple[int, list[int]]:
-    """The error code of a topic that is asked for, and how many replicas each partition has."""
+    """The error code of a topic in Metadata, and the number of replicas of each partition."""
     async with await Wire.connect(broker.port) as wire:
         told = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
         return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]

@@ -1,4 +1,4 @@
-"""What leaders may say about who is in sync."""
+"""ISRs that leaders propose."""
 
 import pytest
 

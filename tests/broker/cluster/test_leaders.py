@@ -1,4 +1,4 @@
-"""Who leads, as brokers come and go."""
+"""Leader elections when brokers register and are fenced."""
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, leaders
@@ -54,7 +54,7 @@ def test_partitions_of_other_brokers_do_not_change() -> None:
 
 
 def settled(image: Image, me: int, registered: dict[int, BrokerInfo]) -> Image:
-    """The image when nothing is left to reconcile."""
+    """The image after all steps of reconcile."""
     for _ in range(100):
         events = controller.reconcile(image, me, registered, clean)
         if not events:
@@ -84,7 +84,7 @@ def test_a_returning_broker_leads_partitions_without_a_leader() -> None:
 
 
 def test_a_broker_that_restarts_unnoticed_leads_in_a_new_epoch() -> None:
-    # What it had not on its disk it may have lost, so nobody may take its old epoch for the new one.
+    # It may have lost unsynced records, so its new leadership needs a new leader epoch.
     image = with_topic(brokers(2, 1), partition(1, (1, 2), (1,)), partition(1, (1, 2)))
     events = controller.reconcile(image, 2, {2: image.brokers[2], 1: image.brokers[1]._replace(epoch=99)}, clean)
     first, second = only(image, events, 0), only(image, events, 1)
@@ -98,7 +98,7 @@ def test_the_isr_stays_when_all_its_brokers_are_fenced_together() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2)))
     gone = settled(image, 3, {3: image.brokers[3]})
     assert gone.topics["topic"].partitions[0].leader == -1
-    # Each of the two has everything that was acknowledged; the first that is back leads, alone.
+    # Both have all acknowledged records; the first to return leads, alone in the ISR.
     back = settled(gone, 3, {3: image.brokers[3], 2: image.brokers[2]._replace(epoch=77)})
     assert (back.topics["topic"].partitions[0].leader, back.topics["topic"].partitions[0].isr) == (2, (2,))
 

@@ -1,4 +1,4 @@
-"""The journal: what was kept is there again, a torn end is cut, damage is refused."""
+"""The journal: stored events are loaded, a torn last line is truncated, corruption is an error."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One broker's changes: decided, kept, applied, told."""
+"""Changes of the metadata by one broker: decided, stored, applied, passed to listeners."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Replicas that move."""
+"""Reassignment of replicas."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def moved(image: Image, target: list[int] | None) -> Image:
 
 
 def in_sync(image: Image, *nodes: int) -> Image:
-    """The leader says who is in sync."""
+    """The leader proposes an ISR."""
     now = image.topics["topic"].partitions[0]
     wish = IsrChange("topic", TOPIC_ID, 0, now.leader_epoch, now.partition_epoch, tuple((n, n * 10) for n in nodes))
     events, _ = alter_isr(image, now.leader, now.leader * 10, [wish])

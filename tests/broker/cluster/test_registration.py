@@ -1,4 +1,4 @@
-"""What brokers write about themselves, and what others may have written there."""
+"""Registrations of brokers, valid and invalid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a broker that shall be one of several does not start with."""
+"""Errors at the start of a broker of a cluster."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ async def test_an_etcd_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.
     url = f"etcd://127.0.0.1:{free_port()}"
     with pytest.raises(BrokerError, match=r"cannot reach the cluster: etcd at 127.0.0.1:.*check that etcd runs and"):
         await start(tmp_path, url)
-    # Nothing was made that would keep it from starting later.
+    # Nothing was created that would prevent a later start.
     assert not (tmp_path / "data").exists()
 
 

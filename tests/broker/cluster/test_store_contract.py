@@ -1,5 +1,5 @@
-"""What every metadata store does: the journal of a single broker, and the one that brokers share, over a model of etcd
-and over etcd itself."""
+"""The contract of metadata stores: the journal of a single broker, and the store in etcd, over the model and over etcd
+itself."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ OTHER = TopicCreated("other", b"j" * 16, (PartitionInfo(-1, 4, (2,), (2,)),), {}
 
 @dataclass
 class Place:
-    """Where a store keeps things; stores that are opened there one after the other, or together, see the same."""
+    """A place of storage; all stores that are opened there have the same content."""
 
     open: Callable[[], Awaitable[MetadataStore]]
     opened: list[MetadataStore] = field(default_factory=list)
@@ -57,7 +57,7 @@ class SharedPlace(Place):
     prefix: str = PREFIX
 
     async def member(self, kv: KeyValueStore | None = None) -> EtcdStore:
-        """A store of a broker that is registered, and the controller if there is none."""
+        """A store of a registered broker, which becomes the controller if there is none."""
         kv = kv or self.connect()
         name = uuid.uuid4().hex
         store = EtcdStore(kv, self.prefix, name, time.monotonic)
@@ -86,7 +86,7 @@ def shared_place(connect: Callable[[], KeyValueStore], prefix: str) -> SharedPla
 
 @pytest.fixture(params=["model", pytest.param("etcd", marks=pytest.mark.cluster)])
 async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
-    """A place that several brokers share."""
+    """A place for several brokers."""
     if request.param == "model":
         model: EtcdModel = request.getfixturevalue("model")
         place = shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
@@ -102,7 +102,7 @@ async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
 
 @pytest.fixture(params=["local", "model", pytest.param("etcd", marks=pytest.mark.cluster)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """A place that one broker uses at a time."""
+    """A place for one broker at a time."""
     if request.param == "local":
 
         async def open_one() -> MetadataStore:
@@ -213,7 +213,7 @@ async def test_a_broker_that_lost_its_registration_cannot_write(shared: SharedPl
     member = await shared.member(kv)
     await member.load()
     assert member.registration is not None
-    # Gone, and made again: by another process with the same node id.
+    # Deleted and created again by another process with the same node id.
     await kv.txn([], [Delete(member.registration.key)])
     await kv.txn([], [Put(member.registration.key, b"{}")])
     with pytest.raises(StoreFenced):

@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes, when, and what happens when something comes between."""
+"""Compaction: which records are kept, when it runs, and interruptions."""
 
 import random
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def compact(directory: LogDirectory, now_ms: int = 10**6) -> bool:
 
 
 def state(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a reader knows that has read everything."""
+    """The values of a consumer that has read everything."""
     return {record.key: record.value for record in read_records(log) if record.value is not None}
 
 
@@ -89,7 +89,7 @@ def test_the_last_value_of_each_key_keeps_its_offset(codec: str) -> None:
     latest = {record.key: record.offset for record in before if record.offset < active}
     assert after == [r for r in before if r.offset >= active or latest[r.key] == r.offset]
     assert log.size < size / 2
-    # Each offset may still be asked for: the next record that is left answers.
+    # Every offset can still be fetched: the next kept record is returned.
     for offset in range(log.log_end_offset):
         got = read_records(log, offset, 100)
         assert got[0].offset == min(record.offset for record in after if record.offset >= offset)
@@ -160,7 +160,7 @@ def test_what_is_not_cleanable_yet() -> None:
         append(log, (f"other {n}", "x" * 100), timestamp=100)
     assert not compact(clean, 5000)
     assert compact(clean, 5200)
-    # Not compacted at all, or nothing but the active segment
+    # Not compacted, or only the active segment
     other, log = compacted(MemoryFiles(), cleanup_policy="delete")
     fill(log, 60, 10, rng)
     assert not compact(other)

@@ -1,4 +1,4 @@
-"""Whose directory it is, and which partitions are in it."""
+"""The log directory: its owner, its partitions, its checkpoints."""
 
 import os
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_a_deleted_partition_is_renamed_at_once_and_removed_later() -> None:
     deleted = [name for name in files.names(ROOT) if names.is_deleted_directory(name)]
     assert len(deleted) == 1
     assert TP not in directory.logs
-    # One of the same name begins at 0, whatever the checkpoints said of the old one.
+    # A new partition of the same name begins at 0, whatever the checkpoints contain.
     new = directory.create(TP, bytes(16), topic_config(), 60)
     new.append_as_leader(batch(b"new"), leader_epoch=0, now_ms=60)
     directory.maintain(1049)

@@ -1,4 +1,4 @@
-"""Which leader epoch starts where."""
+"""The start offsets of leader epochs."""
 
 from barnabas_broker.storage.epochs import LeaderEpochs
 

@@ -1,4 +1,4 @@
-"""A leader that appended nothing has begun an epoch at the log's end, and what comes next may be of an older one."""
+"""A leader without appends has begun an epoch at the log's end; the next batch may be of an older epoch."""
 
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -7,7 +7,7 @@ from tests.broker.storage.support import TOPIC_ID, TP, batch, open_directory, to
 
 
 def of_an_older_epoch(log: Log, leader_epoch: int) -> bytes:
-    """A batch that the former leader had appended, and this log had not fetched."""
+    """A batch of the earlier leader that this log has not fetched."""
     data = batch(b"late")
     restamp(data, 0, log.log_end_offset, leader_epoch)
     return bytes(data)

@@ -1,4 +1,4 @@
-"""The real file system and its twin do the same; only one of them breaks when told to."""
+"""The real file system and its twin in memory behave the same; the twin injects faults."""
 
 import errno
 import random

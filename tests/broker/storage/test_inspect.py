@@ -1,4 +1,4 @@
-"""Looking at files from outside."""
+"""Reading and checking log files without a broker."""
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump

@@ -88,7 +88,7 @@ def test_kafkas_dump_tool_accepts_our_indexes_and_snapshots(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def kafka_directory(_available: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    """The directory of an Apache Kafka that was shut down in good order, and how many records its topic has."""
+    """The directory of a cleanly shut down Apache Kafka, and the number of records in its topic."""
     count = 5000
     with ApacheKafka() as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -125,7 +125,7 @@ def test_we_read_a_directory_of_kafka(kafka_directory: tuple[Path, int]) -> None
             found = log.offset_for_timestamp(timestamp)
             assert found is not None and found[:2] == (timestamp, timestamp - 1000)
         assert log.leader_epochs.entries()[0][1] == 0
-        # And we go on where it ended.
+        # Appends continue where it ended.
         log.append_as_leader(batch(b"ours", timestamp=9000), leader_epoch=log.leader_epochs.latest + 1, now_ms=9000)
     finally:
         directory.close(0)

@@ -1,4 +1,4 @@
-"""One partition's log: append, read, look up, cut, retain."""
+"""One partition's log: append, read, look-ups, truncation, retention."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A log that was not closed: what is checked, what is cut, what is reported."""
+"""Recovery after an unclean shutdown: what is checked, truncated and logged."""
 
 import random
 from collections.abc import MutableMapping
@@ -50,7 +50,7 @@ def cut(files: MemoryFiles, path: Path, size: int) -> None:
 
 
 def reads_of(files: MemoryFiles) -> dict[str, int]:
-    """From now on: how often each file is read."""
+    """Count the reads of each file from now on."""
     counts: dict[str, int] = {}
 
     def count(what: str, path: Path) -> None:
@@ -211,7 +211,7 @@ def test_an_interrupted_swap_is_completed_or_undone() -> None:
     for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
         path = log.segments.items[1].path(kind)
         files.rename(path, path.with_name(path.name + names.SWAP))
-    # What it replaces is still there.
+    # The segments that it replaces still exist.
     handle = files.open(names.offset_path(PARTITION, base, names.LOG), create=True)
     files.write(handle, [b"old"], 0)
     for name in (names.offset_name(7, names.LOG + names.DELETED), names.offset_name(9, names.INDEX)):

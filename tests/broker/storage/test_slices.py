@@ -15,7 +15,7 @@ from barnabas_broker.storage.slices import FileSlice, OpenFile, joined
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import TOPIC_ID, TP, batch, new_log, open_directory, topic_config
 
-#: Of a batch: several times what is left in the file from.
+#: Bytes of a batch: several times the size from which batches stay in the file.
 MANY = 40
 
 

@@ -1,4 +1,4 @@
-"""What may be appended, and what is answered to what may not."""
+"""Validation of batches, with Kafka's errors."""
 
 import struct
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def good(**kwargs: object) -> bytearray:
 
 
 def resealed(records: bytearray) -> bytearray:
-    """With a CRC that fits: only the damage itself is wrong."""
+    """The batch with a valid CRC, so that only the damage is wrong."""
     struct.pack_into(">I", records, 17, crc32c(memoryview(records)[21:]))
     return records
 
