@@ -87,7 +87,7 @@ def test_kafkas_dump_tool_accepts_our_indexes_and_snapshots(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def kafka_directory(_available: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+def kafka_directory(needs_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """The directory of a cleanly shut down Apache Kafka, and the number of records in its topic."""
     count = 5000
     with ApacheKafka() as kafka:
