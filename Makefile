@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_FLAGS ?= --port 9092 --data-dir .data
 # Processes that run tests. Many tests wait for timeouts of programs, so three use two cores best.
 WORKERS ?= 3
-# One worker runs all tests that use Spark, so that they share one session.
+# One worker runs all tests of the pipeline, so that they share one Spark session: see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.

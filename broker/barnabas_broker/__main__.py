@@ -53,12 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cluster",
         metavar="URL",
-        help="etcd://HOST:PORT[,...][/PREFIX]: be one of several (cluster.url; needs --node-id)",
+        help="etcd://HOST:PORT[,...][/PREFIX]: join a cluster (cluster.url; needs --node-id)",
     )
     parser.add_argument(
         "--cores", type=int, metavar="N", help="run N brokers on this machine as a cluster of their own"
     )
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: the listener)")
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="the address for clients (default: the listener)")
     parser.add_argument("--http-port", type=int, metavar="N", help="serve /metrics and health; 0 picks a free port")
     parser.add_argument("--http-host", default="127.0.0.1", help="address for that (default: %(default)s)")
     parser.add_argument(
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-format", choices=logs.FORMATS, default="console", help="default: %(default)s")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="default: %(default)s")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show it and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     return parser
 
 

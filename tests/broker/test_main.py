@@ -64,7 +64,7 @@ async def command(tmp_path: Path) -> AsyncIterator[Command]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_serves_until_it_is_told_to_stop(command: Command, number: signal.Signals) -> None:
+async def test_it_serves_until_a_signal(command: Command, number: signal.Signals) -> None:
     async with await Wire.connect(await command.port()) as wire:
         assert (await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)).brokers
         command.process.send_signal(number)

@@ -103,7 +103,7 @@ def test_every_answer_has_a_place_for_errors(key: ApiKey) -> None:
     assert list(error_paths(api(key).response))
 
 
-def test_metadata_tells_errors_of_topics_and_partitions() -> None:
+def test_metadata_has_error_codes_of_topics_and_partitions() -> None:
     assert set(error_paths(MetadataResponse)) == {(), ("topics",), ("topics", "partitions")}
 
 

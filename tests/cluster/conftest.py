@@ -10,7 +10,7 @@ from tests.cluster.harness import Brokers, Etcd, new_prefix
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """A real etcd. Prefixes keep tests apart."""
+    """A real etcd; each test has its own prefix."""
     server = Etcd(tmp_path_factory.mktemp("etcd"))
     yield server
     server.kill()
@@ -18,13 +18,13 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.fixture
 def cluster_url(etcd: Etcd) -> str:
-    """A place in etcd that nobody has used."""
+    """An unused prefix in etcd."""
     return f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}"
 
 
 @pytest.fixture
 def cluster(cluster_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
-    """Brokers, none of them started. `@pytest.mark.parametrize("cluster", [["KEY=VALUE"]], indirect=True)` configures
+    """Brokers, not started. `@pytest.mark.parametrize("cluster", [["KEY=VALUE"]], indirect=True)` configures
     them."""
     brokers = Brokers(cluster_url, tmp_path, getattr(request, "param", ()))
     yield brokers

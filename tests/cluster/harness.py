@@ -1,4 +1,4 @@
-"""A real etcd, and broker processes that are a cluster."""
+"""A real etcd, and clusters of broker processes."""
 
 import asyncio
 import os
@@ -20,13 +20,13 @@ from tests.interop.process import end, spawn
 from tests.needs import missing
 from tests.wire import Wire
 
-#: Seconds after which something is not going to happen any more.
+#: Seconds after which waiting fails.
 PATIENCE: Final = 60.0
-#: For tests that wait for the end of a lease.
+#: For tests that wait until a lease expires.
 SHORT_LEASE: Final = "broker.session.timeout.ms=4000"
-#: For all others: no lease ends before a test does, however busy the machine is.
+#: For all others: leases outlast the test, however busy the machine is.
 _LONG_LEASE: Final = "broker.session.timeout.ms=300000"
-#: What a broker answers that cannot tell at present, for instance because its lease has just lapsed.
+#: Retriable errors, for instance while a broker's lease is not renewed.
 _NOT_NOW: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -46,7 +46,7 @@ def need_etcd() -> Path:
 
 
 async def eventually(what: str, check: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
-    """Wait until `check` says so."""
+    """Wait until `check` is true."""
     deadline = time.monotonic() + seconds
     while not await check():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -99,7 +99,7 @@ class Etcd:
 
 
 class Node:
-    """A broker process; it keeps data directory and port when it is started again."""
+    """A broker process; it keeps its data directory and port over restarts."""
 
     def __init__(self, url: str, node_id: int, directory: Path, settings: Iterable[str]) -> None:
         self.url = url
@@ -112,7 +112,7 @@ class Node:
         directory.mkdir(parents=True, exist_ok=True)
 
     def launch(self) -> None:
-        """Start without waiting until it serves."""
+        """Start without waiting for its first line."""
         assert self.process is None
         command = [
             *(sys.executable, "-m", "barnabas_broker", "--cluster", self.url, "--node-id", str(self.node_id)),
@@ -124,7 +124,7 @@ class Node:
             self.process = spawn(command, subprocess.DEVNULL, subprocess.PIPE, log.fileno())
 
     async def serving(self) -> None:
-        """Wait until it says where it listens."""
+        """Wait until it prints its address."""
         process = self.process
         assert process is not None
         assert process.stdout is not None
@@ -145,11 +145,11 @@ class Node:
         return code
 
     def kill(self) -> None:
-        """End it as kill -9 does."""
+        """Kill it (SIGKILL)."""
         self._gone(0)
 
     async def stop(self) -> int:
-        """SIGTERM; its exit status."""
+        """Stop it (SIGTERM); its exit status."""
         return await asyncio.to_thread(self._gone, PATIENCE)
 
     async def ended(self) -> int:
@@ -168,14 +168,14 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
 
     async def metadata(self, *topics: str) -> MetadataResponse:
-        """What this broker tells of the cluster, and of these topics."""
+        """The broker's response to Metadata of these topics."""
         async with await Wire.connect(self.port) as wire:
             asked = [MetadataRequestTopic(name=name) for name in topics]
             return await wire.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, MetadataResponse)
 
 
 class Brokers:
-    """Broker processes that form a cluster of their own.
+    """Broker processes that form a cluster.
 
     Args:
         url: of the cluster.
@@ -209,11 +209,11 @@ class Brokers:
         return [node for node in self.nodes.values() if node.process is not None]
 
     async def live(self, count: int) -> None:
-        """Wait until every broker that runs knows `count` of them."""
+        """Wait until every running broker knows `count` brokers."""
         await self.agree(f"{count} brokers", lambda told: len(told.brokers) == count)
 
     async def agree(self, what: str, check: Callable[[MetadataResponse], bool], *topics: str) -> None:
-        """Wait until what every running broker tells of `topics` passes `check`."""
+        """Wait until `check` is true of every running broker's metadata of `topics`."""
 
         async def all_do() -> bool:
             try:
@@ -234,7 +234,7 @@ class Brokers:
 
 
 def leaders(told: MetadataResponse, topic: str) -> list[int]:
-    """The leader of each partition, in their order; -1 for none."""
+    """The leader of each partition, in order; -1 for none."""
     for each in told.topics:
         if each.name == topic and each.error_code == ErrorCode.NONE:
             return [p.leader_id for p in sorted(each.partitions, key=lambda p: p.partition_index)]
@@ -242,7 +242,7 @@ def leaders(told: MetadataResponse, topic: str) -> list[int]:
 
 
 async def create(node: Node, name: str, partitions: int, factor: int) -> int:
-    """Create a topic, as clients do: who cannot tell at present is asked again. The error code."""
+    """Create a topic, with retries as clients do; the error code."""
     codes: list[int] = []
 
     async def told() -> bool:

@@ -15,7 +15,7 @@ _NET: Final = "10.77"
 
 
 def namespaces_work() -> bool:
-    """Whether this process may make network namespaces."""
+    """Whether this process may create network namespaces."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     name = f"bn-{uuid.uuid4().hex[:8]}"
@@ -41,7 +41,7 @@ class Hosts:
             self._make()
 
     def address(self, name: str) -> str:
-        """Where others reach a host."""
+        """The address of a host."""
         return f"{self._subnet}.{self.names.index(name) + 2}" if self.cuttable else "127.0.0.1"
 
     def on(self, name: str, command: Sequence[str]) -> list[str]:
@@ -49,11 +49,11 @@ class Hosts:
         return ["ip", "netns", "exec", self._space(name), *command] if self.cuttable else list(command)
 
     def cut(self, name: str) -> None:
-        """Nothing goes to a host or comes from it; its connections stay open."""
+        """Disconnect a host; its connections stay open."""
         self._port(name, "down")
 
     def mend(self, name: str) -> None:
-        """The cable is plugged in again."""
+        """Connect a host again."""
         self._port(name, "up")
 
     def _space(self, name: str) -> str:
@@ -87,7 +87,7 @@ class Hosts:
             _ip(*inside, "link", "set", far, "up")
 
     def close(self) -> None:
-        """Take the hosts away; processes on them have to be ended before."""
+        """Remove the hosts, after their processes have ended."""
         if self.cuttable:
             for name in ["hub", *self.names]:
                 subprocess.run(["ip", "netns", "del", self._space(name)], capture_output=True, timeout=30)

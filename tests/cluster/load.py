@@ -1,4 +1,4 @@
-"""Who writes and reads while things break, and what each of them was promised."""
+"""Producers and consumers during faults, and the acknowledgements that they received."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ PARTITIONS = 6
 
 @dataclass
 class Promises:
-    """What brokers acknowledged.
+    """The acknowledgements of the brokers.
 
     Attributes:
         written: per partition, offset and value of each record that was acknowledged, in the order of sending.
@@ -84,7 +84,7 @@ class Writer:
 
 
 class Reader:
-    """A member of the group, which commits what it has read."""
+    """A member of the group; commits the offsets that it has read."""
 
     def __init__(self, bootstrap: str, promises: Promises) -> None:
         self._bootstrap = bootstrap
@@ -147,7 +147,7 @@ async def read_all(bootstrap: str) -> dict[int, list[ConsumerRecord]]:
 
 
 def broken(promises: Promises, found: dict[int, list[ConsumerRecord]]) -> list[str]:
-    """Promises that were not kept."""
+    """Violations: acknowledged records or commits that are missing."""
     wrong = list(promises.went_back)
     for partition, written in promises.written.items():
         there = {record.offset: record.value for record in found[partition]}

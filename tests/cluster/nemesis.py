@@ -1,4 +1,4 @@
-"""Breaks machines while others write and read, heals them, and looks whether every promise was kept.
+"""Injects faults into machines under load, repairs them, and checks that no acknowledged record is lost.
 
 python -m tests.cluster.nemesis --minutes 30 [--seed N]
 """
@@ -18,13 +18,13 @@ from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Promises, Reader, Writer, broken, read_all
 from tests.cluster.stand import BROKERS, Machine, Stand
 
-#: Seconds after the last fault in which everything has to be well again.
+#: Seconds in which everything must recover after the last fault.
 HEAL_SECONDS = 90.0
 
 
 class Nemesis:
-    """Does one thing after another to one machine, or to two: an etcd member and a broker. A majority of both always
-    has the chance to go on."""
+    """Injects one fault after another into one machine, or into two: an etcd member and a broker. A majority of both
+    always stays healthy."""
 
     def __init__(self, stand: Stand, chance: random.Random, tell: Callable[[str], None]) -> None:
         self._stand = stand
@@ -120,7 +120,7 @@ async def trial(
 
 
 async def create_ledger(bootstrap: str) -> None:
-    """Make the topic, when all brokers are there."""
+    """Create the topic once all brokers are registered."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         async with asyncio.timeout(HEAL_SECONDS):
             while True:
@@ -128,7 +128,7 @@ async def create_ledger(bootstrap: str) -> None:
                     break
                 await asyncio.sleep(0.1)
         await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
-    # The first question makes the coordinator's topic, which needs all brokers: now, while they are there.
+    # The first request creates __consumer_offsets, which needs all brokers: now, while all are registered.
     async with Consumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         await consumer.committed(TopicPartition(TOPIC, 0))
@@ -174,7 +174,7 @@ async def group_at_end(bootstrap: str) -> list[str]:
 
 
 def main() -> int:
-    """Run a trial, and say what was not kept."""
+    """Run a trial, and print the violations."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.nemesis")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))

@@ -1,4 +1,4 @@
-"""Three etcd members and three brokers, each on a host of its own, which can be killed, frozen and cut off."""
+"""Three etcd members and three brokers, each on its own host: they can be killed, frozen and disconnected."""
 
 import asyncio
 import signal
@@ -28,7 +28,7 @@ SETTINGS: Final = (
 
 
 class Machine:
-    """A process on a host: started, killed, frozen, cut off."""
+    """A process on a host: can be started, killed, frozen and disconnected."""
 
     def __init__(self, hosts: Hosts, name: str, command: Sequence[str], output: Path) -> None:
         self.hosts = hosts
@@ -53,7 +53,7 @@ class Machine:
             end(process, 0)
 
     def stop(self) -> None:
-        """As SIGTERM stops it."""
+        """Stop it (SIGTERM)."""
         if self.process is not None:
             process, self.process = self.process, None
             end(process, PATIENCE)
@@ -144,7 +144,7 @@ class Stand:
                     return
 
     def heal(self) -> None:
-        """Everything runs, nothing is cut off."""
+        """Start, thaw and connect everything."""
         for machine in self.machines:
             machine.mend()
             machine.thaw()

@@ -1,4 +1,4 @@
-"""What is refused, and what goes wrong in one place only: Kafka's error codes, and one clear line in the log."""
+"""Rejected input and local failures: Kafka's error codes, and one clear log line."""
 
 import asyncio
 import os
@@ -47,18 +47,18 @@ async def produce(node: Node, topic: str, value: bytes) -> int:
 
 
 async def leader(node: Node, topic: str) -> int:
-    """Who leads partition 0."""
+    """The leader of partition 0."""
     return leaders(await node.metadata(topic), topic)[0]
 
 
 def said(node: Node, what: str) -> int:
-    """How many lines of a broker's log contain this."""
+    """The number of log lines of a broker that contain this."""
     return sum(what in line for line in node.output.read_text().splitlines())
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: Brokers) -> None:
-    """Both have a broker 1; whoever registers first is it."""
+async def test_of_two_clusters_on_one_prefix_one_is_rejected(cluster: Brokers) -> None:
+    """Both clusters have a broker 1; the first one registers."""
     twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
     cluster.nodes[2] = twins[1]
     for twin in twins:
@@ -75,7 +75,7 @@ async def test_of_two_clusters_that_start_on_one_prefix_one_is_refused(cluster: 
     await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Brokers) -> None:
+async def test_a_data_directory_of_another_cluster_is_rejected(cluster: Brokers) -> None:
     await cluster.start(1)
     mine = (await cluster[1].metadata()).cluster_id
     await cluster[1].stop()
@@ -96,7 +96,7 @@ async def test_a_data_directory_of_one_cluster_is_refused_by_another(cluster: Br
     await cluster[1].start()
 
 
-async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster: Brokers) -> None:
+async def test_more_replicas_than_brokers_are_rejected_with_both_numbers(cluster: Brokers) -> None:
     await cluster.start(2)
     asked = CreatableTopic(name="wide", num_partitions=1, replication_factor=3, assignments=[], configs=[])
     async with await Wire.connect(cluster[1].port) as wire:
@@ -112,13 +112,13 @@ async def test_more_replicas_than_brokers_are_refused_with_both_numbers(cluster:
 
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """An etcd to be mistreated."""
+    """An etcd for fault injection."""
     server = Etcd(tmp_path)
     yield server
     server.kill()
 
 
-async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etcd: Etcd, tmp_path: Path) -> None:
+async def test_without_etcd_reads_and_writes_continue_while_the_lease_lasts(own_etcd: Etcd, tmp_path: Path) -> None:
     lease = ["broker.session.timeout.ms=15000"]
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, lease)
     try:
@@ -140,7 +140,7 @@ async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etc
             assert await produce(leading, "led", b"while it lasts") == ErrorCode.NONE
             assert (await consumer.getone()).value == b"while it lasts"
             assert time.monotonic() - gone < 60
-            # What changes the metadata needs etcd now.
+            # Changes of the metadata need etcd.
             assert await create_once(leading, "never", 1, 1) == ErrorCode.REQUEST_TIMED_OUT
 
             async def refused() -> bool:
@@ -150,7 +150,7 @@ async def test_without_etcd_reads_and_writes_go_on_while_the_lease_holds(own_etc
             assert said(leading, "lease cannot be renewed") == told + 1
             held = asyncio.create_task(producer.send_and_wait("led", b"after"))
             own_etcd.start()
-            # Nobody does anything: the producer's record is acknowledged, the consumer gets it.
+            # Without intervention the producer's record is acknowledged, and the consumer receives it.
             await asyncio.wait_for(held, 60)
             async with asyncio.timeout(60):
                 while (await consumer.getone()).value != b"after":
@@ -176,7 +176,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("cluster", [["replica.lag.time.max.ms=2000", "log.index.size.max.bytes=65536"]], indirect=True)
-async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, small_disk: Path) -> None:
+async def test_a_full_disk_affects_only_its_broker(cluster: Brokers, small_disk: Path) -> None:
     cluster.nodes[1] = Node(cluster.url, 1, small_disk, cluster.settings)
     cluster.nodes[1].output = cluster.directory / "full.log"
     cluster.add(2)
@@ -195,7 +195,7 @@ async def test_a_full_disk_of_one_broker_is_that_ones_alone(cluster: Brokers, sm
         acknowledged += code == ErrorCode.NONE
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     assert 0 < acknowledged <= 16
-    # It hands its partitions over, and ends: whoever is left leads.
+    # It moves its leaderships and exits: the other brokers lead.
     assert await cluster[1].ended() == 1
     assert said(cluster[1], "log directory is offline") == 1
     assert said(cluster[1], "broker stops, so that others lead its partitions") == 1

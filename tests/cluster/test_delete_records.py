@@ -25,7 +25,7 @@ async def delete(node: Node, offset: int, timeout_ms: int) -> DeleteRecordsParti
         return (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
 
 
-async def test_it_waits_for_a_follower_that_is_silent(cluster: Brokers) -> None:
+async def test_it_waits_for_a_silent_follower(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "cut", 1, 2) == ErrorCode.NONE
     await cluster.agree("it is everywhere", lambda told: leaders(told, "cut") != [], "cut")

@@ -33,7 +33,7 @@ async def connected(config: EtcdConfig) -> AsyncIterator[EtcdClient]:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call answers as soon as etcd answers it: it may have no leader at present, or be slow."""
+    """The result of a call, repeated while etcd does not answer: it may have no leader, or be slow."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -48,13 +48,13 @@ async def put(kv: KeyValueStore, key: str, value: bytes) -> None:
 
 
 async def lease_is_renewed(kv: KeyValueStore) -> bool:
-    """Whether a lease can be had, and be renewed."""
+    """Whether a lease can be granted and renewed."""
     lease = await patiently(lambda: kv.grant(60))
     return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
 
 
 class Members:
-    """An etcd of three."""
+    """An etcd of three members."""
 
     def __init__(self, directory: Path) -> None:
         binary = need_etcd()
@@ -85,7 +85,7 @@ def members(tmp_path: Path) -> Iterator[Members]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_another_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
+async def test_another_etcd_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
         await put(kv, "/a/0", b"0")
         seen: list[str] = []
@@ -99,7 +99,7 @@ async def test_another_member_is_used_when_one_dies_or_freezes(members: Members,
 
         watching = asyncio.create_task(watch())
         await put(kv, "/a/1", b"1")
-        # The one that is used is the first, as long as nothing failed.
+        # The first endpoint is used until a call fails.
         members.processes[0].send_signal(number)
         await put(kv, "/a/2", b"2")
         async with asyncio.timeout(PATIENCE):
@@ -123,7 +123,7 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-async def test_tls_both_ways(tmp_path: Path, authority: trustme.CA) -> None:
+async def test_mutual_tls(tmp_path: Path, authority: trustme.CA) -> None:
     ca, server, client = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(str(ca))
     for path, certificate in ((server, authority.issue_cert("127.0.0.1")), (client, authority.issue_cert("broker"))):
@@ -170,7 +170,7 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
         async with connected(EtcdConfig(where, user="root", password="right")) as kv:
             assert (await patiently(lambda: kv.range("/a"))).entries[0].value == b"1"
             await put(kv, "/b", b"2")
-            # etcd forgets tokens when it is started again; then the client logs in anew.
+            # etcd forgets tokens at a restart; then the client logs in again.
             etcd.kill()
             etcd.start()
             await put(kv, "/c", b"3")
@@ -183,7 +183,7 @@ async def test_a_user_with_a_password(tmp_path: Path) -> None:
         etcd.kill()
 
 
-def test_where_etcd_is() -> None:
+def test_valid_urls() -> None:
     assert parse_url("etcd://a:1,b:2/some/where/") == (["a:1", "b:2"], "/some/where/")
     assert parse_url("etcd://[::1]:2379") == (["[::1]:2379"], "/barnabas/")
 
@@ -191,6 +191,6 @@ def test_where_etcd_is() -> None:
 @pytest.mark.parametrize(
     "url", ["", "a:1", "http://a:1", "etcd://", "etcd://a", "etcd://a:b", "etcd://a:1,", "etcd://a:0"]
 )
-def test_where_etcd_cannot_be(url: str) -> None:
+def test_invalid_urls(url: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_url(url)

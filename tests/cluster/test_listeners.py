@@ -1,4 +1,4 @@
-"""Brokers that reach each other by another listener than clients do."""
+"""Brokers that use a separate listener for replication."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Brokers come, go and come back; leaders move."""
+"""Brokers stop, are killed and return; leaders move."""
 
 import pytest
 
@@ -12,7 +12,7 @@ lease_ends = pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
 
 
 @lease_ends
-async def test_leaders_move_off_a_killed_broker_and_it_comes_back(cluster: Brokers) -> None:
+async def test_leaders_move_off_a_killed_broker_which_then_returns(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[2], "moved", 6, 3) == ErrorCode.NONE
     await cluster.agree(
@@ -31,7 +31,7 @@ async def test_leaders_move_off_a_killed_broker_and_it_comes_back(cluster: Broke
     await cluster.agree("it knows what it missed", lambda told: len(leaders(told, "meanwhile")) == 1, "meanwhile")
 
 
-async def test_a_stopped_broker_hands_its_partitions_over_at_once(cluster: Brokers) -> None:
+async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "handed", 6, 2) == ErrorCode.NONE
     assert await cluster[3].stop() == 0
@@ -39,13 +39,13 @@ async def test_a_stopped_broker_hands_its_partitions_over_at_once(cluster: Broke
     def handed_over(told: MetadataResponse) -> bool:
         return set(leaders(told, "handed")) == {1, 2}
 
-    # Its lease has still minutes to live.
+    # Its lease still lasts for minutes.
     await cluster.agree("the others lead", handed_over, "handed")
     await cluster.live(2)
 
 
 @lease_ends
-async def test_the_last_in_sync_leads_again_when_it_is_back(cluster: Brokers) -> None:
+async def test_the_last_in_sync_replica_leads_again_after_its_return(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "alone", 4, 1) == ErrorCode.NONE
     await cluster.agree("both lead", lambda told: set(leaders(told, "alone")) == {1, 2}, "alone")
@@ -61,7 +61,7 @@ async def test_the_last_in_sync_leads_again_when_it_is_back(cluster: Brokers) ->
 
 
 @lease_ends
-async def test_a_node_id_that_is_in_use_is_refused(cluster: Brokers) -> None:
+async def test_a_node_id_in_use_is_rejected(cluster: Brokers) -> None:
     await cluster.start(1)
     other = Node(cluster.url, 1, cluster.directory / "other", cluster.settings)
     other.launch()

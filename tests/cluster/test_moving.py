@@ -1,4 +1,4 @@
-"""Partitions that move: to preferred leaders, to other brokers; and what happens without etcd."""
+"""Partitions that move to preferred leaders and to other brokers; and behaviour without etcd."""
 
 import signal
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ async def reassign(
 
 
 async def moving(node: Node) -> int:
-    """How many topics have partitions that are being moved."""
+    """The number of topics with reassignments."""
     async with await Wire.connect(node.port) as wire:
         answer = await wire.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
         return len(answer.topics)
@@ -84,7 +84,7 @@ async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
     assert await reassign(cluster[3], "moving", {0: None}) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
 
 
-async def test_preferred_leaders_lead_again_when_asked_to(cluster: Brokers) -> None:
+async def test_preferred_leaders_are_elected_on_request(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "led", 2, 2) == ErrorCode.NONE
     await cluster[2].stop()
@@ -116,14 +116,14 @@ async def serves(node: Node, topic: str) -> bool:
 
 @pytest.fixture
 def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """An etcd to be mistreated."""
+    """An etcd for fault injection."""
     server = Etcd(tmp_path)
     yield server
     server.kill()
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
+async def test_without_etcd_leaders_stop_and_resume_after_its_return(
     own_etcd: Etcd, tmp_path: Path, freeze: bool
 ) -> None:
     cluster = Brokers(f"etcd://127.0.0.1:{own_etcd.port}/{new_prefix()}", tmp_path, [SHORT_LEASE])
@@ -164,14 +164,14 @@ async def test_without_etcd_leaders_stop_and_go_on_when_it_is_back(
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_a_frozen_broker_does_not_lead_when_it_wakes_up(cluster: Brokers) -> None:
+async def test_a_frozen_broker_does_not_lead_after_it_wakes_up(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
     await cluster.agree("it is everywhere", lambda told: len(leaders(told, "led")) == 1, "led")
     (leader,) = leaders(await cluster[1].metadata("led"), "led")
     frozen = cluster[leader]
     others = [node for node in cluster.nodes.values() if node is not frozen]
-    # Its question is there when it wakes up, before anything that tells it what happened meanwhile.
+    # The request waits for it when it wakes up, before any news of what happened meanwhile.
     wire = await Wire.connect(frozen.port)
     frozen.pause()
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)

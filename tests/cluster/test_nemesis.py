@@ -1,4 +1,4 @@
-"""Three minutes of faults under load; `python -m tests.cluster.nemesis --minutes 30` goes on for longer."""
+"""Three minutes of faults under load; `python -m tests.cluster.nemesis --minutes 30` runs for longer."""
 
 import os
 import random
@@ -15,7 +15,7 @@ SECONDS = float(os.environ.get("BARNABAS_NEMESIS_SECONDS", "180"))
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 6 * HEAL_SECONDS)]
 
 
-async def test_every_promise_is_kept_whatever_breaks(etcd: Etcd, tmp_path: Path) -> None:
+async def test_acknowledged_records_survive_all_faults(etcd: Etcd, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**31)
     cuttable = namespaces_work()
     if not cuttable:

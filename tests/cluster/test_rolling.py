@@ -1,4 +1,4 @@
-"""All brokers are restarted one after another, and nobody notices more than latency."""
+"""All brokers are restarted one after another; clients see only latency."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.cluster.stand import Stand
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(6 * HEAL_SECONDS)]
 
 
-async def test_a_rolling_restart_loses_nothing_and_refuses_nothing(etcd: Etcd, tmp_path: Path) -> None:
+async def test_a_rolling_restart_loses_and_rejects_nothing(etcd: Etcd, tmp_path: Path) -> None:
     stand, promises = Stand(tmp_path, cuttable=False), Promises()
     try:
         await stand.start()

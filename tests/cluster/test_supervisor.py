@@ -1,4 +1,4 @@
-"""`broker --cores N`: a cluster of its own on one machine."""
+"""`broker --cores N`: a cluster on one machine."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 
 class Supervised:
-    """The supervisor's process, and where its brokers listen."""
+    """The supervisor's process, and the addresses of its brokers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -50,7 +50,7 @@ async def brokers(port: int) -> int:
         return len((await admin.describe_cluster()).brokers)
 
 
-async def test_its_brokers_know_each_other(two: Supervised) -> None:
+async def test_its_brokers_form_a_cluster(two: Supervised) -> None:
     ports = [await two.port(), await two.port()]
 
     async def both() -> bool:
@@ -59,7 +59,7 @@ async def test_its_brokers_know_each_other(two: Supervised) -> None:
     await eventually("two brokers", both)
 
 
-async def test_what_was_kept_is_there_again_after_a_stop(two: Supervised, tmp_path: Path) -> None:
+async def test_records_survive_a_stop(two: Supervised, tmp_path: Path) -> None:
     port = await two.port()
     await two.port()
     async with Admin(bootstrap_servers=f"127.0.0.1:{port}") as admin:
@@ -75,7 +75,7 @@ async def test_what_was_kept_is_there_again_after_a_stop(two: Supervised, tmp_pa
         await asyncio.wait_for(again.process.communicate(), PATIENCE)
 
 
-async def test_it_cannot_be_part_of_another_cluster(tmp_path: Path) -> None:
+async def test_it_cannot_join_another_cluster(tmp_path: Path) -> None:
     refused = await start("2", "--node-id", "4")
     _, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
     assert refused.process.returncode == 2

@@ -1,6 +1,6 @@
-"""Brokers and clients for the interop tests: every test that asks for `client` runs once for each library.
+"""Brokers and clients for the interop tests: a test with the fixture `client` runs once for each library.
 
-Against Barnabas by default; the same tests against Apache Kafka carry the marker `kafka`.
+The tests run against Barnabas. The same tests against Apache Kafka carry the marker `kafka`.
 """
 
 import gc
@@ -18,7 +18,7 @@ from tests.interop.server import Server
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """What a library does not have is no failure of anybody's."""
+    """Skip a test of something that the library lacks."""
     try:
         return (yield)
     except Unsupported as missing:
@@ -27,10 +27,10 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """What a library left to the garbage collector is collected here, and does not complain in somebody else's test.
+    """Collect what a library leaves to the garbage collector, so that its warnings do not fail the next test.
 
-    Outermost, because captured log records hold on to it until the test is over. Only after tests with a library: it
-    takes a tenth of a second.
+    The hook is the outermost one: captured log records keep objects alive until the test is over. It runs only after
+    tests with a library, because it takes a tenth of a second.
     """
     try:
         return (yield)
@@ -43,7 +43,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def barnabas() -> Iterator[BarnabasBroker]:
-    """One broker of ours for all interop tests of a session."""
+    """One Barnabas broker for all interop tests of a run."""
     with BarnabasBroker() as broker:
         yield broker
 
@@ -57,14 +57,14 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def crashing(server: Server) -> Iterator[Server]:
-    """A server that the test may kill: it runs again afterwards."""
+    """A server that the test may kill: it is started again afterwards."""
     yield server
     if not server.runs():
         server.stop()
         server.start()
 
 
-# It leaves sockets of failed connections to the garbage collector.
+# kafka-python leaves sockets of failed connections to the garbage collector.
 LEAKS = {"kafka-python": [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]}
 
 
@@ -81,12 +81,12 @@ def client(
 
 @pytest.fixture
 def operator(server: Server) -> Iterator[Admin]:
-    """Somebody else who looks after the cluster, where that is not what is tested."""
+    """An admin client for preparing a test, independent of the client that is tested."""
     with client_class("confluent-kafka")(server.bootstrap_servers).admin() as admin:
         yield admin
 
 
 @pytest.fixture
 def fresh() -> str:
-    """A name that no other test has, for a topic or a group."""
+    """A name for a topic or a group that no other test uses."""
     return f"interop-{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""A group of member programs, and the book that is kept of what they say."""
+"""A group of member programs, and a record of what they report."""
 
 import json
 import queue
@@ -14,12 +14,12 @@ from typing import Any, Final
 from tests.interop import process
 from tests.interop.clients.base import SESSION_TIMEOUT_MS, Assignor, Partition, Record
 
-#: Seconds that a group may take to get anywhere: a dead member's session among it, on a slow machine.
+#: Seconds that a group may take for one step, including the session timeout of a killed member on a slow machine.
 LIMIT: Final = 60.0
 
 
 class Member:
-    """A member program. `partitions` is what it last said to be assigned."""
+    """A member program. `partitions` is the assignment that it last reported."""
 
     def __init__(self, name: str, running: subprocess.Popen[str]) -> None:
         self.name = name
@@ -30,12 +30,12 @@ class Member:
         self._process = running
 
     def leave(self) -> None:
-        """Tells it to leave the group and to end."""
+        """Make it leave the group and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye to the broker."""
+        """Kill it with SIGKILL, so that it sends no LeaveGroup."""
         process.end(self._process, 0)
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -44,8 +44,8 @@ class Member:
 class GroupOfPrograms:
     """Members of one group on one topic, all of one client library.
 
-    The book: `got` holds each record as each member got it; `done` how often a record was read by a member whose commit
-    then covered it and was acknowledged.
+    `got` holds the records that members received. `done` holds, for each record, the members that received it and whose
+    commit of it was acknowledged.
     """
 
     def __init__(self, client: str, bootstrap_servers: str, group: str, topic: str, assignor: Assignor) -> None:
@@ -90,7 +90,7 @@ class GroupOfPrograms:
         return member
 
     def wait(self, what: str, until: Callable[[], bool], limit: float = LIMIT) -> None:
-        """Listens until `until` is true of the book."""
+        """Read the members' reports until `until` returns True."""
         deadline = time.monotonic() + limit
         while not until():
             try:
@@ -100,7 +100,7 @@ class GroupOfPrograms:
             self._note(member, line)
 
     def wait_shared(self, *members: Member) -> None:
-        """Until these members, and nobody else, have the six partitions, in shares as equal as they can be."""
+        """Wait until exactly these members have the six partitions, divided as evenly as possible."""
 
         def shared() -> bool:
             numbers = [number for member in members for number in member.partitions]
@@ -110,7 +110,7 @@ class GroupOfPrograms:
         self.wait(f"six partitions shared by {', '.join(member.name for member in members)}", shared)
 
     def wait_done(self, ends: dict[int, int]) -> None:
-        """Until everything before `ends` is committed."""
+        """Wait until all offsets before `ends` are committed."""
         self.wait(
             "everything committed",
             lambda: all(self.committed.get(number, 0) >= end for number, end in ends.items()),

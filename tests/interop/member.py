@@ -1,10 +1,10 @@
-"""One member of a consumer group as a program, so that a kill is a real kill.
+"""One member of a consumer group as a program, so that a test can kill it with SIGKILL.
 
     python -m tests.interop.member '{"client": "aiokafka", "bootstrap_servers": "127.0.0.1:9092", ...}'
 
-It reads, says what it got, commits, says what is committed: one JSON line each on standard output, in that order. So
-whoever listens knows of every record that may have been committed, and knows that what was said to be committed is. It
-leaves the group and ends when its standard input ends.
+It polls, reports the records, commits, and reports the commit: one JSON line each on standard output, in that order.
+The test therefore knows each record that may have been committed, and that each reported commit has happened. The
+program leaves the group and ends when its standard input ends.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.interop.clients.registry import client_class
 
 
 def _say(event: str, **what: object) -> None:
-    # One write for the line: what a kill cuts off is then a whole line, or its end.
+    # One write for each line: a kill cuts off at most the end of the last line.
     sys.stdout.write(json.dumps({"event": event, **what}) + "\n")
     sys.stdout.flush()
 
@@ -58,7 +58,7 @@ def main(settings: dict[str, Any]) -> None:
     while not told_to_leave.is_set():
         try:
             records = reader.poll(reader.PATIENCE)
-        except Refused as error:  # some libraries tell of a broker that is gone, and go on when asked again
+        except Refused as error:  # some libraries raise while the broker is down, and continue with the next poll
             _say("not polled", why=str(error))
             told_to_leave.wait(0.1)
             continue
@@ -74,7 +74,7 @@ def main(settings: dict[str, Any]) -> None:
         try:
             reader.commit(ends)
         except (Refused, TimeoutError) as error:
-            # The group has moved on, or its broker is gone: whoever has the partitions next reads these again.
+            # The group is in a later generation, or its broker is down: the next owner reads these records again.
             _say("not committed", why=str(error))
         else:
             _say("committed", offsets={partition.number: end for partition, end in ends.items()})

@@ -1,4 +1,4 @@
-"""Programs that tests start: whatever happens to the test run, none of them outlives it."""
+"""Start programs that do not outlive the test run, whatever happens to it."""
 
 import atexit
 import contextlib
@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Literal
 
-# Runs beside us, in a session of its own, and reads what we start and end. A killed parent says nothing more: its end
-# of the pipe closes, and whatever it had not ended is killed and its folders removed. Linux's parent-death signal
-# would do it without a second process, but fires when the starting *thread* ends, and is Linux's alone.
+# Runs in a session of its own and reads which processes and folders the tests start and end. When the test run is
+# killed, its end of the pipe closes: the program then kills the processes that are left and removes the folders. The
+# parent-death signal of Linux needs no second process, but is sent when the starting *thread* ends.
 _PROGRAM: Final = """
 import os, shutil, signal, sys
 owned = {"process": set(), "folder": set()}
@@ -66,14 +66,14 @@ atexit.register(OURS.close)
 
 
 def spawn(command: Sequence[str], stdin: int, stdout: int, stderr: int | None = None) -> subprocess.Popen[str]:
-    # A session of its own: Ctrl-C in pytest must not take the broker away under a test that is still ending.
+    # A session of its own: Ctrl-C in pytest must not end a broker that a test still uses.
     process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, start_new_session=True)
     OURS.owns("process", process.pid)
     return process
 
 
 def end(process: subprocess.Popen[str], grace: float) -> int:
-    """Asks the process to end, kills it (and what it started) after `grace` seconds; returns its exit code."""
+    """Terminate a process; kill it and its children after `grace` seconds. Return its exit code."""
     if process.poll() is None and grace > 0:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

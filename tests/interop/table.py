@@ -1,10 +1,10 @@
-"""The README's table of what works with which client, made from what the interop tests said.
+"""The README's table of what works with which client, generated from the results of the interop tests.
 
-    python -m tests.interop.table          runs them, without those that need Apache Kafka, and writes the table
+    python -m tests.interop.table          runs the tests that need no Apache Kafka, and writes the table
 
-A row is a test function (its docstring's first line), a column a client library; a cell is what became of the test, in
-all its variations, with that library. tests/interop/test_table.py notices when rows and columns are no longer those of
-the tests; the cells are looked after by the tests themselves, which fail where a "yes" would be wrong.
+A row is a test function (the first line of its docstring), a column is a client library, and a cell is the result of
+all variations of the test with that library. tests/interop/test_table.py fails when rows or columns differ from the
+tests. The cells need no such check: a test fails where a "yes" would be wrong.
 """
 
 import argparse
@@ -30,7 +30,7 @@ YES, PARTLY, LACKS, NO = "yes", "in part", "–", "no"
 
 
 def rows() -> dict[str, str]:
-    """The title of each test that takes a client, by the name it has in a report."""
+    """Return the title of each test that takes a client, by its name in a JUnit report."""
     found = {}
     for name in TESTS:
         module = importlib.import_module(f"tests.interop.{name}")
@@ -42,7 +42,7 @@ def rows() -> dict[str, str]:
 
 
 def read_report(path: Path) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], set[str]]]:
-    """Cells, and the reasons of each that is not a plain yes, by row and client."""
+    """Return the cells, and the reason for each cell that is not a "yes", by row and client."""
     outcomes: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for case in ElementTree.parse(path).iter("testcase"):
         properties = {one.get("name"): one.get("value") for one in case.iter("property")}
@@ -81,12 +81,12 @@ def render(
     notes = [f"{client}: {', '.join(sorted(lacks))}" for client, lacks in missing.items() if lacks]
     lines += ["", f"Tested with {versioned}."]
     if notes:
-        lines += [f"“{LACKS}” and “{PARTLY}” are what a library itself does not have; {'; '.join(notes)}."]
+        lines += [f"“{LACKS}” and “{PARTLY}” mark what the library itself lacks; {'; '.join(notes)}."]
     return "\n".join(lines)
 
 
 def split(text: str) -> tuple[str, str, str]:
-    """The README before, within and after the markers."""
+    """Return the README before, between and after the markers."""
     before, begin, rest = text.partition(BEGIN)
     within, end, after = rest.partition(END)
     if not begin or not end:
@@ -95,7 +95,7 @@ def split(text: str) -> tuple[str, str, str]:
 
 
 def labels(table: str) -> tuple[list[str], list[str]]:
-    """Clients and titles of a table as it stands in the README."""
+    """Return the clients and the titles of a table of the README."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
     return [cell for cell in lines[0] if cell], [line[0] for line in lines[2:]]
 

@@ -1,4 +1,4 @@
-"""Topics and configuration, as each client library administers them."""
+"""Topics and configuration, administered with each client library."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.interop
 
 
 def test_topics(client: Client, fresh: str) -> None:
-    """Topics created, listed and deleted"""
+    """Create, list and delete topics"""
     admin = client.admin()
     admin.create_topic(fresh, 3)
     ask_until(lambda: admin.topics().get(fresh) == 3, "the new topic")
@@ -39,7 +39,7 @@ def test_recreated_topic(client: Client, fresh: str) -> None:
 
 
 def test_partitions(client: Client, fresh: str) -> None:
-    """Partitions added, never taken away"""
+    """Add partitions; removing them is refused"""
     admin = client.admin()
     admin.create_topic(fresh, 2)
     admin.add_partitions(fresh, 5)
@@ -50,7 +50,7 @@ def test_partitions(client: Client, fresh: str) -> None:
 
 
 def test_topic_config(client: Client, fresh: str) -> None:
-    """Topic configuration given, read and changed"""
+    """Set, read and change a topic's configuration"""
     admin = client.admin()
     admin.create_topic(fresh, 1, {"retention.ms": "3600000"})
     config = admin.topic_config(fresh)
@@ -64,7 +64,7 @@ def test_topic_config(client: Client, fresh: str) -> None:
 
 
 def test_broker_config(client: Client) -> None:
-    """Broker configuration read"""
+    """Read a broker's configuration"""
     admin = client.admin()
     (node,) = admin.nodes()
     config = admin.broker_config(node)

@@ -1,4 +1,4 @@
-"""Consumer groups, as each client library has them."""
+"""Consumer groups with each client library."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def _member(client: Client, group: str, topic: str) -> Reader:
 
 
 def test_commit(client: Client, fresh: str) -> None:
-    """Commit by hand, and a successor that goes on from there"""
+    """Manual commit, and a later consumer that resumes from it"""
     (at,) = _fill(client, fresh, 1, 100)
     first = _member(client, fresh, fresh)
     assert len(read(first, 100)) == 100
@@ -56,7 +56,7 @@ def members() -> Iterator[Members]:
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
 def test_assignors(client: Client, fresh: str, members: Members, assignor: Assignor) -> None:
-    """Two share a topic, a third joins, one leaves: range, round robin, cooperative sticky"""
+    """Rebalance when members join and leave: range, round robin, cooperative sticky"""
     partitions = _fill(client, fresh, 6, 1)
     readers = [client.reader(fresh, assignor=assignor) for _ in range(3)]
     members.add(*readers[:2], topic=fresh)
@@ -68,7 +68,7 @@ def test_assignors(client: Client, fresh: str, members: Members, assignor: Assig
 
 
 def test_pattern(client: Client, fresh: str) -> None:
-    """Subscription by pattern, a topic that comes later included"""
+    """Subscription by pattern, including topics created later"""
     _fill(client, f"{fresh}-a", 1, 10)
     _fill(client, f"other-{fresh}", 1, 10)
     reader = client.reader(fresh)
@@ -96,7 +96,7 @@ def test_more_partitions(client: Client, operator: Admin, fresh: str) -> None:
 
 
 def test_static_member(client: Client, operator: Admin, fresh: str, members: Members) -> None:
-    """A static member comes back without a rebalance"""
+    """A static member restarts without a rebalance"""
     partitions = _fill(client, fresh, 4, 1)
     one, two = client.reader(fresh, instance_id="one"), client.reader(fresh, instance_id="two")
     for reader in (one, two):
@@ -117,7 +117,7 @@ def test_static_member(client: Client, operator: Admin, fresh: str, members: Mem
 
 
 def test_describe(client: Client, fresh: str) -> None:
-    """Groups listed and described, offsets included"""
+    """List and describe groups, with their offsets"""
     partitions = _fill(client, fresh, 2, 10)
     admin = client.admin()
     reader = client.reader(fresh, client_id="somebody")
@@ -135,7 +135,7 @@ def test_describe(client: Client, fresh: str) -> None:
 
 
 def test_offsets_set_from_outside(client: Client, fresh: str) -> None:
-    """Offsets of an empty group set by an administrator"""
+    """Set the offsets of an empty group"""
     (at,) = _fill(client, fresh, 1, 100)
     client.admin().set_group_offsets(fresh, {at: 90})
     reader = _member(client, fresh, fresh)
@@ -143,7 +143,7 @@ def test_offsets_set_from_outside(client: Client, fresh: str) -> None:
 
 
 def test_delete_group(client: Client, fresh: str) -> None:
-    """Groups deleted, but not while they have members"""
+    """Delete a group; refused while it has members"""
     (at,) = _fill(client, fresh, 1, 10)
     admin = client.admin()
     reader = _member(client, fresh, fresh)
@@ -161,7 +161,7 @@ def test_delete_group(client: Client, fresh: str) -> None:
 
 
 def test_by_hand(client: Client, fresh: str) -> None:
-    """Partitions assigned by hand, offsets committed all the same"""
+    """Manually assigned partitions, with committed offsets"""
     partitions = _fill(client, fresh, 2, 10)
     reader = client.reader(fresh)
     reader.assign(*partitions)

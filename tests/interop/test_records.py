@@ -1,4 +1,4 @@
-"""Produce and consume, as each client library does it."""
+"""Producing and consuming with each client library."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_large_records(client: Client, fresh: str) -> None:
 
 
 def test_too_large(client: Client, fresh: str) -> None:
-    """A record over max.message.bytes is refused, and the producer goes on"""
+    """A record over `max.message.bytes` is rejected, and the producer continues"""
     client.admin().create_topic(fresh, 1, {"max.message.bytes": "10000"})
     sender = client.sender(idempotent=False)
     sender.send(fresh, b"x" * 20_000)
@@ -113,7 +113,7 @@ def test_many_partitions(client: Client, fresh: str) -> None:
 
 
 def test_auto_create(client: Client, fresh: str) -> None:
-    """A topic that the first record creates"""
+    """A topic created by its first record"""
     sender = client.sender()
     sender.send(fresh, b"value")
     assert [one.offset for one in sender.flush()] == [0]
@@ -121,7 +121,7 @@ def test_auto_create(client: Client, fresh: str) -> None:
 
 
 def test_long_poll(client: Client, fresh: str) -> None:
-    """A consumer that waits at the end gets what comes"""
+    """A consumer at the end of a partition receives new records"""
     client.admin().create_topic(fresh, 1)
     reader = client.reader()
     reader.assign(Partition(fresh, 0))
@@ -134,7 +134,7 @@ def test_long_poll(client: Client, fresh: str) -> None:
 
 
 def test_from_the_end(client: Client, fresh: str) -> None:
-    """A consumer without committed offset starts at the end, if told so"""
+    """A consumer without a committed offset starts at the end with `auto.offset.reset=latest`"""
     client.admin().create_topic(fresh, 1)
     sender = client.sender()
     sender.send(fresh, b"before")
@@ -188,7 +188,7 @@ def test_offsets_for_times(client: Client, fresh: str) -> None:
 
 
 def test_read_committed(client: Client, fresh: str) -> None:
-    """A consumer that reads only what is committed reads all that was written without transactions"""
+    """`read_committed` consumers receive non-transactional records"""
     client.admin().create_topic(fresh, 1)
     sender = client.sender()
     for number in range(100):

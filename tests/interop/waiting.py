@@ -1,4 +1,4 @@
-"""Reading until something is there, within a bound and without a sleep: each poll is the wait."""
+"""Wait for a result within a limit and without sleeping: each poll of a client waits."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from tests.interop.clients.base import LIMIT, Partition, Reader, Record
 
 
 def read(reader: Reader, count: int, limit: float = LIMIT) -> list[Record]:
-    """The next `count` records, and not one more."""
+    """Return the next `count` records; fail if the poll returns more."""
     records: list[Record] = []
     read_until(reader, lambda: len(records) >= count, f"{count} records", records, limit)
     assert len(records) == count
@@ -18,7 +18,7 @@ def read(reader: Reader, count: int, limit: float = LIMIT) -> list[Record]:
 def read_until(
     reader: Reader, until: Callable[[], bool], what: str, into: list[Record] | None = None, limit: float = LIMIT
 ) -> None:
-    """Polls until `until` is true of what came."""
+    """Poll until `until` returns True; append the records to `into`."""
     deadline = time.monotonic() + limit
     while not until():
         assert time.monotonic() < deadline, f"after {limit:.0f} s not yet: {what}"
@@ -28,14 +28,14 @@ def read_until(
 
 
 def ask_until(until: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """Asks a broker again and again: Kafka's learn what was decided a moment after it was."""
+    """Repeat a request until `until` returns True: a broker of Kafka applies a decision a moment after it was made."""
     deadline = time.monotonic() + limit
     while not until():
         assert time.monotonic() < deadline, f"after {limit:.0f} s not yet: {what}"
 
 
 class Members:
-    """Readers that are polled as in real life: each in a thread of its own, all the time."""
+    """Readers that are polled continuously, each in its own thread."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
@@ -52,7 +52,7 @@ class Members:
             thread.start()
 
     def remove(self, reader: Reader) -> None:
-        """Closes it."""
+        """Close a reader."""
         stop, thread = self._threads.pop(reader)
         stop.set()
         thread.join()
@@ -64,16 +64,16 @@ class Members:
             return self._assigned.get(reader, frozenset())
 
     def wait_shared(self, partitions: Sequence[Partition], limit: float = LIMIT) -> None:
-        """Until the readers have these partitions among them, each of them some."""
+        """Wait until these partitions are divided among the readers, and each reader has some."""
 
         def shared() -> bool:
-            shares = [self._assigned.get(reader, frozenset()) for reader in self._threads]
-            return all(shares) and sorted(partitions) == sorted(one for share in shares for one in share)
+            assignments = [self._assigned.get(reader, frozenset()) for reader in self._threads]
+            return all(assignments) and sorted(partitions) == sorted(one for each in assignments for one in each)
 
         with self._news:
             done = self._news.wait_for(lambda: bool(self._failed) or shared(), limit)
             assert self._failed == []
-            assert done, f"after {limit:.0f} s not yet shared: {self._assigned}"
+            assert done, f"after {limit:.0f} s not yet assigned: {self._assigned}"
 
     def close(self) -> None:
         for stop, _ in self._threads.values():

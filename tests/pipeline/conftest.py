@@ -13,14 +13,6 @@ from tests.needs import java_problem, missing
 from tests.pipeline.support import JVM_OPTIONS
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send all tests that use Spark to the same worker: a session costs 20 s of processor time until it is warm."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 def _quick_python(folder: Path) -> str:
     """Return a command that runs this interpreter with the installed PySpark instead of Spark's zipped copy.
 

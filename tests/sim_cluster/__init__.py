@@ -1,2 +1,2 @@
-"""A seeded simulation of several brokers, their controller and etcd: the real code in virtual time, on a network, disks
-and clocks that break."""
+"""A seeded simulation of several brokers, their controller and etcd: the real code in virtual time, with faults of the
+network, the disks and the clocks."""

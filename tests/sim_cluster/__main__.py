@@ -29,7 +29,7 @@ def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
 
 
 def _replay(seed: int, bug: str | None) -> int:
-    """Run one seed and print all that went on, with what the brokers log."""
+    """Run one seed and print its trace, with the log lines of the brokers."""
     planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
     scenario = Scenario(seed)
     world = scenario.world
@@ -59,7 +59,7 @@ def _quiet() -> None:
 
 
 def main() -> int:
-    """Run what the command line says; 1 if a seed fails."""
+    """Run the seeds that the command line names; 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim_cluster", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first of them")

@@ -1,8 +1,8 @@
-"""Faults at the moments that matter. Chance alone seldom brings them that close together.
+"""Faults at critical moments, which random faults seldom hit.
 
-Three stories, each told with other times every time: a follower is cut off while its leader waits to hear that it was
-admitted to the ISR; a broker is frozen, and what it asked of etcd arrives as its lease ends; the leadership goes away
-from a broker and comes back to it, while the ISR changes, and it hears of nothing.
+Three sequences with random times: a follower is cut off while its leader waits for the acceptance of an ISR with it; a
+broker is frozen, and its request to etcd arrives as its lease expires; the leadership moves from a broker and back to
+it while the ISR changes, and the broker receives none of that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,24 +21,24 @@ from tests.sim_cluster.etcd import ETCD, Etcd, SimKv
 from tests.sim_cluster.network import Network
 from tests.sim_cluster.world import World
 
-#: How often what could be struck is.
+#: How often an opportunity for a fault is used.
 _ADMISSIONS: Final = 0.3
 _APPENDS: Final = 0.1
-#: Seconds between two looks whether a story can go on, and until it is given up.
-_LOOK: Final = 0.02
+#: Seconds between two checks whether a sequence can continue, and until it is abandoned.
+_CHECK_SECONDS: Final = 0.02
 _PATIENCE: Final = 6.0
 
 
 class Adversary:
-    """Knows everything, and uses it.
+    """Injects faults with knowledge of the whole state.
 
     Args:
-        world: time and chance.
-        network: what it cuts.
-        etcd: whose answers it keeps back.
+        world: time and random choices.
+        network: is cut.
+        etcd: its responses are delayed.
         nodes: the brokers, by node id.
         partition: a partition of the topic, as etcd has it.
-        allowed: whether anything may be done at this moment.
+        allowed: whether a fault is allowed now.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Adversary:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Hear of what brokers are about to do."""
+        """Intercept proposals of ISRs and requests to etcd."""
         propose, txn = Leadership.propose, SimKv.txn
 
         def seen_propose(leading: Leadership, isr: tuple[int, ...]) -> Any:
@@ -80,16 +80,16 @@ class Adversary:
             yield
 
     def _admission(self, leader: int, follower: int) -> None:
-        """A leader hears late that a follower was admitted, which lags meanwhile."""
+        """A leader learns late that a follower was added to the ISR, and the follower lags meanwhile."""
         world, network = self._world, self._network
         one, other = self._nodes[leader].name, self._nodes[follower].name
-        world.note("strike: broker %d lags while broker %d waits to hear of its admission", follower, leader)
+        world.note("strike: broker %d lags while broker %d waits for its addition to the ISR", follower, leader)
         network.slow[ETCD, one] = world.between(0.2, 0.9)
         world.after(world.between(0.3, 1.5), network.slow.pop, (ETCD, one), None)
         network.cut(one, other, world.between(0.5, 2.0))
 
     def _straggler(self, kv: SimKv) -> None:
-        """A broker is frozen, and its request arrives when its lease is over, or nearly."""
+        """A broker is frozen, and its request arrives when its lease expires."""
         world = self._world
         node = next(node for node in self._nodes.values() if node.up is not None and node.up.kv is kv)
         running = node.up
@@ -98,26 +98,26 @@ class Adversary:
         ends = self._etcd.model.expires(lease)
         if ends is None or running.life.frozen:
             return
-        world.note("strike: broker %d is frozen, what it asked of etcd arrives as its lease ends", node.node_id)
+        world.note("strike: broker %d is frozen, its request to etcd arrives as its lease expires", node.node_id)
         kv.held = max(0.0, ends - world.now + world.between(-0.1, 0.2))
         running.life.freeze()
         world.after(kv.held + world.between(0.1, 2.0), running.life.thaw)
 
     def flap(self) -> None:
-        """A broker leads, does not, and leads again, and hears of it late; who joined the ISR meanwhile lags then."""
+        """A broker leads, follows and leads again, and learns of it late; a new ISR member lags then."""
         world, before = self._world, self._partition()
         first = before.replicas[0]
         others = [node_id for node_id in before.replicas if node_id != first]
         if before.leader != first or set(before.isr) != set(before.replicas):
             return
-        world.note("strike: the leadership of broker %d goes to another and comes back", first)
+        world.note("strike: the leadership of broker %d moves to another and back", first)
         self._nodes[first].kill()
         world.after(world.between(0.05, 1.0), self._nodes[first].start)
 
         def lags(node_id: int) -> Callable[[], None]:
             def step() -> None:
                 leader = self._nodes[node_id].name
-                world.note("strike: broker %d hears late that it leads no more", node_id)
+                world.note("strike: broker %d learns late that it does not lead any more", node_id)
                 self._etcd.lag[leader] = world.between(3.0, 6.0)
                 world.after(world.between(3.0, 6.0), self._etcd.lag.pop, leader, None)
                 self._network.cuts.clear()
@@ -128,7 +128,7 @@ class Adversary:
 
         def strike(node_id: int) -> Callable[[], None]:
             def step() -> None:
-                world.note("strike: broker %d shall lead again, without all that are in sync", node_id)
+                world.note("strike: broker %d continues to lead without some in-sync replicas", node_id)
                 for other in others:
                     if other != node_id:
                         self._network.cut(self._nodes[node_id].name, self._nodes[other].name, world.between(1.0, 3.0))
@@ -154,7 +154,7 @@ class Adversary:
         node.start()
 
     def _prefer(self) -> None:
-        """Somebody asks for the preferred leaders."""
+        """Elect preferred leaders."""
 
         def decide(image: Image) -> tuple[list[Event], None]:
             return prefer_leaders(image), None
@@ -170,15 +170,15 @@ class Adversary:
                 return
 
     def _when(self, ready: Callable[[PartitionInfo], bool], step: Callable[[], None]) -> None:
-        """Do `step` as soon as the partition is so; never, if that takes too long or the time of faults is over."""
+        """Call `step` when `ready` is true of the partition, unless that takes too long or the faults have ended."""
         deadline = self._world.now + _PATIENCE
 
-        def look() -> None:
+        def check() -> None:
             if not self._allowed() or self._world.now > deadline:
                 return
             if ready(self._partition()):
                 step()
             else:
-                self._world.after(_LOOK, look)
+                self._world.after(_CHECK_SECONDS, check)
 
-        look()
+        check()

@@ -1,5 +1,5 @@
 """A broker of the simulation: the real one's parts, wired as :class:`barnabas_broker.broker.Broker` wires them, on
-files in memory, a clock that drifts and the simulated network."""
+files in memory, a drifting clock and the simulated network."""
 
 import asyncio
 from collections import deque
@@ -49,12 +49,12 @@ _CONFIG: Final = {
     "replica.socket.timeout.ms": "2000",
     "fetch.max.bytes": "65536",
 }
-#: Hears of a broker's image: the broker, the sequence number, the image.
+#: Called with a broker, the sequence number and its new image.
 ImageChanged = Callable[["Running", int, Image], None]
 
 
 class _Background:
-    """Where storage does slow work: in virtual time."""
+    """Runs background work of storage in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -78,13 +78,13 @@ class _Background:
         world.loop.call_later(world.between(0.5, 2.0) if world.happens(0.02) else world.between(0.001, 0.02), due)
 
     def close(self) -> None:
-        """Do what was begun."""
+        """Run all pending work."""
         while self._coming:
             self._coming[0]()
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """Somebody asks a broker."""
+    """A connection to a broker."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
@@ -120,21 +120,21 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 class Node:
-    """A machine with a broker's disk.
+    """A machine with the disk of a broker.
 
     Args:
-        world: its time and chance.
-        network: what connects it.
-        etcd: what it coordinates with.
-        node_id: its broker's id.
+        world: time and random choices.
+        network: connects it.
+        etcd: coordinates it.
+        node_id: of its broker.
         configs: of its broker.
-        image_changed: hears of images.
+        image_changed: called with new images.
 
     Attributes:
-        rate: how fast its clock runs.
-        running: the broker's present life, or its last.
-        ends: where its logs ended when its last life did.
-        lost_epoch: the broker epoch in which its machine lost power last, and perhaps data.
+        rate: the speed of its clock.
+        running: the present or last run of the broker.
+        ends: the log end offsets at the end of the last run.
+        lost_epoch: the broker epoch in which the machine last lost power, and perhaps data.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Node:
 
     @property
     def up(self) -> "Running | None":
-        """The broker, if it lives."""
+        """The broker, if it runs."""
         running = self.running
         return running if running is not None and running.life.alive else None
 
@@ -171,7 +171,7 @@ class Node:
         return 1000.0 * self.node_id + self.world.now * self.rate
 
     def wall_ms(self) -> int:
-        """Its time of day."""
+        """Its time of day, in ms."""
         return 1_700_000_000_000 + int(self.now() * 1000)
 
     def start(self) -> None:
@@ -183,7 +183,7 @@ class Node:
             running.life.spawn(running.start(), "start")
 
     def kill(self, *, power: bool = False) -> None:
-        """Kill the broker, or with `power` its machine: then what was not synced is lost, more or less."""
+        """Kill the broker; with `power` its machine, which loses a part of what was not synced."""
         running = self.up
         if running is None:
             return
@@ -198,7 +198,7 @@ class Node:
         self.files = self.files.crash(self.world.chance) if power else self.files.kill()
 
     def log_end(self, where: TopicPartition) -> int:
-        """Where a log ends, now or when the broker starts again."""
+        """The log end offset, also while the broker is down."""
         running = self.up
         if running is not None and running.directory is not None:
             log = running.directory.logs.get(where)
@@ -207,13 +207,13 @@ class Node:
 
 
 class Running:
-    """One life of a broker.
+    """One run of a broker.
 
     Attributes:
-        number: which life of its broker this is.
-        cluster: once it has loaded the image.
-        directory: once it has opened it.
-        replicas: once it keeps partitions.
+        number: counts the runs of this broker.
+        cluster: the metadata, once it is loaded.
+        directory: the log directory, once it is open.
+        replicas: once there are replicas.
     """
 
     def __init__(self, node: Node) -> None:
@@ -302,10 +302,10 @@ class Running:
         return -1 if self.member is None else self.member.lifecycle.epoch
 
     def stop(self) -> None:
-        """Shut down in good order, as far as it goes."""
+        """Shut down cleanly, if possible."""
         if self.cluster is not None and not self.stopping:
             self.stopping = True
-            self.node.world.note("broker %d is told to stop", self.node.node_id)
+            self.node.world.note("broker %d stops", self.node.node_id)
             self.life.spawn(self._stop(), "stop")
 
     async def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Planted bugs: each is something that an implementer could get wrong, and the simulation must find it."""
+"""Planted bugs: plausible mistakes, each of which the simulation must find."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,8 +21,8 @@ from tests.sim_cluster.etcd import SimKv
 Plant = Callable[[], AbstractContextManager[Any]]
 
 
-def who_is_being_admitted_does_not_count() -> AbstractContextManager[Any]:
-    """The high watermark passes a follower that the cluster has admitted and the leader has not heard of yet."""
+def proposed_followers_do_not_count() -> AbstractContextManager[Any]:
+    """The high watermark passes a follower that the cluster has added to the ISR before the leader learns of it."""
 
     def wrong(self: Leadership) -> None:
         self._others = frozenset(self.info.isr) - {self.node_id}
@@ -31,8 +31,8 @@ def who_is_being_admitted_does_not_count() -> AbstractContextManager[Any]:
     return patch.object(Leadership, "_count", wrong)
 
 
-def who_is_being_put_out_does_not_count() -> AbstractContextManager[Any]:
-    """The high watermark passes a follower before the cluster has put it out of the ISR."""
+def followers_proposed_for_removal_do_not_count() -> AbstractContextManager[Any]:
+    """The high watermark passes a follower before the cluster has removed it from the ISR."""
 
     def wrong(self: Leadership) -> None:
         self._others = frozenset(self.proposed or self.info.isr) - {self.node_id}
@@ -42,7 +42,7 @@ def who_is_being_put_out_does_not_count() -> AbstractContextManager[Any]:
 
 
 def followers_join_too_early() -> AbstractContextManager[Any]:
-    """A follower joins the ISR wherever it is."""
+    """A follower joins the ISR without having caught up."""
 
     def wrong(self: Leadership, node_id: int, high_watermark: int) -> bool:
         return self.proposed is None and node_id not in self.info.isr and node_id in self.followers
@@ -51,7 +51,7 @@ def followers_join_too_early() -> AbstractContextManager[Any]:
 
 
 def high_watermark_is_the_leaders_end() -> AbstractContextManager[Any]:
-    """Nobody waits for followers."""
+    """The high watermark does not wait for followers."""
     return patch.object(Leadership, "high_watermark", lambda self, known: self.log_end)
 
 
@@ -61,7 +61,7 @@ def acknowledged_when_appended() -> AbstractContextManager[Any]:
 
 
 def fence_is_ignored() -> AbstractContextManager[Any]:
-    """A broker acts on however long ago its lease was renewed."""
+    """A broker serves however long ago its lease was renewed."""
     return patch.object(Fence, "is_open", lambda self, now: True)
 
 
@@ -75,13 +75,13 @@ def lease_is_trusted_for_too_long() -> AbstractContextManager[Any]:
     return patch.object(Fence, "renewed", wrong)
 
 
-def new_life_leads_at_once() -> AbstractContextManager[Any]:
-    """A broker that starts again leads what its last life led, in the same leader epoch."""
+def restarted_broker_leads_at_once() -> AbstractContextManager[Any]:
+    """A restarted broker leads the partitions of its earlier run, in the same leader epoch."""
     return patch.object(BrokerLifecycle, "may_serve", lambda self: self._fence.is_open(self._now()))
 
 
 def truncation_is_skipped() -> AbstractContextManager[Any]:
-    """A follower does not tell its last epoch, so nobody sees that its log is another."""
+    """A follower does not send its last epoch, so the leader does not detect that its log diverges."""
 
     def wrong(leader_epoch: int, offset: int, last_epoch: int, log_start_offset: int) -> PartitionFetchState:
         return PartitionFetchState(leader_epoch, offset, -1, log_start_offset)
@@ -90,7 +90,7 @@ def truncation_is_skipped() -> AbstractContextManager[Any]:
 
 
 def truncation_goes_to_the_high_watermark() -> AbstractContextManager[Any]:
-    """A follower cuts its log at the high watermark it knows, and is elected (KIP-101)."""
+    """A follower truncates its log to its high watermark, and is elected (KIP-101)."""
     right = Replica.follow
 
     def wrong(self: Replica, info: PartitionInfo) -> None:
@@ -101,12 +101,12 @@ def truncation_goes_to_the_high_watermark() -> AbstractContextManager[Any]:
 
 
 def leader_epochs_are_not_compared() -> AbstractContextManager[Any]:
-    """A leader hears followers of any epoch."""
+    """A leader accepts fetches with any leader epoch."""
     return patch.object(Replica, "check_epoch", lambda self, epoch: None)
 
 
 def leader_epoch_stays() -> AbstractContextManager[Any]:
-    """A new leader leads in the epoch of the last."""
+    """A new leader leads in the leader epoch of the last."""
 
     def wrong(partition: PartitionInfo, leader: int, isr: Sequence[int]) -> PartitionInfo:
         changed = right(partition, leader, isr)
@@ -123,7 +123,7 @@ def leader_epoch_stays() -> AbstractContextManager[Any]:
 
 
 def unclean_election() -> AbstractContextManager[Any]:
-    """Any replica that lives may lead."""
+    """Any live replica may lead."""
     right = leaders.choose
 
     def wrong(partition: PartitionInfo, live: Any, *, unclean: bool) -> PartitionInfo | None:
@@ -132,8 +132,8 @@ def unclean_election() -> AbstractContextManager[Any]:
     return patch.object(leaders, "choose", wrong)
 
 
-def last_of_the_isr_is_put_out() -> AbstractContextManager[Any]:
-    """Nobody lives who has everything, and nobody remembers who had it."""
+def last_isr_member_is_removed() -> AbstractContextManager[Any]:
+    """The ISR forgets its last members, which are the only ones with all records."""
     right = leaders.choose
 
     def wrong(partition: PartitionInfo, live: Any, *, unclean: bool) -> PartitionInfo | None:
@@ -146,7 +146,7 @@ def last_of_the_isr_is_put_out() -> AbstractContextManager[Any]:
 
 
 def appends_compare_nothing() -> AbstractContextManager[Any]:
-    """Two brokers change the metadata, and one overwrites the other."""
+    """Of two concurrent changes of the metadata one overwrites the other."""
     right = SimKv.txn
 
     async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> TxnOutcome:
@@ -157,7 +157,7 @@ def appends_compare_nothing() -> AbstractContextManager[Any]:
 
 
 def appends_are_not_fenced() -> AbstractContextManager[Any]:
-    """A broker whose registration is over changes the metadata."""
+    """A broker without a registration changes the metadata."""
     right = SimKv.txn
 
     async def wrong(self: SimKv, conditions: Any, then: Any, otherwise: Any = ()) -> TxnOutcome:
@@ -167,8 +167,8 @@ def appends_are_not_fenced() -> AbstractContextManager[Any]:
     return patch.object(SimKv, "txn", wrong)
 
 
-def watch_goes_on_with_a_gap() -> AbstractContextManager[Any]:
-    """A watch that broke goes on with what comes, not with what was missed."""
+def watch_continues_with_a_gap() -> AbstractContextManager[Any]:
+    """A broken watch continues with new changes and skips those in between."""
 
     async def wrong(self: SimKv, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         async for changes in right(self, start, end, max(after, self._etcd.model.revision)):
@@ -179,7 +179,7 @@ def watch_goes_on_with_a_gap() -> AbstractContextManager[Any]:
 
 
 def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
-    """A watch that broke is silent for ever."""
+    """A broken watch stays silent for ever."""
 
     async def wrong(of: Any, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         try:
@@ -197,23 +197,23 @@ def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
 BUGS: Final[dict[str, Plant]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
-        who_is_being_admitted_does_not_count,
-        who_is_being_put_out_does_not_count,
+        proposed_followers_do_not_count,
+        followers_proposed_for_removal_do_not_count,
         followers_join_too_early,
         high_watermark_is_the_leaders_end,
         acknowledged_when_appended,
         fence_is_ignored,
         lease_is_trusted_for_too_long,
-        new_life_leads_at_once,
+        restarted_broker_leads_at_once,
         truncation_is_skipped,
         truncation_goes_to_the_high_watermark,
         leader_epochs_are_not_compared,
         leader_epoch_stays,
         unclean_election,
-        last_of_the_isr_is_put_out,
+        last_isr_member_is_removed,
         appends_compare_nothing,
         appends_are_not_fenced,
-        watch_goes_on_with_a_gap,
+        watch_continues_with_a_gap,
         broken_watch_is_not_set_up_again,
     )
 }

@@ -1,8 +1,8 @@
-"""What must hold, looked at while it happens.
+"""Checks the invariants during a run.
 
-The *ledger* is everything that was ever below some broker's high watermark. Whoever's high watermark moves is compared
-with it, byte for byte, so it is what all committed prefixes have in common; and it may only grow. The *truth* is the
-metadata as etcd has it, which brokers hear of later.
+The *ledger* holds everything that was ever below the high watermark of a broker. When a high watermark moves, its log
+is compared with the ledger byte for byte, so all committed prefixes agree. The *truth* is the metadata in etcd, which
+brokers receive later.
 """
 
 import json
@@ -30,7 +30,7 @@ _CHUNK: Final = 1 << 20
 
 
 class _InOrder(set[Any]):
-    """A set whose order is that in which things came in, so that a seed replays."""
+    """A set that iterates in insertion order, so that a seed can be replayed."""
 
     def __init__(self, items: Any = ()) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _InOrder(set[Any]):
 
 
 class _Loud:
-    """A log in which what a loop or a handler did not expect is a violation."""
+    """A logger whose `exception` is a violation: an unexpected error in a loop or a handler."""
 
     def __init__(self, world: World, log: Any) -> None:
         self._world = world
@@ -69,7 +69,7 @@ class _Loud:
 
 
 class Ledger:
-    """What is committed of one partition: batches by their base offset."""
+    """The committed batches of one partition, by base offset."""
 
     def __init__(self) -> None:
         self.batches: dict[int, tuple[int, bytes]] = {}
@@ -77,11 +77,11 @@ class Ledger:
 
 
 class Checker:
-    """Sees everything.
+    """Watches metadata and logs for violations.
 
     Args:
-        world: where a violation is told.
-        etcd: where the truth is.
+        world: where violations are reported.
+        etcd: holds the truth.
     """
 
     def __init__(self, world: World, etcd: Etcd) -> None:
@@ -92,9 +92,9 @@ class Checker:
         self.ledgers: dict[TopicPartition, Ledger] = {}
         self._etcd = etcd
         self._images: dict[int, Image] = {0: self.truth}
-        #: Who appended in a leader epoch: node and number of its life.
+        #: The broker that appended in a leader epoch: node id and number of its run.
         self._epochs: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-        #: How far a life's log was compared, and its high watermark.
+        #: How far the log of a run was compared, and its high watermark.
         self._verified: dict[tuple[int, int, TopicPartition], int] = {}
         self._marks: dict[tuple[int, int, TopicPartition], int] = {}
         etcd.model.watch(f"{PREFIX}log/", f"{PREFIX}log0", 0, self._kept)
@@ -106,10 +106,10 @@ class Checker:
     # The metadata
 
     def _kept(self, changes: KeyChanges) -> None:
-        """A batch of events is in etcd."""
+        """A batch of events was stored in etcd."""
         for change in changes.changes:
             if change.value is None:
-                continue  # a snapshot holds it now
+                continue  # a snapshot has replaced it
             number = int(change.key.rpartition("/")[2])
             if number != self.sequence + 1:
                 self.world.fail(f"batch {number} of the metadata was written after batch {self.sequence}")
@@ -118,7 +118,7 @@ class Checker:
             self._check_writer(json.loads(first)["writer"])
             events = [event_from_json(line) for line in lines]
             self.sequence = number
-            self.world.note("metadata %d: %s", number, _Told(events))
+            self.world.note("metadata %d: %s", number, _Text(events))
             for event in events:
                 before, self.truth = self.truth, self.truth.apply(event)
                 if isinstance(event, PartitionChanged):
@@ -130,11 +130,11 @@ class Checker:
                     self._check_isr(TopicPartition(name, index))
 
     def _check_writer(self, writer: str) -> None:
-        """Whoever changes the metadata is registered."""
+        """Check that the writer of a change is registered."""
         entries = self._etcd.model.entries
         live = [json.loads(entry.value) for key, entry in entries.items() if key.startswith(f"{PREFIX}live/broker/")]
         if writer not in [each["incarnation"] for each in live]:
-            self.world.fail("a broker whose registration is over has changed the metadata")
+            self.world.fail("a broker without a registration has changed the metadata")
 
     def _changed(self, where: TopicPartition, before: PartitionInfo, info: PartitionInfo) -> None:
         fail = self.world.fail
@@ -151,7 +151,7 @@ class Checker:
             fail(f"{where}: leader {info.leader} is not in the ISR {info.isr}")
 
     def _check_isr(self, where: TopicPartition) -> None:
-        """Whoever may be elected has all that is committed."""
+        """Check that every ISR member has all committed records."""
         topic = self.truth.topics.get(where.topic)
         if topic is None:
             return
@@ -160,20 +160,20 @@ class Checker:
             node = self.nodes[node_id]
             known = self.truth.brokers.get(node_id)
             if known is None or known.epoch == node.lost_epoch:
-                continue  # it has lost power and leaves the ISR before it comes back
+                continue  # it has lost power, and leaves the ISR before it returns
             if (has := node.log_end(where)) < end:
                 self.world.fail(f"{where}: {node_id} is in the ISR {info.isr} and has {has} of {end} committed records")
 
     def image_changed(self, running: Running, sequence: int, image: Image) -> None:
         """A broker has a new image."""
         if self._images.get(sequence) != image:
-            self.world.fail(f"broker {running.node.node_id} has another image after batch {sequence} than etcd")
+            self.world.fail(f"broker {running.node.node_id} has a different image after batch {sequence} than etcd")
 
     # The logs
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """See what logs do, whoever has them open."""
+        """Intercept appends, high watermarks and truncations of all logs."""
         append, mark, end = Log.append_as_leader, Log.set_high_watermark, Log._set_end
 
         def seen_append(log: Log, *args: Any, **kwargs: Any) -> AppendInfo:
@@ -190,7 +190,7 @@ class Checker:
             if offset < log.high_watermark:
                 who = LIFE.get()
                 self.world.fail(
-                    f"{log.topic_partition} of {who and who.name} is cut to {offset}, below {log.high_watermark}"
+                    f"{log.topic_partition} of {who and who.name} is truncated to {offset}, below {log.high_watermark}"
                 )
             end(log, offset)
 
@@ -220,10 +220,10 @@ class Checker:
         first = self._epochs.setdefault((where, epoch), me)
         self.world.note("broker %d appends %s offset %d, leader epoch %d", me[0], where, info.first_offset, epoch)
         if first != me:
-            self.world.fail(f"{where}: {me} and {first} (broker, life) both append in leader epoch {epoch}")
+            self.world.fail(f"{where}: {me} and {first} (broker, run) both append in leader epoch {epoch}")
         entry = self._etcd.model.entries.get(f"{PREFIX}live/broker/{me[0]}")
         if entry is None or entry.created != running.epoch:
-            self.world.fail(f"{where}: broker {me[0]} takes a write, and its registration is over")
+            self.world.fail(f"{where}: broker {me[0]} appends without a registration")
 
     def _marked(self, log: Log) -> None:
         running, where = self._running(), log.topic_partition
@@ -249,28 +249,28 @@ class Checker:
                     ledger.batches[header.base_offset] = at, bytes(batch)
                     ledger.end = at
                 else:
-                    self.compare(where, header.base_offset, batch, f"the log of {key[:2]} (broker, life)")
+                    self.compare(where, header.base_offset, batch, f"the log of {key[:2]} (broker, run)")
         self._verified[key] = at
         if grown:
             self.world.note("committed: %s up to %d, by broker %d", where, ledger.end, key[0])
             self._check_isr(where)
 
     def compare(self, where: TopicPartition, offset: int, batch: Any, whose: str) -> None:
-        """See that a batch is what is committed there."""
+        """Check that a batch is the committed one."""
         known = self.ledger(where).batches.get(offset)
         if known is None or known[1] != bytes(batch):
-            self.world.fail(f"{where}: {whose} has another batch at {offset} than what was committed there")
+            self.world.fail(f"{where}: {whose} has a different batch at {offset} than was committed")
 
 
-class _Told:
-    """Events, as the trace tells them."""
+class _Text:
+    """Events, as text for the trace."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
 
     def __str__(self) -> str:
-        told = []
+        texts = []
         for event in self._events:
             text = str(event)
-            told.append(text if len(text) < 300 else text[:300] + "...")
-        return "; ".join(told)
+            texts.append(text if len(text) < 300 else text[:300] + "...")
+        return "; ".join(texts)

@@ -1,4 +1,4 @@
-"""Producers and consumers, over the real protocol and as careful as Kafka's own."""
+"""Producers and consumers over the real protocol, with the checks of Kafka's clients."""
 
 import asyncio
 from typing import Final
@@ -24,7 +24,7 @@ _PRODUCE: Final = 9
 _FETCH: Final = 12
 _REQUEST_SECONDS: Final = 2.0
 _BACKOFF: Final = (0.05, 0.3)
-#: What an idempotent producer that resends until it is answered never hears, as long as nothing is lost.
+#: Errors that an idempotent producer that retries never receives unless records are lost.
 _NEVER: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -35,7 +35,7 @@ _NEVER: Final = (
 
 
 class _Client:
-    """Finds the leader of one partition, by metadata that may be old."""
+    """A client of one partition; finds its leader by metadata that may be out of date."""
 
     def __init__(self, checker: Checker, name: str, where: TopicPartition) -> None:
         self.world: World = checker.world
@@ -48,7 +48,7 @@ class _Client:
         self._newest = 0
 
     async def refresh(self) -> None:
-        """Ask any broker who leads."""
+        """Ask any broker for the leader."""
         await asyncio.sleep(self.world.between(*_BACKOFF))
         known: list[Node] = list(self.checker.nodes.values())
         node = self.world.chance.choice(known)
@@ -70,13 +70,13 @@ class _Client:
             self._leader = leader
 
     def hang_up(self) -> None:
-        """Take another connection for the next request."""
+        """Use a new connection for the next request."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     async def ask(self, request: Request, version: int, seconds: float) -> bytes | bytearray | None:
-        """The leader's answer; None where there is none in time."""
+        """The leader's response; None if there is none in time."""
         if self._leader is None:
             return None
         try:
@@ -89,7 +89,7 @@ class _Client:
 
 
 class Producer(_Client):
-    """Sends one record after another with acks=all, and sends each again until it is acknowledged."""
+    """Sends one record after another with acks=all, and retries each until it is acknowledged."""
 
     def __init__(self, checker: Checker, number: int, where: TopicPartition, *, idempotent: bool, pause: float) -> None:
         super().__init__(checker, f"producer-{number}", where)
@@ -132,7 +132,7 @@ class Producer(_Client):
                     self._acknowledged(value, answer.base_offset)
                     return
                 if code in _NEVER:
-                    self.world.fail(f"{self.where}: {self.name} hears {code.name} for {value!r}: something was lost")
+                    self.world.fail(f"{self.where}: {self.name} receives {code.name} for {value!r}: records were lost")
                     return
             elif not self.idempotent and self.stop:
                 return  # nobody knows, and nobody asks any more
@@ -143,14 +143,14 @@ class Producer(_Client):
         world.note("%s: %s at offset %d is acknowledged to %s", self.where, value, offset, self.name)
         known = self.checker.ledger(self.where).batches.get(offset)
         if known is None or value not in known[1]:
-            world.fail(f"{self.where}: {value!r} was acknowledged at {offset}, and is not what is committed there")
+            world.fail(f"{self.where}: {value!r} was acknowledged at {offset}, but another batch is committed there")
         if self.acknowledged and self.acknowledged[-1][1] >= offset:
             world.fail(f"{self.where}: {value!r} at {offset} came after {self.acknowledged[-1]}")
         self.acknowledged.append((value, offset))
 
 
 class Consumer(_Client):
-    """Reads one partition from its beginning, up to the high watermark of whoever leads."""
+    """Reads one partition from its beginning up to the leader's high watermark."""
 
     def __init__(self, checker: Checker, where: TopicPartition) -> None:
         super().__init__(checker, f"consumer-{where.partition}", where)
@@ -188,7 +188,7 @@ class Consumer(_Client):
             return False
         answer = response.responses[0].partitions[0]
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.world.fail(f"{self.where}: the consumer stands at {self.position}, which the leader says is not there")
+            self.world.fail(f"{self.where}: the consumer's position {self.position} is out of range at the leader")
         if answer.error_code != ErrorCode.NONE:
             return False
         if answer.records:

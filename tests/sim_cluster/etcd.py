@@ -1,5 +1,5 @@
-"""etcd behind the network: the model of :mod:`tests.sim.etcd_model`, with requests and answers that come late or never,
-members that lag, and leaders that change."""
+"""etcd behind the network: the model of :mod:`tests.sim.etcd_model`, with late and lost requests and
+responses, lagging members, and leader changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,12 +24,12 @@ from tests.sim_cluster.world import World
 
 T = TypeVar("T")
 
-#: What the network calls it.
+#: Its name in the network.
 ETCD: Final = "etcd"
-#: Seconds that a call waits for its answer, and that a watch stays silent before it is known to be broken.
+#: Seconds until a call times out, and until a silent watch counts as broken.
 _CALL_SECONDS: Final = 1.0
 _WATCH_SECONDS: Final = 4.0
-#: Seconds between two looks for expired leases.
+#: Seconds between two checks for expired leases.
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -37,12 +37,12 @@ class Etcd:
     """The servers.
 
     Attributes:
-        model: what they hold.
-        down: whether they have no leader at present, so that nothing is done and no lease expires.
-        loss: how often a request or an answer is lost.
-        lateness: how often a request arrives only after its caller has given up.
-        lag: seconds that the member which a broker watches is behind, by the broker's name.
-        kvs: the connections of living processes.
+        model: their content.
+        down: whether they have no leader, so that no request is handled and no lease expires.
+        loss: the rate of lost requests and responses.
+        lateness: the rate of requests that arrive only after their timeout.
+        lag: seconds that the member of a watching broker lags behind, by the broker's name.
+        kvs: the connections of running processes.
     """
 
     def __init__(self, world: World, network: Network) -> None:
@@ -62,7 +62,7 @@ class Etcd:
         self.world.after(_LOOK_SECONDS, self._look)
 
     def elect(self, seconds: float) -> None:
-        """Have no leader for a while, then a new one: leases start their time again."""
+        """Have no leader for a while, then a new one: the time of leases begins again."""
         if self.down:
             return
         self.down = True
@@ -75,7 +75,7 @@ class Etcd:
 
 
 class SimKv:
-    """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.Kv`.
+    """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.KeyValueStore`.
 
     Attributes:
         held: seconds that the next request is on its way.
@@ -158,12 +158,12 @@ class SimKv:
         raise KvUnavailable("the watch broke")
 
     def break_watches(self) -> None:
-        """Every watch that is open breaks."""
+        """Break every open watch."""
         for watch in list(self._watches):
             watch.break_off()
 
     def died(self) -> None:
-        """Its process is dead."""
+        """The process was killed."""
         self._etcd.kvs.remove(self)
         for watch in list(self._watches):
             watch.end()
@@ -173,7 +173,7 @@ class SimKv:
 
 
 class _Watch:
-    """What etcd tells one watcher."""
+    """The changes for one watcher."""
 
     def __init__(self, etcd: Etcd, life: Life) -> None:
         self.queue: asyncio.Queue[KeyChanges | None] = asyncio.Queue()
@@ -184,14 +184,14 @@ class _Watch:
         self._over = False
 
     def begin(self, start: str, end: str, after: int) -> None:
-        """The request has arrived."""
+        """Begin to watch: the request has arrived."""
         if not self._over:
             self._stop = self._etcd.model.watch(start, end, after, self._tell)
 
     def _tell(self, changes: KeyChanges) -> None:
         pair = ETCD, self._life.name
         if pair in self._etcd.network.cuts:
-            # Nobody hears it; sooner or later both sides find out.
+            # The change is lost; both sides detect it later.
             self._etcd.world.after(_WATCH_SECONDS, self._life.call, self.break_off)
             self.end()
             return
@@ -199,12 +199,12 @@ class _Watch:
         self._channel.send(lambda: self._life.call(self.queue.put_nowait, changes), lag)
 
     def break_off(self) -> None:
-        """The connection is gone; what was on its way is not delivered."""
+        """Close the connection; changes on the way are lost."""
         self.end()
         self.queue.put_nowait(None)
 
     def end(self) -> None:
-        """Tell nothing any more."""
+        """Deliver nothing more."""
         self._over = True
         stop, self._stop = self._stop, None
         if stop is not None:

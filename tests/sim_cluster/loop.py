@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual: when nothing is ready it is at once the time of the next timer.
+"""An event loop with virtual time: when nothing is ready, time jumps to the next timer.
 
 Everything that runs belongs to a :class:`Life` (or to nobody): a process, found by the context that a callback runs in.
 A process that is frozen takes no step until it is thawed; one that was killed takes none any more.
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVarTuple, Unpack
 
 _Ts = TypeVarTuple("_Ts")
 
-#: Whose step is running.
+#: The process whose step is running.
 LIFE: Final[ContextVar["Life | None"]] = ContextVar("LIFE", default=None)
 
 
@@ -40,12 +40,12 @@ class Life:
         self._loop = loop
 
     def call(self, step: Callable[..., object], *args: Any) -> None:
-        """Let it take a step, soon."""
+        """Run a step of the process, soon."""
         if self.alive:
             self._loop.call_soon(step, *args, context=self.context)
 
     def spawn(self, coroutine: Any, name: str) -> None:
-        """Let it run a coroutine."""
+        """Run a coroutine in the process."""
         self._loop.keep(asyncio.Task(coroutine, loop=self._loop, name=name, context=self.context))
 
     def freeze(self) -> None:
@@ -75,13 +75,13 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """See the module."""
+    """An event loop with virtual time; see the module."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ready: deque[asyncio.Handle] = deque()
         self.steps = 0
-        #: Called with what no task or callback has caught.
+        #: Called with exceptions that no task or callback has caught.
         self.uncaught: Callable[[dict[str, Any]], None] = lambda context: None
         #: How to open a connection.
         self.connector: Callable[[Any, str], Any] | None = None
@@ -119,7 +119,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are passed over when their time comes."""
+        """Cancelled timers are skipped when they are due."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.uncaught(context)
@@ -134,13 +134,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return await self.connector(protocol_factory, host)
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
-        """Hold a task, so that one whose process was killed is not collected in the middle of the run."""
+        """Keep a reference to a task, so that it is not collected during the run after a kill of its process."""
         self._kept.append(task)
         if len(self._kept) > 1000:
             self._kept = [each for each in self._kept if not each.done()]
 
     def run(self, until: float, after_each: Callable[[], bool]) -> None:
-        """Let time pass, at most to `until`, or until `after_each`, asked after every step, says so."""
+        """Run until the time `until`, or until `after_each`, called after every step, returns true."""
         ready, timers = self.ready, self._timers
         asyncio._set_running_loop(self)
         try:
@@ -172,7 +172,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
 
     def end(self) -> None:
-        """Throw away all that is under way, without a warning."""
+        """Discard everything that is pending, without warnings."""
         self.uncaught = lambda context: None
         task: Any
         for task in self._kept:

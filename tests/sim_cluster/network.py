@@ -1,4 +1,4 @@
-"""The network: connections that deliver in their order, late, or not while something lies between."""
+"""The network: connections deliver in order, with delays, and not while they are cut."""
 
 import asyncio
 from collections import deque
@@ -8,12 +8,12 @@ from typing import Any
 from tests.sim_cluster.loop import LIFE, Life
 from tests.sim_cluster.world import World
 
-#: Seconds after which a packet that got lost is sent again.
+#: Seconds after which a lost packet is sent again.
 _RESEND = 0.2
 
 
 class Network:
-    """Who reaches whom, and how fast.
+    """Connects processes, with delays and cuts.
 
     Attributes:
         cuts: pairs (from, to) of names between which nothing passes.
@@ -32,19 +32,19 @@ class Network:
         world.loop.connector = self.connect
 
     def cut(self, one: str, other: str, seconds: float) -> None:
-        """Let nothing pass between two, for a while."""
+        """Cut the connection of two processes for some seconds."""
         pairs = {(one, other), (other, one)}
         self.cuts |= pairs
         self.world.after(seconds, self.cuts.difference_update, pairs)
 
     def delay(self, source: str, target: str) -> float:
-        """How long a message is on its way."""
+        """The delay of a message, in seconds."""
         world = self.world
         seconds = world.between(0.0002, 0.002) + self.slow.get((source, target), 0.0)
         return seconds + (world.between(0.01, 0.4) if world.happens(self.jitter) else 0.0)
 
     async def connect(self, factory: Callable[[], Any], host: str) -> Any:
-        """What a loop's ``create_connection`` does."""
+        """Connect, as an event loop's ``create_connection``."""
         life = LIFE.get()
         assert life is not None
         world, protocol = self.world, factory()
@@ -71,15 +71,15 @@ class Network:
         return near, protocol
 
     def opened(self, end: "_End") -> None:
-        """Remember an end of a connection as its process's."""
+        """Add an end of a connection to its process."""
         self._ends.setdefault(end.life, {})[end] = None
 
     def closed(self, end: "_End") -> None:
-        """Forget it."""
+        """Remove an end of a connection."""
         self._ends.get(end.life, {}).pop(end, None)
 
     def died(self, life: Life, *, silent: bool) -> None:
-        """A process is dead: its kernel closes its connections, unless that is gone too."""
+        """A process was killed: its kernel closes its connections, unless the machine is down."""
         for end in self._ends.pop(life, {}):
             end.is_open = False
             if not silent:
@@ -95,7 +95,7 @@ def _tell(waiter: "asyncio.Future[None]", error: Exception | None) -> None:
 
 
 class Channel:
-    """One direction of a connection: what is sent arrives in its order."""
+    """One direction of a connection; messages arrive in order."""
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self._network = network
@@ -103,7 +103,7 @@ class Channel:
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
 
     def send(self, arrive: Callable[[], None], later: float = 0.0) -> None:
-        """Let `arrive` be called at the other end, `later` seconds later than the network takes."""
+        """Call `arrive` at the other end, `later` seconds after the network's delay."""
         world = self._network.world
         due = world.now + self._network.delay(*self._pair) + later
         self._queue.append((due, arrive))
@@ -144,7 +144,7 @@ class _End(asyncio.Transport):
             self.out.send(lambda: peer.arrived(data))
 
     def arrived(self, data: bytes) -> None:
-        """Bytes have come as far as the kernel."""
+        """Bytes have arrived in the kernel."""
         if self.is_open:
             self.life.call(self._feed, data)
         elif not self.life.alive:
@@ -171,12 +171,12 @@ class _End(asyncio.Transport):
             self.reset_peer()
 
     def reset_peer(self) -> None:
-        """Tell the other end that nobody is here."""
+        """Reset the connection: this end does not exist."""
         if self.peer is not None:
             self.out.send(self.peer.reset)
 
     def reset(self) -> None:
-        """The other end says so."""
+        """The other end has reset the connection."""
         if self.is_open:
             self._lost(ConnectionResetError("connection reset by peer"))
 

@@ -1,5 +1,4 @@
-"""One run: three brokers and their clients, a while in which anything may go wrong, and a while in which all must
-recover."""
+"""One run: three brokers and their clients, a phase of faults, and a phase in which everything must recover."""
 
 from collections.abc import Callable
 from typing import Final
@@ -16,9 +15,9 @@ from tests.sim_cluster.network import Network
 from tests.sim_cluster.world import World
 
 BROKERS: Final = 3
-#: Seconds in which everything must be well once nothing goes wrong any more.
+#: Seconds in which the cluster must recover after the last fault.
 RECOVERY_SECONDS: Final = 60.0
-#: How much a clock may be wrong: what the fence keeps as a margin is a little more.
+#: The largest drift of a clock, a little less than the margin of the fence.
 DRIFT: Final = 0.15
 _TOPIC_ID: Final = bytes(range(16))
 _FAULTS: Final = (
@@ -50,10 +49,10 @@ _FAULTS: Final = (
 
 
 class Scenario:
-    """A run with a seed.
+    """The run of one seed.
 
     Args:
-        seed: decides everything.
+        seed: of all random choices.
     """
 
     def __init__(self, seed: int) -> None:
@@ -111,7 +110,7 @@ class Scenario:
         for node in self.nodes:
             world.after(world.between(0.0, 0.5), node.start)
         world.faults = False
-        self._until(self._all_there, 20.0, "not all brokers are there")
+        self._until(self._all_registered, 20.0, "not all brokers are registered")
         self._create_topic()
         self._until(lambda: TOPIC in self.checker.truth.topics, 20.0, "the topic is not created")
         world.faults = True
@@ -124,16 +123,16 @@ class Scenario:
         world.after(world.between(0.1, 1.5), self._disturb, end)
         world.run(end)
         self._heal()
-        self._until(self._well, RECOVERY_SECONDS, "all is not well again")
+        self._until(self._recovered, RECOVERY_SECONDS, "the cluster has not recovered")
         for producer in self.producers:
             producer.stop = True
-        self._until(self._done, RECOVERY_SECONDS, "the end is not reached")
+        self._until(self._done, RECOVERY_SECONDS, "clients have not finished")
         for consumer in self.consumers:
             consumer.stop = True
         self._check_end()
 
     def _until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
-        """Let time pass until `done`; looked at ten times a second."""
+        """Run until `done`, which is checked ten times a second."""
         world = self.world
         deadline = world.now + seconds
         while not done():
@@ -141,8 +140,8 @@ class Scenario:
                 world.fail(f"{what} after {seconds:.0f} s: {self._state()}")
             world.run(world.now + 0.1)
 
-    def _all_there(self) -> bool:
-        """Whether all brokers are registered and know of one another."""
+    def _all_registered(self) -> bool:
+        """Whether all brokers are registered and have the latest image."""
         sequence = self.checker.sequence
         clusters = [node.up.cluster for node in self.nodes if node.up is not None]
         return len(self.checker.truth.brokers) == BROKERS and all(
@@ -168,7 +167,7 @@ class Scenario:
         assert running.cluster is not None
         running.life.spawn(running.cluster.change(decide), "create")
 
-    # What goes wrong
+    # Faults
 
     def _disturb(self, end: float) -> None:
         world = self.world
@@ -237,13 +236,13 @@ class Scenario:
         world.after(world.between(0.5, 6.0), self.network.slow.pop, (source, target), None)
 
     def _killed_and_started(self, node: Node) -> None:
-        """A supervisor has no more patience."""
+        """Restart a broker that takes too long to stop."""
         node.kill()
         node.start()
 
     def _power_lost(self) -> bool:
-        """Whether a broker that lost what was not synced may still be thought to have it. Whoever else has it must
-        live meanwhile: more than one loss at a time no setting covers."""
+        """Whether a broker that has lost unsynced records may still be in an ISR. No other broker may fail meanwhile:
+        no configuration covers two losses at a time."""
         node = self._powerless
         if node is None:
             return False
@@ -254,7 +253,7 @@ class Scenario:
         return False
 
     def _calm(self) -> bool:
-        """Whether all live, reach one another, and every ISR has a second member."""
+        """Whether all brokers run and reach each other, and every ISR has a second member."""
         truth = self.checker.truth
         return (
             not self.network.cuts
@@ -268,7 +267,7 @@ class Scenario:
 
     def _heal(self) -> None:
         world = self.world
-        world.note("nothing goes wrong any more")
+        world.note("end of the faults")
         world.faults = False
         self.network.cuts.clear()
         self.network.slow.clear()
@@ -278,9 +277,9 @@ class Scenario:
                 node.up.life.thaw()
             node.start()
 
-    # How it must end
+    # Recovery
 
-    def _well(self) -> bool:
+    def _recovered(self) -> bool:
         truth, sequence = self.checker.truth, self.checker.sequence
         live = {node.node_id for node in self.nodes if node.up is not None}
         for node in self.nodes:
@@ -292,7 +291,7 @@ class Scenario:
         )
 
     def _done(self) -> bool:
-        if not self._well() or not all(producer.over for producer in self.producers):
+        if not self._recovered() or not all(producer.over for producer in self.producers):
             return False
         for consumer in self.consumers:
             end = self.checker.ledger(consumer.where).end
@@ -307,7 +306,7 @@ class Scenario:
         return True
 
     def _check_end(self) -> None:
-        """Whatever was acknowledged is there, once if its producer is idempotent."""
+        """Check that acknowledged records are in the log, exactly once if the producer is idempotent."""
         world = self.world
         for producer in self.producers:
             ledger = self.checker.ledger(producer.where)
@@ -315,7 +314,7 @@ class Scenario:
             for value, offset in producer.acknowledged:
                 times = everything.count(value)
                 if value not in ledger.batches[offset][1] or times < 1 or (producer.idempotent and times > 1):
-                    world.fail(f"{producer.where}: {value!r}, acknowledged at {offset}, is there {times} times")
+                    world.fail(f"{producer.where}: {value!r}, acknowledged at {offset}, is in the log {times} times")
         world.run(world.now)
 
     def _state(self) -> str:
@@ -330,11 +329,13 @@ class Scenario:
                 parts.append(f"broker {node.node_id} is down")
                 continue
             logs = up.directory.logs if up.directory is not None else {}
-            told = {str(where): (log.log_end_offset, log.high_watermark) for where, log in logs.items()}
+            logged = {str(where): (log.log_end_offset, log.high_watermark) for where, log in logs.items()}
             sequence = None if up.cluster is None else up.cluster.sequence
-            parts.append(f"broker {node.node_id}: epoch {up.epoch}, metadata {sequence}, (end, high watermark) {told}")
+            parts.append(
+                f"broker {node.node_id}: epoch {up.epoch}, metadata {sequence}, (end, high watermark) {logged}"
+            )
         parts += [f"{c.name} at {c.position} of {self.checker.ledger(c.where).end}" for c in self.consumers]
-        parts += [f"{p.name} is at work" for p in self.producers if not p.over]
+        parts += [f"{p.name} is running" for p in self.producers if not p.over]
         return "\n    ".join(parts)
 
 

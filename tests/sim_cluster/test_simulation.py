@@ -60,7 +60,7 @@ def test_a_seed_replays() -> None:
     assert any(p.acknowledged for p in first.producers)
 
 
-def test_a_violation_says_what_led_to_it() -> None:
+def test_a_violation_shows_the_trace() -> None:
     with BUGS["high-watermark-is-the-leaders-end"](), pytest.raises(Violation) as found:
         run_seed(0)
     text = str(found.value)

@@ -1,4 +1,4 @@
-"""Virtual time, chance, and what went on."""
+"""Virtual time, random choices, and the trace of a run."""
 
 import random
 from collections import deque
@@ -13,11 +13,11 @@ TRACE: Final = 120
 
 
 class Violation(AssertionError):
-    """An invariant does not hold. The text says which, and what led there."""
+    """An invariant does not hold; the text has the trace."""
 
 
 class World:
-    """What everything shares.
+    """The state that all parts of a run have in common.
 
     Args:
         seed: of all chance there is.
@@ -28,10 +28,10 @@ class World:
         self.loop = VirtualLoop()
         self.loop.uncaught = self._uncaught
         self.chance = random.Random(seed)
-        #: Whether anything may go wrong.
+        #: Whether faults are allowed.
         self.faults = True
         self.violation: str | None = None
-        #: Callbacks that belong to no process.
+        #: Callbacks that do not belong to a process.
         self.nobody = Context()
         self.trace: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=TRACE)
 
@@ -41,23 +41,23 @@ class World:
         return self.loop.time()
 
     def after(self, delay: float, step: Callable[..., object], *args: Any) -> Any:
-        """Call `step` in `delay` seconds, on behalf of nobody."""
+        """Call `step` in `delay` seconds, outside of all processes."""
         return self.loop.call_later(delay, step, *args, context=self.nobody)
 
     def happens(self, probability: float) -> bool:
-        """Chance, as long as anything may go wrong."""
+        """Whether a fault of this probability happens; never when faults are not allowed."""
         return self.faults and self.chance.random() < probability
 
     def between(self, low: float, high: float) -> float:
-        """A number between two."""
+        """A random number between two."""
         return low + (high - low) * self.chance.random()
 
     def note(self, text: str, *args: Any) -> None:
-        """Remember what went on; formatted only if somebody asks."""
+        """Add a line to the trace; it is formatted only when the trace is shown."""
         self.trace.append((self.now, text, args))
 
     def fail(self, what: str) -> None:
-        """An invariant does not hold; the run ends after this step, whoever catches what."""
+        """Report a violation; the run ends after this step, even if an exception is caught."""
         if self.violation is None:
             lines = [f"{at:9.3f} {text % args if args else text}" for at, text, args in self.trace]
             self.violation = f"seed {self.seed}, {self.now:.3f} s: {what}\n" + "\n".join(lines)
@@ -66,10 +66,10 @@ class World:
         life = LIFE.get()
         error = context.get("exception")
         if life is None or life.alive:
-            self.fail(f"nobody caught {type(error).__name__}: {error} ({context.get('message')})")
+            self.fail(f"uncaught {type(error).__name__}: {error} ({context.get('message')})")
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass, at most to `until`, or until `done`.
+        """Run until the time `until`, or until `done`.
 
         Raises:
             Violation: an invariant does not hold.

@@ -1,4 +1,4 @@
-"""The entry point of the group ``barnabas.tellers``: what the records of ``__group_events`` mean."""
+"""The entry point of the group ``barnabas.tellers``: explains the records of ``__group_events``."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,12 +8,12 @@ from barnabas_broker.groups.events.explain import explain
 
 
 def tell(values: Iterable[bytes], *, since: int | None = None, generation: int | None = None) -> list[dict[str, Any]]:
-    """Tell what happened to a group.
+    """Explain the events of a group.
 
     Args:
-        values: the values of its records, oldest first; what is no event is left out.
-        since: only what happened at or after this time, in ms since 1970.
-        generation: only how this generation came to be.
+        values: the values of its records, oldest first; values that are not events are left out.
+        since: only events at or after this time, in ms since 1970.
+        generation: only the rebalance that led to this generation.
     """
     events = [event for event in map(decode_event, values) if event is not None]
     return [told.as_data() for told in explain(events, since=since, generation=generation)]

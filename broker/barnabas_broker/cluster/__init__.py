@@ -1,4 +1,4 @@
-"""The cluster's metadata: brokers, topics, configurations; who decides about it and where it is stored.
+"""The cluster's metadata: brokers, topics, configurations; its changes and its storage.
 
 Imported by replication, the handlers, the HTTP endpoint and the composition root; imports only config. Handlers read
 :attr:`.ClusterMetadata.image` and change it with :meth:`.ClusterMetadata.change`; nothing else writes to a store.

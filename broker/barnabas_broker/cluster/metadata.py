@@ -1,7 +1,7 @@
 """The cluster's metadata on this broker: the current image, and the one way to change it.
 
 A change is decided on the current image, stored, applied, and then passed to the listeners, so that nothing acts on a
-change that a crash could undo. KeyChanges of one broker are made one after another. The store puts the changes of all
+change that a crash could undo. Changes of one broker are made one after another. The store puts the changes of all
 brokers in one order, in which every broker applies them.
 """
 

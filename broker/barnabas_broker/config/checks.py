@@ -10,10 +10,10 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")
 
 
 def check_protocols(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> None:
-    """See that all listeners speak PLAINTEXT, as names do that nobody maps, other than those of a protocol.
+    """Check that all listeners speak PLAINTEXT, as names do that are not mapped and are not the name of a protocol.
 
     Raises:
-        ConfigError: one is to speak something else.
+        ConfigError: a listener speaks another protocol.
     """
     mapped = {name: name for name in PROTOCOLS}
     mapped |= {name: protocol for name, _, protocol in (entry.partition(":") for entry in protocols)}
@@ -27,28 +27,28 @@ def check_protocols(listeners: Sequence[Listener], protocols: tuple[str, ...]) -
 
 
 def advertise(listeners: Sequence[Listener], given: tuple[Listener, ...], hostname: str) -> tuple[Listener, ...]:
-    """What is told of each listener.
+    """The advertised address of each listener.
 
     Args:
-        listeners: with the ports that they have; at least one.
-        given: ``advertised.listeners``. An address without a name is the first listener's, port 0 its own port.
-        hostname: for listeners that listen everywhere, and of which nothing is given.
+        listeners: at least one, with the ports in use.
+        given: ``advertised.listeners``. An address without a name is the first listener's; port 0 means its own port.
+        hostname: the host of listeners that listen on all addresses and are not in `given`.
 
     Raises:
-        ConfigError: something is given of a listener that is none.
+        ConfigError: an address is given twice, or for a listener that does not exist.
     """
-    told = {each.name: Listener(each.name, _reachable(each.host, hostname), each.port) for each in listeners}
+    advertised = {each.name: Listener(each.name, _reachable(each.host, hostname), each.port) for each in listeners}
     ports = {each.name: each.port for each in listeners}
     seen = set()
     for each in given:
         name = each.name or listeners[0].name
-        if name not in told:
-            raise ConfigError(f"advertised.listeners: {each} is no listener; listeners has {', '.join(told)}")
+        if name not in advertised:
+            raise ConfigError(f"advertised.listeners: {each} is no listener; listeners has {', '.join(advertised)}")
         if name in seen:
             raise ConfigError(f"advertised.listeners: there are two addresses for {name}")
         seen.add(name)
-        told[name] = Listener(name, each.host, each.port or ports[name])
-    return tuple(told.values())
+        advertised[name] = Listener(name, each.host, each.port or ports[name])
+    return tuple(advertised.values())
 
 
 def _reachable(host: str, hostname: str) -> str:
@@ -56,10 +56,10 @@ def _reachable(host: str, hostname: str) -> str:
 
 
 def check_inter_broker(name: str, listeners: Sequence[Listener]) -> None:
-    """See that there is the listener by which brokers reach each other.
+    """Check that the listener that brokers use among themselves exists.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: no listener has this name.
     """
     names = [each.name for each in listeners]
     if name not in names:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """A configuration value that cannot be used; the text says which key, what it holds and what it may hold."""
+    """A configuration value that cannot be used; the text names the key, its value and what is accepted."""
 
 
 class ConfigType(IntEnum):
@@ -37,11 +37,11 @@ class Key(Generic[T]):
 
     Attributes:
         name: Kafka's name.
-        type: how DescribeConfigs calls its type.
-        default: what it holds when nobody says anything.
-        parse: text to value; ValueError with what would be accepted.
+        type: its type in DescribeConfigs.
+        default: its value if nothing is set.
+        parse: turns text into a value; raises ValueError with what is accepted.
         doc: what it does, units included.
-        fallbacks: coarser keys that stand in for it when it is not set, with the factor to its unit
+        fallbacks: coarser keys that apply if it is not set, with the factor to its unit
             (``log.retention.minutes`` for ``log.retention.ms``), in Kafka's order.
         broker: for a topic key, the broker key that holds its default.
     """
@@ -58,7 +58,7 @@ class Key(Generic[T]):
         """Parse a value.
 
         Raises:
-            ConfigError: naming the key, the value and what would be accepted.
+            ConfigError: the value is not accepted; the text names the key, the value and what is accepted.
         """
         try:
             return self.parse(text.strip())
@@ -166,7 +166,7 @@ _DAY = 24 * _HOUR
 
 # Identity and connections
 NODE_ID = _int("node.id", 1, "The id of this broker.")
-LOG_DIR = _text("log.dir", "barnabas-data", "The directory that holds the log; one, not a list.")
+LOG_DIR = _text("log.dir", "barnabas-data", "The log directory; one, not a list.")
 LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
     Key(
         "listeners",
@@ -182,8 +182,8 @@ ADVERTISED_LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
         ConfigType.STRING,
         (),
         parse_advertised,
-        "Where those are told to connect who come in by a listener: [NAME://]HOST:PORT, separated by commas; a "
-        "listener that is left out tells its own address.",
+        "The address that clients of a listener get: [NAME://]HOST:PORT, separated by commas; a listener that is left "
+        "out advertises its own address.",
     )
 )
 INTER_BROKER_LISTENER_NAME = _broker(
@@ -218,44 +218,46 @@ REPLICA_FETCH_WAIT_MAX_MS = _int("replica.fetch.wait.max.ms", 500, "How long a l
 REPLICA_FETCH_MIN_BYTES = _int("replica.fetch.min.bytes", 1, "Bytes that a follower waits for.")
 REPLICA_FETCH_MAX_BYTES = _int("replica.fetch.max.bytes", 1_048_576, "Bytes of one partition in a follower's fetch.")
 REPLICA_FETCH_RESPONSE_MAX_BYTES = _int(
-    "replica.fetch.response.max.bytes", 10_485_760, "Bytes that a follower's fetch is answered at most."
+    "replica.fetch.response.max.bytes", 10_485_760, "Bytes of the response to a follower's fetch at most."
 )
-REPLICA_FETCH_BACKOFF_MS = _int("replica.fetch.backoff.ms", 1000, "A follower's rest after a failed fetch, in ms.")
+REPLICA_FETCH_BACKOFF_MS = _int("replica.fetch.backoff.ms", 1000, "Ms a follower waits after a failed fetch.")
 REPLICA_SOCKET_TIMEOUT_MS = _int(
-    "replica.socket.timeout.ms", 30_000, "How long a follower waits for an answer beyond the wait it asked for, in ms."
+    "replica.socket.timeout.ms", 30_000, "Ms a follower waits for a response, in addition to the wait in its request."
 )
 
 # The cluster
 CLUSTER_URL = _text(
     "cluster.url", "", "Where brokers coordinate: etcd://HOST:PORT[,HOST:PORT...][/PREFIX]; empty for a single broker."
 )
-ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "Certificates (PEM) that vouch for etcd's; empty: speak without TLS.")
-ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (PEM) for etcd, if it wants one.")
+ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "CA certificates (PEM) to verify etcd's; empty for no TLS.")
+ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (PEM), if etcd requires one.")
 ETCD_SSL_KEYFILE = _text("etcd.ssl.keyfile", "", "The key (PEM) of that certificate.")
-ETCD_USER = _text("etcd.user", "", "Whom to log in to etcd as; empty: nobody.")
-ETCD_PASSWORD_FILE = _text("etcd.password.file", "", "A file that holds the password of that user.")
+ETCD_USER = _text("etcd.user", "", "The user name for etcd; empty for no login.")
+ETCD_PASSWORD_FILE = _text("etcd.password.file", "", "A file with the password of that user.")
 # Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
 BROKER_SESSION_TIMEOUT_MS = _int(
-    "broker.session.timeout.ms", 2000, "Ms after which a broker that is not heard of is replaced.", 1000
+    "broker.session.timeout.ms", 2000, "Ms without a lease renewal after which a broker is fenced.", 1000
 )
-BROKER_RACK = _text("broker.rack", "", "The rack of this broker: replicas are spread over racks.")
+BROKER_RACK = _text("broker.rack", "", "The rack of this broker; replicas are spread over racks.")
 CONTROLLED_SHUTDOWN_ENABLE = _flag("controlled.shutdown.enable", True, "Hand partitions over before stopping.")
 UNCLEAN_LEADER_ELECTION_ENABLE = _flag(
-    "unclean.leader.election.enable", False, "Rather lose records than have no leader, when all of the ISR are gone."
+    "unclean.leader.election.enable",
+    False,
+    "Elect a leader outside of the ISR if all of it is offline: loses records.",
 )
 AUTO_LEADER_REBALANCE_ENABLE = _flag(
-    "auto.leader.rebalance.enable", True, "Give partitions back to their preferred leaders now and then."
+    "auto.leader.rebalance.enable", True, "Move leadership back to the preferred replicas periodically."
 )
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _long(
-    "leader.imbalance.check.interval.seconds", 300, "Seconds between those times.", 1
+    "leader.imbalance.check.interval.seconds", 300, "Seconds between two such checks.", 1
 )
 
 # Topics
 NUM_PARTITIONS = _int("num.partitions", 1, "Partitions of a topic that is created without a number.", 1)
 DEFAULT_REPLICATION_FACTOR = _int("default.replication.factor", 1, "Replicas of a topic created without a number.", 1)
-AUTO_CREATE_TOPICS_ENABLE = _flag("auto.create.topics.enable", True, "Create topics when a client asks for them.")
+AUTO_CREATE_TOPICS_ENABLE = _flag("auto.create.topics.enable", True, "Create topics when a client uses them.")
 DELETE_TOPIC_ENABLE = _flag("delete.topic.enable", True, "Allow DeleteTopics.")
-MIN_INSYNC_REPLICAS = _int("min.insync.replicas", 1, "Replicas that must have what acks=all acknowledges.", 1)
+MIN_INSYNC_REPLICAS = _int("min.insync.replicas", 1, "Replicas in sync that acks=all requires.", 1)
 MESSAGE_MAX_BYTES = _int("message.max.bytes", 1_048_588, "The largest record batch, in bytes.")
 COMPRESSION_TYPE = _broker(
     Key(
@@ -263,7 +265,7 @@ COMPRESSION_TYPE = _broker(
         ConfigType.STRING,
         "producer",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        "The codec that batches are kept in; batches are opaque here, so only `producer` changes nothing.",
+        "The codec of stored batches; batches are stored as producers send them, whatever the value.",
     )
 )
 MESSAGE_TIMESTAMP_TYPE = _broker(
@@ -272,7 +274,7 @@ MESSAGE_TIMESTAMP_TYPE = _broker(
         ConfigType.STRING,
         "CreateTime",
         _one_of("CreateTime", "LogAppendTime"),
-        "Whose clock a record's timestamp is.",
+        "The clock of a record's timestamp: the producer's or the broker's.",
     )
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _long(
@@ -306,7 +308,7 @@ LOG_CLEANUP_POLICY: Final[Key[tuple[str, ...]]] = _broker(
         ConfigType.LIST,
         ("delete",),
         _list_of("delete", "compact"),
-        "What becomes of old data: delete, compact, or both.",
+        "What happens to old data: delete, compact, or both.",
     )
 )
 LOG_CLEANER_ENABLE = _flag("log.cleaner.enable", True, "Compact topics whose policy says so.")
@@ -321,10 +323,10 @@ LOG_CLEANER_MIN_CLEANABLE_RATIO = _broker(
         ConfigType.DOUBLE,
         0.5,
         _ratio,
-        "Share of dirty bytes from which a log is compacted.",
+        "Ratio of dirty bytes from which a log is compacted.",
     )
 )
-LOG_CLEANER_BACKOFF_MS = _long("log.cleaner.backoff.ms", 15_000, "Ms the cleaner waits when nothing is to be done.")
+LOG_CLEANER_BACKOFF_MS = _long("log.cleaner.backoff.ms", 15_000, "Ms the cleaner waits when there is nothing to clean.")
 LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = _broker(
     Key(
         "log.cleaner.io.max.bytes.per.second",

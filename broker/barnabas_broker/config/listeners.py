@@ -1,7 +1,7 @@
-"""Listeners: the addresses of a broker, by name, so that each client is told the one that it can reach (KIP-103).
+"""Listeners: the named addresses of a broker, so that each client gets the address that it can reach (KIP-103).
 
-``listeners`` says where to listen, ``advertised.listeners`` what those are told who come in by a listener, and
-``inter.broker.listener.name`` by which listener brokers reach each other. All of them speak PLAINTEXT.
+``listeners`` says where to listen, ``advertised.listeners`` the address that clients of a listener get, and
+``inter.broker.listener.name`` the listener that brokers use among themselves. All of them speak PLAINTEXT.
 """
 
 import re

@@ -30,10 +30,10 @@ class Config:
     """A broker's configuration.
 
     Args:
-        keys: the keys that are known, by name.
-        given: what was set before it started, as text.
-        dynamic: what was set for this broker while it runs.
-        dynamic_default: what was set for all brokers while they run.
+        keys: the keys that exist, by name.
+        given: the values that were set before the start, as text.
+        dynamic: the values that were set for this broker at run time.
+        dynamic_default: the values that were set for all brokers at run time.
     """
 
     keys: Mapping[str, Key[Any]]
@@ -57,7 +57,7 @@ class Config:
         return key.default, ConfigSource.DEFAULT_CONFIG
 
     def synonyms(self, key: Key[Any]) -> list[tuple[Key[Any], str, ConfigSource]]:
-        """All that was said about `key` and those that stand in for it, as text, the most specific first.
+        """All values that were set for `key` and its fallbacks, as text, the most specific first.
 
         Source: KIP-226; Kafka's ``ConfigHelper.configSynonyms``.
         """
@@ -74,7 +74,7 @@ class Config:
         )
 
     def set_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> None:
-        """Replace what was set while the broker runs; every value must have been read before."""
+        """Replace the values that were set at run time; every value must have been checked before."""
         self.dynamic, self.dynamic_default = dynamic, dynamic_default
         self._values.clear()
 
@@ -82,7 +82,7 @@ class Config:
         """Read every value that was given.
 
         Returns:
-            The names that nobody knows, for a warning each.
+            The names of keys that do not exist, for a warning each.
 
         Raises:
             ConfigError: a value cannot be read.
@@ -97,7 +97,7 @@ class TopicConfig:
     """A topic's configuration: its own overrides over the broker's defaults.
 
     Raises:
-        ConfigError: an override cannot be read, or its key is none of a topic.
+        ConfigError: an override cannot be read, or topics have no such key.
     """
 
     __slots__ = ("_values", "broker", "overrides")
@@ -161,7 +161,7 @@ def parse_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def layered(keys: Mapping[str, Key[Any]], layers: Iterable[Mapping[str, str]]) -> Config:
-    """A configuration of several layers, the last wins."""
+    """A configuration of several layers; later layers win."""
     given: dict[str, str] = {}
     for layer in layers:
         given.update(layer)

@@ -62,7 +62,7 @@ DYNAMIC_KEYS: Final = frozenset(
     "log.flush.offset.checkpoint.interval.ms",
     "log.retention.check.interval.ms",
 }
-#: Keys that Kafka leaves unset: coarser ones, or the absence of a limit, stand in for them.
+#: Keys that have no default in Kafka: a key with a coarser unit, or no limit, applies instead.
 _UNSET: Final = frozenset({"log.retention.minutes", "log.retention.ms", "log.roll.ms", "log.flush.interval.ms"})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -70,14 +70,14 @@ _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each r
 
 
 def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Answer DescribeConfigs, each resource for itself."""
+    """Answer DescribeConfigs, each resource on its own."""
     return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
 
 
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Answer ListConfigResources: what has a configuration here, which loggers, client metrics and groups have not."""
+    """Answer ListConfigResources: brokers and topics; loggers, client metrics and groups have no configuration here."""
     image = context.services.cluster.image
     names: dict[int, list[str]] = {
         _GROUP: [],
@@ -125,13 +125,13 @@ def _describe(
             rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
             rows = _as_brokers(services.config, resource.resource_name, rows)
         elif resource.resource_type in (_CLIENT_METRICS, _GROUP) and resource.resource_name:
-            rows = []  # nothing of them can be set; tools that go through all groups shall get on
+            rows = []  # nothing of them can be set; tools that describe all groups must not fail
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message or None
         return result
-    if wanted:  # in the order in which they were asked for, which some tools take for granted
+    if wanted:  # in the order of the request, which some tools rely on
         by_name = {row.name: row for row in rows}
         rows = [by_name[name] for name in dict.fromkeys(wanted) if name in by_name]
     result.configs = rows
@@ -141,7 +141,7 @@ def _describe(
 def _as_brokers(
     config: Config, name: str, rows: list[DescribeConfigsResourceResult]
 ) -> list[DescribeConfigsResourceResult]:
-    """Of broker "" only what was set for all brokers is told; else what is unset in Kafka has no value."""
+    """For broker "" only what was set for all brokers; for this broker without values that Kafka leaves unset."""
     if not name:
         rows = [row for row in rows if row.name in config.dynamic_default]
     for row in rows:
@@ -189,27 +189,27 @@ def _rows(
 
 
 def _synonyms(config: Config, key: Key[Any], value: Any, source: ConfigSource) -> list[DescribeConfigsSynonym]:
-    """Where the value comes from and what would hold without that, most specific first."""
+    """Where the value comes from, and the values behind it, most specific first."""
     broker = key if key.broker is None else key.broker
-    said: list[tuple[str, str | None, ConfigSource]] = [
+    given: list[tuple[str, str | None, ConfigSource]] = [
         (each.name, text, layer) for each, text, layer in config.synonyms(broker)
     ]
-    said += [
+    given += [
         (each.name, show(each.default), ConfigSource.DEFAULT_CONFIG)
         for each in (broker, *(fallback for fallback, _ in broker.fallbacks))
         if each.name not in _UNSET
     ]
-    # As Kafka does: nothing is told of those that stand in for a key which itself nobody has set.
-    told = list(dropwhile(lambda each: each[0] != broker.name, said))
+    # As in Kafka: fallbacks before the key itself are left out if the key is not set.
+    synonyms = list(dropwhile(lambda each: each[0] != broker.name, given))
     if source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
-        told.insert(0, (key.name, show(value), source))
-    return [DescribeConfigsSynonym(name=name, value=text, source=layer) for name, text, layer in told]
+        synonyms.insert(0, (key.name, show(value), source))
+    return [DescribeConfigsSynonym(name=name, value=text, source=layer) for name, text, layer in synonyms]
 
 
 async def handle_incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Answer IncrementalAlterConfigs, each resource for itself."""
+    """Answer IncrementalAlterConfigs, each resource on its own."""
     responses = []
     named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     for resource in request.resources:
@@ -235,7 +235,7 @@ async def handle_incremental_alter_configs(
 
 
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Answer AlterConfigs: what is named becomes the whole configuration of the resource."""
+    """Answer AlterConfigs: the request replaces the whole configuration of a resource."""
     responses = []
     named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     for resource in request.resources:
@@ -316,7 +316,7 @@ async def _alter(
     def decide(image: Image) -> tuple[Sequence[Event], None]:
         event: Event
         if resource_type == _TOPIC:
-            # Kafka looks at the values before it looks for the topic.
+            # Kafka checks the values before it looks for the topic.
             old = image.topics[name].configs if name in image.topics else {}
             check_topic_configs(services.config, change(old))
             _check_topic_name(name)

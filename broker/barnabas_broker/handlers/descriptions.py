@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs: what tools ask about partitions and their disks."""
+"""DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs: partitions and their log directories, for tools."""
 
 import shutil
 from typing import Final
@@ -34,16 +34,16 @@ from barnabas_protocol.messages.describe_topic_partitions import (
 )
 from barnabas_protocol.registry import ApiKey
 
-#: Partitions that one answer holds at most (max.request.partition.size.limit).
+#: Partitions of one response at most (max.request.partition.size.limit).
 _LIMIT: Final = 2000
 
 
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Answer DescribeTopicPartitions: topics by name, as many partitions as asked for, and where the next page begins.
+    """Answer DescribeTopicPartitions: topics by name, up to the requested number of partitions, and the next cursor.
 
-    A cursor must stand on a partition of one of the topics that are asked for.
+    A cursor must name one of the requested topics.
     """
     image, cursor = context.services.cluster.image, request.cursor
     asked = [topic.name for topic in request.topics]
@@ -107,7 +107,7 @@ def _described(
 
 
 def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Answer DescribeLogDirs: the one directory, and the size of the partitions in it that were asked for."""
+    """Answer DescribeLogDirs: the one directory, and the sizes of the requested partitions."""
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for where, replica in context.services.replicas.all():
@@ -137,7 +137,7 @@ def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRe
 def handle_alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Answer AlterReplicaLogDirs: with one directory, a replica is there already or nowhere."""
+    """Answer AlterReplicaLogDirs: there is one directory, so a replica cannot move."""
     replicas = context.services.replicas
     here = str(replicas.directory.path.absolute())
     present = {where for where, _ in replicas.all()}

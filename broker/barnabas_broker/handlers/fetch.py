@@ -1,7 +1,7 @@
-"""Fetch: read what is there, or wait for it.
+"""Fetch: read the available records, or wait for more (long poll).
 
-The request's session is resolved first, then every partition is read once. If that is less than ``min_bytes`` and
-nothing went wrong, the fetch waits on its partitions until enough was appended or ``max_wait_ms`` is over, and reads
+The request's session is resolved first, then every partition is read once. If there are fewer than ``min_bytes`` and no
+partition has an error, the fetch waits on its partitions until enough is appended or ``max_wait_ms`` is over, and reads
 again.
 """
 
@@ -35,7 +35,7 @@ _NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UN
 
 
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answer Fetch, now or when there is enough to answer."""
+    """Answer Fetch, at once or when enough is available."""
     fetch = context.services.fetch_sessions.resolve(request, context.version, asyncio.get_running_loop().time())
     if fetch.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
@@ -50,16 +50,16 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
 
 
 async def _when_warm(reading: "_Reading", cold: list["asyncio.Future[None]"]) -> FetchResponse:
-    """Read when the disk has been read; there is something then, so the fetch need not wait for more."""
+    """Read when the data is in the page cache; there is data then, so the fetch need not wait for more."""
     await asyncio.wait(cold)
     reading.read()
     return reading.response()
 
 
 class _Reading:
-    """One fetch, from its first look at the partitions to its answer."""
+    """One fetch, from its first read to its response."""
 
-    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_replicas", "_request", "_size", "_told")
+    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_recorded", "_replicas", "_request", "_size")
 
     def __init__(self, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
         self._context = context
@@ -70,12 +70,12 @@ class _Reading:
         self._answers: list[tuple[TopicKey, PartitionData]] = []
         self._size = 0
         state = request.replica_state
-        #: The broker that asks, and which life of it; -1 for consumers.
+        #: Node id and broker epoch of the follower that fetches; -1 for consumers.
         self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
-        self._told = False
+        self._recorded = False
 
     def cold(self) -> list["asyncio.Future[None]"]:
-        """What a thread brings into the page cache before a read would have to wait for it."""
+        """Have a thread read the data into the page cache where the event loop would have to wait for the disk."""
         services = self._context.services
         image, loading = services.cluster.image, []
         for (target, _), wanted in self._fetch.wanted.items():
@@ -83,7 +83,7 @@ class _Reading:
                 name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
                 log = services.replicas.find(name, wanted.partition).log
             except KafkaError:
-                continue  # the read will tell
+                continue  # the read answers with the error
             future = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
             if future is not None:
                 loading.append(future)
@@ -93,7 +93,7 @@ class _Reading:
         """Read every partition.
 
         Returns:
-            Whether the answer need not wait.
+            Whether the response need not wait.
         """
         image = self._context.services.cluster.image
         self._answers, self._replicas, self._size = [], [], 0
@@ -105,7 +105,7 @@ class _Reading:
             self._answers.append((target, answer))
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
-        self._told = True
+        self._recorded = True
         return at_once or self._size >= self._request.min_bytes
 
     def _read_partition(self, image: Image, target: TopicKey, wanted: CachedPartition, left: int) -> PartitionData:
@@ -136,8 +136,8 @@ class _Reading:
                 if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                     answer.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
-            if follows and not self._told:
-                self._hear(replica, wanted)
+            if follows and not self._recorded:
+                self._record_position(replica, wanted)
                 answer.high_watermark = answer.last_stable_offset = replica.high_watermark
             if wanted.fetch_offset == end:
                 return answer
@@ -154,17 +154,17 @@ class _Reading:
             return nothing
         return answer
 
-    def _hear(self, replica: Replica, wanted: CachedPartition) -> None:
-        """A follower says how far it is; a fetch that waits says so once."""
+    def _record_position(self, replica: Replica, wanted: CachedPartition) -> None:
+        """Record the fetch position of a follower, once per fetch."""
         log = replica.log
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
-            return  # the read answers that
+            return  # the read answers with the error
         node_id, broker_epoch = self._follower
         replicas = self._context.services.replicas
         replicas.follower_fetched(replica, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start)
 
     def wait(self) -> "asyncio.Future[FetchResponse]":
-        """The answer, when there is enough of it or the time is over."""
+        """The response, when enough is available or the time is over."""
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch(self._request.min_bytes - self._size)
         answered: asyncio.Future[FetchResponse] = loop.create_future()
@@ -189,7 +189,7 @@ class _Reading:
         return answered
 
     def response(self) -> FetchResponse:
-        """The answer to what was read, neighbours of the same topic together."""
+        """The response with what was read; consecutive partitions of a topic share an entry."""
         topics: list[FetchableTopicResponse] = []
         last: TopicKey | None = None
         for target, answer in self._answers:

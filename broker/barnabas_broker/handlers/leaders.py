@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: who leads partitions, and who keeps them."""
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: leaders and replicas of partitions."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -67,7 +67,7 @@ _WHY = {
 async def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Answer AlterPartitionReassignments, each partition for itself."""
+    """Answer AlterPartitionReassignments, each partition on its own."""
     allowed = request.allow_replication_factor_change
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=allowed,
@@ -102,7 +102,7 @@ async def _reassign(
 def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Answer ListPartitionReassignments: what of that which was asked for is being moved."""
+    """Answer ListPartitionReassignments: the requested partitions whose replicas are being moved."""
     image = context.services.cluster.image
     if request.topics is None:
         asked = [(topic, list(range(len(topic.partitions)))) for topic in image.topics.values()]

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and FindCoordinator: where things are."""
+"""Metadata, DescribeCluster and FindCoordinator: brokers, topics, leaders and coordinators."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
@@ -33,19 +33,19 @@ from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
 _NO_ID = bytes(16)
-#: The version from which topics can be asked for by id.
+#: The first version that requests topics by id.
 _BY_ID: Final = 12
-#: The version from which clients know that a leader may lack their listener.
+#: The first version whose clients know LISTENER_NOT_FOUND.
 _LISTENERS: Final = 6
 
 _Reachable = dict[int, tuple[BrokerInfo, str, int]]
 
 
 def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) -> Request:
-    """Read a Metadata request, and let something follow it: see the known deviation in its module.
+    """Read a Metadata request; trailing bytes are allowed, see the known deviation in the message's module.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is malformed.
     """
     return codec.decode(cls, header.api_version, codec.body(cls, header, frame), trailing=True)
 
@@ -53,7 +53,7 @@ def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) ->
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Answer Metadata; topics that are missing are created first where both sides allow it."""
+    """Answer Metadata; missing topics are created first if the client and the configuration allow it."""
     asked = request.topics or ()
     if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
         return _refused(asked)
@@ -73,7 +73,7 @@ async def _create_and_answer(
 
 
 def _answer(context: RequestContext, request: MetadataRequest, refused: Mapping[str, KafkaError]) -> MetadataResponse:
-    """What there is; `refused` are the topics that could not be created."""
+    """The response from the image; `refused` are the topics that could not be created."""
     image, asked = context.services.cluster.image, request.topics
     reachable = _reachable(context, image)
     if asked is None or (not asked and context.version == 0):
@@ -104,18 +104,18 @@ def _answer(context: RequestContext, request: MetadataRequest, refused: Mapping[
 
 
 def _reachable(context: RequestContext, image: Image) -> _Reachable:
-    """The brokers that have a listener of the name by which this client came in, with its address (KIP-103)."""
+    """The brokers that have a listener of the name that this client uses, with its address (KIP-103)."""
     name = context.listener
     return {node: (b, *b.endpoints[name]) for node, b in image.brokers.items() if name in b.endpoints}
 
 
 def _once(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """What is asked for twice is told once."""
+    """The requested topics without duplicates."""
     return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
 
 
 def _refused(asked: Sequence[MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have a place for ids, but topics cannot be asked for by them yet (KIP-516)."""
+    """Refuse ids in versions 10 and 11, which have the field but do not support it yet (KIP-516)."""
     topics = [_unknown(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in asked]
     return MetadataResponse(brokers=[], topics=topics)
 
@@ -158,7 +158,7 @@ def _topic(
 
 
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Answer DescribeCluster. There are no controller endpoints to describe: brokers decide among themselves."""
+    """Answer DescribeCluster. There are no controller endpoints: a broker is the controller."""
     image = context.services.cluster.image
     asked = request.include_cluster_authorized_operations
     if request.endpoint_type != 1:
@@ -186,7 +186,7 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Answer FindCoordinator; the topics of groups are created when they are first needed, as in Kafka."""
+    """Answer FindCoordinator; the internal topics of groups are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
     topics = context.services.cluster.image.topics
@@ -208,23 +208,23 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
 
 def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
-        return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, "This broker has no transactions.")
+        return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, "This broker has no transactions.")
     if key_type != _GROUP:
-        return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     services = context.services
     image = services.cluster.image
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     leader = topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader
     there = _reachable(context, image).get(leader)
     if there is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     _, host, port = there
     return Coordinator(key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message="")
 
 
-def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
 

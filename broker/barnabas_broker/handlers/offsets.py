@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: looking offsets up, and moving the log's start."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offset look-ups, and moves of the log start offset."""
 
 import asyncio
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 
 
 def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answer ListOffsets, each partition for itself."""
+    """Answer ListOffsets, each partition on its own."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -61,7 +61,7 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
 
 
 def _each_once(partitions: Sequence[ListOffsetsPartition]) -> list[tuple[ListOffsetsPartition, bool]]:
-    """Every partition once, with whether it was asked for more often."""
+    """Every partition once, with whether the request names it more than once."""
     indexes = [partition.partition_index for partition in partitions]
     return [(p, indexes.count(index) > 1) for index, p in {p.partition_index: p for p in partitions}.items()]
 
@@ -89,7 +89,7 @@ def _list_offset(
 
 
 def _look_up(replica: Replica, timestamp: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch of what is asked for; -1 for what is not there."""
+    """Timestamp, offset and leader epoch for a requested timestamp; -1 where there is none."""
     log = replica.log
     if timestamp == LATEST:
         if not replica.settled:
@@ -120,7 +120,7 @@ def _old_style(replica: Replica, asked: ListOffsetsPartition, offset: int) -> li
 def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer OffsetForLeaderEpoch, each partition for itself."""
+    """Answer OffsetForLeaderEpoch, each partition on its own."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -1,7 +1,7 @@
 """Produce and InitProducerId.
 
-A batch is opaque here: it is checked as a whole and appended; nothing is done per record. With acks=0 nothing is
-answered, and an error can only be told by closing the connection (as Kafka does).
+A batch is opaque: it is checked as a whole and appended; nothing is done per record. With acks=0 there is no response,
+and an error closes the connection (as in Kafka).
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
-#: The first version whose batches are of the format that is kept.
+#: The first version with record batches of magic 2, the only format that is stored.
 _FIRST_SERVED: Final = 3
 _FIRST_WITH_ZSTD: Final = 7
 _NO_ID: Final = bytes(16)
-#: Where the attributes of a batch have the byte with its codec and whether it is transactional.
+#: The position of the byte of a batch's attributes that has its codec and the transactional bit.
 _ATTRIBUTES: Final = 22
 
 
@@ -50,11 +50,11 @@ class Produce(NamedTuple):
 
 
 def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> Produce:
-    """Read a Produce request without copying its batches; of versions that are not served only as much as an answer
-    needs.
+    """Read a Produce request without copying its batches; of versions that are not served only the fields that a
+    response needs.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is malformed.
     """
     if header.api_version >= _FIRST_SERVED:
         return Produce(*decode_produce_request(header.api_version, codec.body(cls, header, frame)))
@@ -66,10 +66,10 @@ def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> 
 def handle_produce(
     context: RequestContext, request: Produce
 ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
-    """Append what is asked and answer when it is as durable as the topic's configuration says.
+    """Append the batches, and answer when they are as durable as acks and the topic's configuration ask for.
 
     Raises:
-        CloseConnection: an error that acks=0 leaves no other way to tell.
+        CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
     delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
@@ -98,7 +98,7 @@ def handle_produce(
 
 
 def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
-    """Why nothing of the request is appended, if so."""
+    """Why the whole request is refused; None if it is not."""
     if context.version < _FIRST_SERVED:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Message formats before version 2 are not served (KIP-896).")
     if request.head.acks not in (-1, 0, 1):
@@ -106,14 +106,14 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     return None
 
 
-def _check_kind(records: Buffer, version: int) -> None:
-    """Refuse what is a batch, but none that this request may bring.
+def _check_batch(records: Buffer, version: int) -> None:
+    """Check that this request may carry a batch of this type.
 
     Raises:
         KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (there are no transactions) or UNSUPPORTED_COMPRESSION_TYPE.
     """
     if len(records) < HEADER_SIZE:
-        return  # told as corrupt when it is read
+        return  # the append refuses it as corrupt
     attributes = records[_ATTRIBUTES]
     if attributes & TRANSACTIONAL:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions.")
@@ -143,7 +143,7 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
-        _check_kind(records, context.version)
+        _check_batch(records, context.version)
         if acks == -1:
             replica.check_isr()
         info: AppendInfo = replica.append(records, services.wall_ms())
@@ -169,7 +169,7 @@ def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> 
 
 
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Hand out a producer id that nobody had; a producer that comes with its id gets a new one as well, which is
+    """Allocate a producer id that was never used; a producer that sends its current id gets a new one, too, which is
     safe."""
     code = ErrorCode.NONE
     producer_id = -1

@@ -1,4 +1,4 @@
-"""DescribeProducers, DescribeTransactions, ListTransactions: who writes, and within which transaction (KIP-664)."""
+"""DescribeProducers, DescribeTransactions, ListTransactions: active producers and transactions (KIP-664)."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ from barnabas_protocol.messages.describe_transactions import (
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.registry import ApiKey
 
-#: The states that a transaction may be asked for by.
+#: The states that ListTransactions can filter by.
 _STATES: Final = frozenset(
     {
         "Empty",
@@ -39,7 +39,7 @@ _STATES: Final = frozenset(
 
 
 def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Answer DescribeProducers, each partition for itself."""
+    """Answer DescribeProducers, each partition on its own."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
@@ -77,7 +77,7 @@ def _producers(context: RequestContext, topic: str, index: int) -> PartitionResp
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Answer DescribeTransactions: there are none, whichever is asked for."""
+    """Answer DescribeTransactions: no transactional id exists."""
     return DescribeTransactionsResponse(
         throttle_time_ms=0,
         transaction_states=[
@@ -97,7 +97,7 @@ def handle_describe_transactions(
 
 
 def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Answer ListTransactions: there are none, in whatever state."""
+    """Answer ListTransactions: no transaction exists."""
     return ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,

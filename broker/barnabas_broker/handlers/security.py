@@ -1,5 +1,5 @@
-"""What tools ask about security: SASL, ACLs, quotas and credentials. There are none here, and this says so as Kafka
-does where nothing of it is switched on."""
+"""SASL, ACLs, client quotas and SCRAM credentials. None of them is supported; the responses are those of a Kafka broker
+without security."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) 
 
 
 def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Answer CreateAcls, each entry for itself."""
+    """Answer CreateAcls, each entry on its own."""
     refused = [
         AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
         for _ in request.creations
@@ -54,7 +54,7 @@ def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> C
 
 
 def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Answer DeleteAcls, each filter for itself."""
+    """Answer DeleteAcls, each filter on its own."""
     refused = [
         DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[])
         for _ in request.filters
@@ -65,14 +65,14 @@ def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> D
 def handle_describe_client_quotas(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Answer DescribeClientQuotas: nobody has one."""
+    """Answer DescribeClientQuotas: there are no quotas."""
     return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", entries=[])
 
 
 def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Answer DescribeUserScramCredentials: nobody has any, whoever is asked for."""
+    """Answer DescribeUserScramCredentials: no user has credentials."""
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,

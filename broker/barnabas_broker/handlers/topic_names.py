@@ -1,4 +1,4 @@
-"""Topics as requests name them: by name, or by topic id where the version has ids (KIP-516)."""
+"""Topics in requests: named by name, or by topic id in versions that have ids (KIP-516)."""
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
@@ -6,7 +6,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
 def topic_name(image: Image, name: str, topic_id: bytes, *, by_id: bool) -> str:
-    """The name of the topic that a request means.
+    """The name of the topic in a request.
 
     Raises:
         KafkaError: UNKNOWN_TOPIC_ID.
@@ -20,7 +20,7 @@ def topic_name(image: Image, name: str, topic_id: bytes, *, by_id: bool) -> str:
 
 
 def missing_code(name: str) -> ErrorCode:
-    """What is answered for a topic that is not there: whether it could be depends on its name."""
+    """The error code for a topic that does not exist: INVALID_TOPIC_EXCEPTION if its name is not allowed."""
     try:
         controller.check_topic_name(name)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, and the topics that come into being because somebody asks for them."""
+"""CreateTopics, DeleteTopics, CreatePartitions, and topics that are created automatically."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -66,10 +66,10 @@ def check_topic_configs(config: Config, overrides: Mapping[str, str | None]) -> 
 
 
 async def create_automatically(services: Services, names: Sequence[str]) -> dict[str, KafkaError]:
-    """Create topics that a client asked for by using them, if the configuration allows it.
+    """Create topics that a client uses and that do not exist, if the configuration allows it.
 
     Returns:
-        Why a topic was not created, by name.
+        The error of each topic that could not be created, by name.
     """
     refused: dict[str, KafkaError] = {}
     for name in names:
@@ -77,7 +77,7 @@ async def create_automatically(services: Services, names: Sequence[str]) -> dict
             continue
 
         def decide(image: Image, name: str = name) -> tuple[Sequence[Event], None]:
-            if name in image.topics:  # somebody else was first
+            if name in image.topics:  # another request was first
                 return [], None
             return [_automatic_topic(services.config, image, name)], None
 
@@ -88,7 +88,7 @@ async def create_automatically(services: Services, names: Sequence[str]) -> dict
     return refused
 
 
-#: How long the story of groups is kept: 7 days, in ms.
+#: Retention of ``__group_events``: 7 days, in ms.
 _EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
@@ -104,7 +104,7 @@ def _automatic_topic(config: Config, image: Image, name: str) -> Event:
             configs["retention.ms"] = str(_EVENTS_RETENTION_MS)
     factor, source = config.explain(key)
     if source is ConfigSource.DEFAULT_CONFIG or not config[CLUSTER_URL]:
-        # Nobody asked for so many. Who did waits until there are enough brokers, as in Kafka.
+        # A factor that was configured is kept: creation then waits for enough brokers, as in Kafka.
         factor = min(factor, max(len(image.brokers), 1))
     return controller.create_topic(
         image, name, topic_id=new_topic_id(), partitions=partitions, replication_factor=factor, configs=configs
@@ -112,7 +112,7 @@ def _automatic_topic(config: Config, image: Image, name: str) -> Event:
 
 
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Answer CreateTopics, each topic for itself."""
+    """Answer CreateTopics, each topic on its own."""
     names = [topic.name for topic in request.topics]
     results: list[CreatableTopicResult] = []
     for topic in request.topics:
@@ -186,7 +186,7 @@ def _config_row(config: TopicConfig, name: str) -> CreatableTopicConfigs:
 
 
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Answer DeleteTopics, each topic for itself."""
+    """Answer DeleteTopics, each topic on its own."""
     if context.version >= 6:
         asked = request.topics
     else:
@@ -237,7 +237,7 @@ async def _delete(services: Services, asked: DeleteTopicState, version: int) -> 
 async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Answer CreatePartitions, each topic for itself."""
+    """Answer CreatePartitions, each topic on its own."""
     names = [topic.name for topic in request.topics]
     results: list[CreatePartitionsTopicResult] = []
     for topic in request.topics:

@@ -1,1 +1,7 @@
-"""The broker over HTTP, for looking only: metrics for Prometheus, groups and health as JSON."""
+"""The broker over HTTP, read-only: metrics for Prometheus, groups and health as JSON.
+
+Imported by the composition root; imports groups, replication, cluster, storage and server.
+
+- :class:`~barnabas_broker.http.view.View`: the parts of the broker that are shown
+- :class:`~barnabas_broker.http.endpoint.Endpoint`: the HTTP server, the only module that needs aiohttp
+"""

@@ -1,4 +1,4 @@
-"""The HTTP server. This module, and nothing else of the broker, needs aiohttp."""
+"""The HTTP server. The only module of the broker that needs aiohttp."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ log = logger("http")
 JSON: Final = "application/json; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 PATHS: Final = ("/metrics", "/groups", "/groups/{id}", "/groups/{id}/history", "/healthz", "/readyz")
-#: Seconds that a stop waits for answers that are on their way.
+#: Seconds that a stop waits for responses that are not sent yet.
 GRACE: Final = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -65,7 +65,7 @@ class Endpoint:
     # Paths
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        # Who comes while a scrape is under way shares it, so that any number of them costs no more than one.
+        # Requests during a scrape share its result, so that any number of them costs no more than one.
         if self._scrape is None:
             pieces = gather(exposition(self._view, self._lag), time.perf_counter)
             self._scrape = asyncio.get_running_loop().create_task(pieces)
@@ -94,7 +94,7 @@ class Endpoint:
         return await _send(request, await gather(pieces, time.perf_counter), JSON)
 
     def _missing(self, group_id: str) -> web.Response:
-        """Why a group is not here; a client should ask again while its partition is being loaded."""
+        """The response for a group that is not here: 503 while its partition is being loaded, otherwise 404."""
         groups = self._view.groups
         partition = groups.partition_for(group_id)
         if partition in self._view.unloaded():
@@ -115,7 +115,7 @@ class Endpoint:
 
 @web.middleware
 async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong is told in a line of JSON; what it was is for our own log."""
+    """Answer every error with one line of JSON; the details go to the log."""
     try:
         return await handler(request)
     except web.HTTPNotFound:
@@ -130,7 +130,7 @@ async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def _send(request: web.Request, chunks: list[bytes], content_type: str) -> web.StreamResponse:
-    """Answer with what was made, as fast as the other side takes it."""
+    """Send chunks, as fast as the client reads them."""
     response = web.StreamResponse(headers={"Content-Type": content_type})
     response.content_length = sum(map(len, chunks))
     await response.prepare(request)

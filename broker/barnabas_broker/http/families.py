@@ -1,7 +1,7 @@
 """The metrics: those of kafka_exporter under its names, so that its dashboards and alerts work, and our own.
 
-In a cluster every broker tells of the partitions that it leads and of the groups that it coordinates; the controller
-tells of partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
+In a cluster every broker reports the partitions that it leads and the groups that it coordinates; the controller
+reports partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from barnabas_protocol.errors import ErrorCode
 
 
 def exposition(view: View, lag: LoopLag) -> Iterator[str]:
-    """Everything, in pieces. What changes between two of them may or may not be seen."""
+    """All metrics, in pieces. A change between two pieces may or may not be visible."""
     image = view.cluster.image
     yield from _broker(view, image)
     yield from _partitions(view, image)
@@ -123,7 +123,7 @@ class _GroupSamples:
         self.gap_ratios: list[Sample] = []
 
     def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
-        """Take in how many members a group has, and how long ago the most silent of them was heard of."""
+        """Add the number of members of a group, and the longest time since a heartbeat."""
         members = hosted.group.members
         self.members.append((f"{{{mark}}}", len(members)))
         silent = [(now - each.last_seen, each.timeout) for each in members if not each.awaits_response]
@@ -132,7 +132,7 @@ class _GroupSamples:
             self.gap_ratios.append((f"{{{mark}}}", round(max(gap / allowed for gap, allowed in silent), 4)))
 
     def add_positions(self, view: View, image: Image, hosted: HostedGroup, mark: str) -> Iterator[str]:
-        """Take in how far a group is. As in kafka_exporter, -1 says that nothing was committed of a partition whose
+        """Add a group's positions. As in kafka_exporter, -1 says that nothing was committed of a partition whose
         neighbours have commits; such a partition does not count in the sums."""
         for topic, positions in groupby(view.positions(image, hosted), attrgetter("topic")):
             inner = f'{mark},topic="{escape(topic)}"'
@@ -156,7 +156,7 @@ class _GroupSamples:
             yield ""
 
     def families(self) -> Iterator[str]:
-        """Everything that was taken in."""
+        """The metrics of all groups added so far."""
         for name, description, samples in (
             ("kafka_consumergroup_members", "Members of a group.", self.members),
             ("kafka_consumergroup_current_offset", "Offset that a group has committed; -1 for none.", self.offsets),

@@ -1,4 +1,4 @@
-"""Groups as JSON: what kafka-consumer-groups prints, and since when a member has been silent."""
+"""Groups as JSON: the columns of kafka-consumer-groups, and the time since each member's last heartbeat."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from barnabas_broker.http.view import Position, View
 
 
 def all_groups(view: View) -> Iterator[str]:
-    """``/groups``: every group of this broker in a line or two."""
+    """``/groups``: a summary of every group of this broker."""
     image = view.cluster.image
     rows = (_summary(view, image, hosted) for hosted in view.known_groups())
     return listing({"unloaded_partitions": view.unloaded()}, "groups", rows)
@@ -23,11 +23,11 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     group = hosted.group
     members = group.members
     now = view.now()
-    shares = {each.member_id: _share(each, members.protocol_type) for each in members}
+    assignments = {each.member_id: _assignment(each, members.protocol_type) for each in members}
     owners = {
         (topic, partition): member_id
-        for member_id, share in shares.items()
-        for topic, partitions in (share or {}).items()
+        for member_id, assignment in assignments.items()
+        for topic, partitions in (assignment or {}).items()
         for partition in partitions
     }
     head = {
@@ -42,7 +42,7 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
                 "rebalance_timeout_ms": round(each.rebalance_timeout * 1000),
                 "heard_ago_ms": round((now - each.last_seen) * 1000),
                 "waits_for_broker": each.awaits_response,
-                "assignment": shares[each.member_id],
+                "assignment": assignments[each.member_id],
             }
             for each in members
         ],
@@ -69,8 +69,8 @@ def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
     return {**_head(hosted), "members": len(hosted.group.members), "lag": lag}
 
 
-def _share(member: ClassicGroupMember, protocol_type: str | None) -> dict[str, list[int]] | None:
-    """The partitions of a member; None if they cannot be known."""
+def _assignment(member: ClassicGroupMember, protocol_type: str | None) -> dict[str, list[int]] | None:
+    """The partitions of a member; None if its protocol type is not known here."""
     return read_assignment(member.assignment) if protocol_type == CONSUMER else None
 
 

@@ -1,4 +1,4 @@
-"""What the process costs and how late its event loop is."""
+"""Resources of the process, and the lag of its event loop."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas_broker.metrics import Histogram
 
-#: Seconds between two looks at how late the loop is.
+#: Seconds between two measurements of the lag.
 INTERVAL: Final = 0.25
 LAG_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -17,10 +17,10 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class LoopLag:
-    """Measures by how much a timer comes late: that long a request may have waited for the loop.
+    """Measures how late a timer fires: a request may have waited that long for the event loop.
 
     Args:
-        now: a clock that never goes back, in seconds.
+        now: a monotonic clock, in seconds.
         call_later: the loop's.
 
     Attributes:
@@ -37,16 +37,16 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self._due = self._now() + INTERVAL
-        self._timer = self._call_later(INTERVAL, self._look)
+        self._timer = self._call_later(INTERVAL, self._measure)
 
     def stop(self) -> None:
-        """Measure no longer."""
+        """Stop to measure."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         self.lag.observe(max(self._now() - self._due, 0.0))
         self.start()
 

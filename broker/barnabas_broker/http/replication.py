@@ -1,8 +1,8 @@
-"""Metrics of a broker as one of several: its registration, and how well what it leads is replicated.
+"""Metrics of a broker in a cluster: its registration, and the replication of the partitions that it leads.
 
 Counts of partitions have the names that the Prometheus JMX exporter gives Kafka's own (as Strimzi configures it), and
-their meanings: those of kafka.server ReplicaManager tell of the partitions that this broker leads, those of
-kafka.controller are 0 everywhere but at the controller.
+their meanings: those of kafka.server ReplicaManager are about the partitions that this broker leads, those of
+kafka.controller are 0 on every broker but the controller.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from barnabas_broker.http.view import View
 
 
 def replication(view: View, image: Image) -> Iterator[str]:
-    """Everything about it, in pieces."""
+    """All of these metrics, in pieces."""
     if view.lifecycle is not None:
         yield from _registration(view, view.lifecycle)
     yield from one("barnabas_controller_id", GAUGE, "Node id of the controller, -1 for none.", image.controller_id)

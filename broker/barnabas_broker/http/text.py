@@ -1,7 +1,7 @@
-"""Text in pieces: Prometheus' exposition format and JSON, made a little at a time. Pure, but for :func:`gather`.
+"""Text in pieces: Prometheus' exposition format and JSON, built incrementally. Pure, except for :func:`gather`.
 
-A broker of 10,000 partitions has 80,000 lines to tell. Whatever is long here is therefore an iterator of pieces, each
-made within a fraction of a millisecond, and :func:`gather` lets the event loop do its other work between them.
+A broker with 10,000 partitions has 80,000 lines of metrics. Every long text is therefore an iterator of pieces, each
+built within a fraction of a millisecond, and :func:`gather` lets the event loop do other work between them.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
@@ -16,7 +16,7 @@ from barnabas_broker.metrics import Histogram
 
 #: Lines of one piece.
 PIECE: Final = 200
-#: Seconds that the loop is kept before it gets a turn.
+#: Seconds after which the event loop gets a turn.
 TURN: Final = 0.005
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -29,14 +29,14 @@ Sample = tuple[str, float]
 
 
 async def gather(pieces: Iterable[str], now: Callable[[], float]) -> list[bytes]:
-    """Make all pieces, with turns for everybody else in between.
+    """Build all pieces, and yield to the event loop in between.
 
     Args:
         pieces: the text.
-        now: a clock that never goes back, in seconds.
+        now: a monotonic clock, in seconds.
 
     Returns:
-        The text, in chunks: to put megabytes together would take as long as to make some of them.
+        The text, in chunks: joining megabytes would take as long as building some of them.
     """
     chunks: list[bytes] = []
     made: list[str] = []
@@ -61,17 +61,17 @@ def labels(**values: object) -> str:
 
 
 def escape(value: str) -> str:
-    """A label's value, as it stands between quotes."""
+    """A label's value, escaped for its quotes."""
     return value.translate(_ESCAPES)
 
 
 def family(name: str, kind: str, description: str, samples: Iterable[Sample]) -> Iterator[str]:
-    """All samples of a metric, which the format wants to stand together. A metric without samples is left out.
+    """All samples of a metric, which the format requires to be together. A metric without samples is left out.
 
     Args:
         name: of the metric.
         kind: "gauge" or "counter".
-        description: what it is, in one line.
+        description: the help text, one line.
         samples: labels and values.
     """
     left = iter(samples)
@@ -91,7 +91,7 @@ def histograms(name: str, description: str, series: Iterable[tuple[Mapping[str, 
 
     Args:
         name: of the metric.
-        description: what it is, in one line.
+        description: the help text, one line.
         series: labels and observations.
     """
     head = f"# HELP {name} {description}\n# TYPE {name} histogram\n"
@@ -115,7 +115,7 @@ def listing(head: Mapping[str, Any], name: str, rows: Iterable[Mapping[str, Any]
     Args:
         head: its other fields.
         name: of the list.
-        rows: what is in it.
+        rows: its items.
     """
     text = json.dumps({**head, name: []})[:-2]
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the endpoint looks at: the broker's parts, and what can be told from them. It changes nothing."""
+"""What the endpoint shows: the broker's parts, and values derived from them. Read-only."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 
 class History(Protocol):
-    """What has happened to groups lately."""
+    """The recent events of groups."""
 
     def recent(self, group_id: str) -> Sequence[Mapping[str, Any]]:
         """The last events of a group, oldest first, in the shape of the records of ``__group_events``."""
 
 
 class Position(NamedTuple):
-    """How far a group is in a partition.
+    """A group's position in a partition.
 
     Attributes:
         topic: of the partition.
         partition: its number.
-        committed: what the group has committed; None if nothing.
+        committed: the group's committed offset; None if there is none.
         end: the high watermark; None if another broker leads the partition.
     """
 
@@ -44,7 +44,7 @@ class Position(NamedTuple):
     def lag(self) -> int | None:
         """Records that are not consumed; None if one of the two offsets is not known.
 
-        A commit beyond the end, of a topic that was deleted and made again for instance, is no lag.
+        A commit beyond the end, of a topic that was deleted and created again for instance, counts as no lag.
         """
         if self.committed is None or self.end is None:
             return None
@@ -58,16 +58,16 @@ class View:
     Attributes:
         node_id: of the broker.
         version: of Barnabas.
-        cluster: which topics there are.
+        cluster: the topics.
         replicas: the partitions of this broker.
         groups: the groups of this broker.
-        directory: where the logs are.
+        directory: the log directory.
         server: the connections.
-        requests: what was asked.
-        history: what has happened to groups.
-        now: the coordinator's clock: seconds, never going back.
+        requests: the counters of requests.
+        history: the events of groups.
+        now: the coordinator's clock: monotonic, in seconds.
         lifecycle: the broker's registration in a cluster of several; None for a single broker.
-        stopping: whether the broker is going down.
+        stopping: whether the broker is stopping.
     """
 
     node_id: int
@@ -91,7 +91,7 @@ class View:
             return None
 
     def unloaded(self) -> list[int]:
-        """The partitions of ``__consumer_offsets`` that are this broker's to load and are not loaded."""
+        """The partitions of ``__consumer_offsets`` that this broker leads and has not loaded."""
         topic = self.cluster.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return []
@@ -100,7 +100,7 @@ class View:
         return [index for index in mine if index not in loaded]
 
     def obstacles(self) -> list[str]:
-        """Why the broker should not be sent clients; nothing if it is ready."""
+        """Why the broker is not ready; empty if it is."""
         if self.stopping:
             return ["the broker is going down"]
         reasons = []
@@ -118,7 +118,7 @@ class View:
         return reasons
 
     def member(self) -> dict[str, Any] | None:
-        """What this broker is in a cluster of several; None for a single broker."""
+        """This broker's membership in a cluster; None for a single broker."""
         lifecycle = self.lifecycle
         if lifecycle is None:
             return None
@@ -133,7 +133,7 @@ class View:
         }
 
     def known_groups(self) -> list[HostedGroup]:
-        """The groups of this broker, without those that were only asked about and hold nothing."""
+        """The groups of this broker that have a generation, offsets or members."""
         return [
             each
             for each in self.groups.groups.values()
@@ -141,7 +141,7 @@ class View:
         ]
 
     def positions(self, image: Image, hosted: HostedGroup) -> Iterator[Position]:
-        """How far a group is, in every partition of the topics that it has committed anything of."""
+        """A group's positions, in every partition of the topics for which it has committed offsets."""
         for topic, commits in list(hosted.offsets.topics.items()):
             info = image.topics.get(topic)
             for partition in range(len(info.partitions)) if info is not None else sorted(commits):

@@ -1,4 +1,17 @@
-"""Where partitions are kept: segment logs in Apache Kafka's own format."""
+"""Partition logs on the disk, in Apache Kafka's own format.
+
+Imports only config and the protocol package. Replication appends to logs and reads them; the composition root opens the
+log directory; the command line reads log files without a broker (:mod:`~.inspect`).
+
+* :class:`LogDirectory` owns the logs of a broker: opens, recovers, creates, deletes and maintains them.
+* :class:`Log` is one partition's log: append, read, truncation, retention, compaction's swap, durability. Its parts are
+  :class:`~.segments.Segments`, :class:`~.producers.Producers` (pure), :class:`~.epochs.LeaderEpochs` (pure) and a
+  :class:`~.flush.Flusher`.
+* :mod:`~.recovery` loads a log at start; :mod:`~.cleaner` compacts logs; :mod:`~.compaction`, :mod:`~.retention` and
+  :mod:`~.validate` hold their decisions.
+* :class:`Files` is the port of the file system, :class:`RealFiles` its adapter, and :mod:`~.memory_files` a twin in
+  memory that injects faults; :class:`Background` is the port of the threads.
+"""
 
 from barnabas_broker.storage.directory import LogDirectory, LogDirectoryError
 from barnabas_broker.storage.disk import Background, Inline, Threads

@@ -1,6 +1,6 @@
-"""Kafka's small text files: checkpoints of offsets and epochs, ``meta.properties``, ``partition.metadata``.
+"""Parses and formats Kafka's text files: offset and epoch checkpoints, ``meta.properties``, ``partition.metadata``.
 
-Pure: text in, values out. Sources: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``,
+Pure. Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``,
 ``PartitionMetadataFile``, ``CleanShutdownFileHandler``.
 """
 
@@ -14,21 +14,21 @@ _VERSION: Final = "0"
 
 
 class BadCheckpoint(ValueError):
-    """A file that is not what its name says."""
+    """The file does not have the expected format."""
 
 
 def _lines(text: str, fields: int) -> list[list[str]]:
-    """The entries of a checkpoint, split into `fields` words; none of an empty file."""
+    """The entries of a checkpoint, split into `fields` words; none if the file is empty."""
     if not text.strip():
         return []
     version, *rest = text.splitlines()
     if version.strip() != _VERSION:
-        raise BadCheckpoint(f"version {version!r}, {_VERSION} is known")
+        raise BadCheckpoint(f"version {version!r} instead of {_VERSION}")
     if not rest or not rest[0].strip().isdigit():
-        raise BadCheckpoint("no number of entries")
+        raise BadCheckpoint("the number of entries is missing")
     entries = [line.split() for line in rest[1:]]
     if len(entries) != int(rest[0]):
-        raise BadCheckpoint(f"{len(entries)} entries, {rest[0]} were announced")
+        raise BadCheckpoint(f"{len(entries)} entries instead of {rest[0]}")
     for entry in entries:
         if len(entry) != fields:
             raise BadCheckpoint(f"entry {' '.join(entry)!r}")
@@ -44,47 +44,47 @@ def _int(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise BadCheckpoint(f"{word!r} is no number") from None
+        raise BadCheckpoint(f"{word!r} is not a number") from None
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """``topic partition offset`` on each line.
+    """Parse ``topic partition offset`` on each line.
 
     Raises:
-        BadCheckpoint: it is something else.
+        BadCheckpoint: the text is something else.
     """
     return {TopicPartition(topic, _int(index)): _int(offset) for topic, index, offset in _lines(text, 3)}
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The file that :func:`parse_offsets` reads."""
+    """Format the file that :func:`parse_offsets` reads."""
     return _text(f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items()))
 
 
 def parse_epochs(text: str) -> list[tuple[int, int]]:
-    """``epoch startOffset`` on each line.
+    """Parse ``epoch startOffset`` on each line.
 
     Raises:
-        BadCheckpoint: it is something else.
+        BadCheckpoint: the text is something else.
     """
     return [(_int(epoch), _int(offset)) for epoch, offset in _lines(text, 2)]
 
 
 def format_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """The file that :func:`parse_epochs` reads."""
+    """Format the file that :func:`parse_epochs` reads."""
     return _text(f"{epoch} {offset}" for epoch, offset in epochs)
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
-    """``partition.metadata``: which topic a directory belongs to (KIP-516); the id as Kafka prints a Uuid."""
+    """Format ``partition.metadata``: the topic id (KIP-516), as Kafka prints a Uuid."""
     return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}".encode()
 
 
 def parse_partition_metadata(text: str) -> bytes:
-    """The topic id, 16 bytes.
+    """Parse ``partition.metadata``; the topic id, 16 bytes.
 
     Raises:
-        BadCheckpoint: it is something else.
+        BadCheckpoint: the text is something else.
     """
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
@@ -97,10 +97,10 @@ def parse_partition_metadata(text: str) -> bytes:
 
 
 def format_meta_properties(cluster_id: str, node_id: int) -> bytes:
-    """``meta.properties``: whose directory it is."""
+    """Format ``meta.properties``: the cluster and the node that a directory belongs to."""
     return f"#\ncluster.id={cluster_id}\nnode.id={node_id}\nversion=1\n".encode()
 
 
 def new_cluster_id(random_bytes: bytes) -> str:
-    """A cluster id of 16 random bytes, as Kafka prints a Uuid."""
+    """A cluster id from 16 random bytes, as Kafka prints a Uuid."""
     return base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")

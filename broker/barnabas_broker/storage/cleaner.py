@@ -1,8 +1,8 @@
-"""Compaction of logs whose ``cleanup.policy`` says so (Kafka's ``LogCleaner``, ``LogCleanerManager``).
+"""Compacts the logs of topics with ``cleanup.policy=compact`` (Kafka's ``LogCleaner``, ``LogCleanerManager``).
 
-One log at a time: the event loop decides what is to be cleaned, a thread reads closed segments and writes new ones
-beside them, no faster than ``log.cleaner.io.max.bytes.per.second``, and the event loop swaps them in if nothing has
-happened to the old ones meanwhile. What a crash interrupts is undone or finished by :mod:`.recovery`.
+One log at a time: the event loop chooses the segments; a thread reads them and writes cleaned ones beside them, at no
+more than ``log.cleaner.io.max.bytes.per.second``; the event loop swaps these in, unless the old ones have changed
+meanwhile. After a crash :mod:`.recovery` undoes or completes the swap.
 """
 
 import time
@@ -26,18 +26,18 @@ from barnabas_protocol.records.batches import BatchHeader, read_header
 
 log = logger("storage")
 
-#: Keys whose last offset is kept in memory at a time; a log with more is cleaned in several rounds.
+#: The most keys whose last offset is kept in memory; a log with more is cleaned in several rounds.
 MOST_KEYS: Final = 1_000_000
 _WRITE: Final = 1024 * 1024
 
 
 class Throttle:
-    """Keeps a thread from doing more than so many bytes a second.
+    """Limits the bytes per second of a thread.
 
     Args:
-        bytes_per_second: the most.
-        clock: seconds.
-        pause: waits so many seconds.
+        bytes_per_second: the limit.
+        clock: a monotonic clock, in seconds.
+        pause: sleeps for some seconds.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Throttle:
         self._done = 0
 
     def spend(self, size: int) -> None:
-        """`size` bytes have been read or written; wait if that was too fast."""
+        """Count `size` bytes that were read or written; sleep if that was too fast."""
         self._done += size
         early = self._done / self._rate - (self._clock() - self._since)
         if early > 0.01:
@@ -61,7 +61,7 @@ class Throttle:
 
 
 class Source(NamedTuple):
-    """A closed segment as the thread sees it."""
+    """A closed segment to clean."""
 
     base_offset: int
     path: Path
@@ -70,14 +70,15 @@ class Source(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be cleaned.
+    """The work of one round.
 
     Attributes:
-        sources: the segments, from the first of the log.
-        first_dirty: what is before this offset has been cleaned before.
+        directory: of the partition.
+        sources: the segments, from the first of the log on.
+        first_dirty: everything before this offset was cleaned in earlier rounds.
         now_ms: the time of day.
         settings: of the topic.
-        last_offsets: for each producer the offset of the last record it wrote, whose batch must stay.
+        last_offsets: by producer id, the offset of its last record, whose batch must be kept.
     """
 
     directory: Path
@@ -89,7 +90,7 @@ class Plan(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What the thread has made: groups of old segments, each with the base offset of the one that replaces it."""
+    """The result of a round: groups of old segments, each with the base offset of the segment that replaces it."""
 
     groups: Sequence[tuple[Sequence[Source], int]]
     end_offset: int
@@ -97,24 +98,24 @@ class Cleaned(NamedTuple):
     bytes_after: int
 
 
-def dirtiness(owner: Log, first_dirty: int, now_ms: int, trusted: int) -> tuple[float, int]:
-    """How much of a log's cleanable part is dirty, and up to where it may be cleaned.
+def dirtiness(target: Log, first_dirty: int, now_ms: int, trusted: int) -> tuple[float, int]:
+    """The dirty ratio of a log, and the offset up to which it can be cleaned.
 
     Args:
-        owner: the log.
-        first_dirty: what is before this offset has been cleaned before.
+        target: the log.
+        first_dirty: everything before this offset was cleaned in earlier rounds.
         now_ms: the time of day.
-        trusted: the recovery point that is written down: recovery must not take the gaps of compaction for lost data.
+        trusted: the recovery point on the disk. Beyond it recovery would take the gaps of compaction for lost records.
 
     Returns:
-        A ratio, 0 if there is nothing to do, 1 if ``max.compaction.lag.ms`` demands it; and the offset, exclusive.
+        The ratio, 0 if there is nothing to do, 1 if ``max.compaction.lag.ms`` is exceeded; and the offset, exclusive.
     """
-    settings = owner.settings
-    end = first_dirty = max(first_dirty, owner.log_start_offset)
-    limit = min(owner.last_stable_offset, trusted)
+    settings = target.settings
+    end = first_dirty = max(first_dirty, target.log_start_offset)
+    limit = min(target.last_stable_offset, trusted)
     clean = dirty = 0
     overdue = False
-    for segment, following in pairwise(owner.segments):
+    for segment, following in pairwise(target.segments):
         if segment.bad or following.base_offset > limit:
             break
         if following.base_offset <= first_dirty:
@@ -134,28 +135,28 @@ def dirtiness(owner: Log, first_dirty: int, now_ms: int, trusted: int) -> tuple[
     return 0.0, end
 
 
-def plan(owner: Log, first_dirty: int, end: int, now_ms: int) -> Plan:
-    """What cleaning `owner` up to `end` means."""
-    bases = [segment.base_offset for segment in owner.segments] + [owner.log_end_offset]
+def plan(target: Log, first_dirty: int, end: int, now_ms: int) -> Plan:
+    """Plan a round that cleans a log up to `end`."""
+    bases = [segment.base_offset for segment in target.segments] + [target.log_end_offset]
     sources = [
         Source(segment.base_offset, segment.path(names.LOG), segment.size, bases[n + 1])
-        for n, segment in enumerate(owner.segments)
+        for n, segment in enumerate(target.segments)
         if bases[n + 1] <= end
     ]
     last = {
         producer_id: state.batches[-1].last_offset
-        for producer_id, state in owner.producers.states.items()
+        for producer_id, state in target.producers.states.items()
         if state.batches
     }
-    return Plan(owner.path, sources, max(first_dirty, owner.log_start_offset), now_ms, owner.settings, last)
+    return Plan(target.path, sources, max(first_dirty, target.log_start_offset), now_ms, target.settings, last)
 
 
 def clean(files: Files, work: Plan, throttle: Throttle) -> Cleaned:
     """Read segments and write cleaned ones beside them, with the suffix ``.cleaned``. Runs on a thread.
 
     Raises:
-        OSError: the disk does not do it.
-        BadBatch, DecodeError: a segment is broken; it is left alone.
+        OSError: the disk failed.
+        BadBatch, DecodeError: a segment is corrupt; nothing is replaced.
     """
     latest: dict[bytes, int] = {}
     end = work.sources[0].base_offset
@@ -178,7 +179,7 @@ def clean(files: Files, work: Plan, throttle: Throttle) -> Cleaned:
 
 
 def _batches(files: Files, source: Source, throttle: Throttle) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a segment, read through a handle of its own."""
+    """Yield the batches of a segment, read through a separate handle."""
     handle = files.open(source.path)
     try:
         for _, header, batch in scan(files, handle, start=0, end=source.size, offset=source.base_offset, verify=True):
@@ -189,7 +190,7 @@ def _batches(files: Files, source: Source, throttle: Throttle) -> Iterator[tuple
 
 
 def _groups(sources: Sequence[Source], settings: LogSettings) -> Iterator[Sequence[Source]]:
-    """Neighbours that fit into one segment together."""
+    """Group neighbours that fit into one segment."""
     group: list[Source] = []
     for source in sources:
         if group and (
@@ -206,7 +207,7 @@ def _groups(sources: Sequence[Source], settings: LogSettings) -> Iterator[Sequen
 def _write_group(
     files: Files, work: Plan, group: Sequence[Source], latest: Mapping[bytes, int], throttle: Throttle
 ) -> int:
-    """Write what is left of some segments into one; its size."""
+    """Write the kept records of some segments into one; its size."""
     base, interval = group[0].base_offset, work.settings.index_interval_bytes
     index, time_index = OffsetIndex(base), TimeIndex(base)
     newest = TimestampOffset(-1, base)
@@ -261,11 +262,11 @@ class Cleaner:
 
     Args:
         disk: of the directory.
-        throttle: makes one for each round.
+        throttle: creates the throttle of a round.
 
     Attributes:
-        offsets: up to where each log has been cleaned; kept in ``cleaner-offset-checkpoint``.
-        running: a round is under way.
+        offsets: the offset up to which each log is clean; stored in ``cleaner-offset-checkpoint``.
+        running: a round is running.
     """
 
     def __init__(self, disk: Disk, throttle: Callable[[], Throttle]) -> None:
@@ -280,10 +281,10 @@ class Cleaner:
         Args:
             logs: of the directory.
             now_ms: the time of day.
-            trusted: the recovery points that are written down.
+            trusted: the recovery points on the disk.
 
         Returns:
-            Whether there was anything to clean.
+            Whether a log needs cleaning.
         """
         if self.running or self._disk.failure is not None:
             return False
@@ -297,68 +298,68 @@ class Cleaner:
                     best = ratio, end, each
         if best is None:
             return False
-        owner = best[2]
-        work = plan(owner, self._first_dirty(owner), best[1], now_ms)
-        old = owner.segments.items[: len(work.sources)]
+        target = best[2]
+        work = plan(target, self._first_dirty(target), best[1], now_ms)
+        old = target.segments.items[: len(work.sources)]
         files, throttle = self._disk.files, self._throttle()
         self.running = True
         self._disk.background.run(
-            lambda: clean(files, work, throttle), lambda result: self._cleaned(owner, old, result)
+            lambda: clean(files, work, throttle), lambda result: self._cleaned(target, old, result)
         )
         return True
 
-    def _first_dirty(self, owner: Log) -> int:
-        # Beyond the active segment's base the checkpoint is of a log that has been cut since.
-        known = self.offsets.get(owner.topic_partition, 0)
-        return known if known <= owner.segments.active.base_offset else 0
+    def _first_dirty(self, target: Log) -> int:
+        # A checkpoint beyond the active segment's base offset is from before a truncation.
+        known = self.offsets.get(target.topic_partition, 0)
+        return known if known <= target.segments.active.base_offset else 0
 
-    def _cleaned(self, owner: Log, old: Sequence[Segment], result: Cleaned | Exception) -> None:
-        """Back on the event loop: the thread has written everything, or has failed."""
+    def _cleaned(self, target: Log, old: Sequence[Segment], result: Cleaned | Exception) -> None:
+        """The thread has finished or failed; this runs on the event loop."""
         if isinstance(result, FileNotFoundError):
-            self.running = False  # retention or a deletion was faster
+            self.running = False  # retention or a deletion has removed the files
         elif isinstance(result, OSError):
             self.running = False
-            self._disk.fail(f"compaction of {owner.topic_partition}", result)
+            self._disk.fail(f"compaction of {target.topic_partition}", result)
         elif isinstance(result, Exception):
             self.running = False
-            log.error("log cannot be compacted", partition=str(owner.topic_partition), reason=str(result))
-            # Not again before something else is dirty.
-            self.offsets[owner.topic_partition] = old[-1].base_offset + 1
-        elif not owner.begin_swap(old):
-            self._drop(owner, result)
+            log.error("log cannot be compacted", partition=str(target.topic_partition), reason=str(result))
+            # Try again only when later segments are dirty.
+            self.offsets[target.topic_partition] = old[-1].base_offset + 1
+        elif not target.begin_swap(old):
+            self._drop(target, result)
         else:
             files, done = self._disk.files, result
             self._disk.background.run(
-                lambda: _mark_complete(files, owner.path, done), lambda error: self._swap(owner, old, done, error)
+                lambda: _mark_complete(files, target.path, done), lambda error: self._swap(target, old, done, error)
             )
 
-    def _swap(self, owner: Log, old: Sequence[Segment], done: Cleaned, error: Exception | None) -> None:
+    def _swap(self, target: Log, old: Sequence[Segment], done: Cleaned, error: Exception | None) -> None:
         self.running = False
         if isinstance(error, FileNotFoundError):
-            return  # the partition has been deleted
+            return  # the partition was deleted
         if error is not None:
-            self._disk.fail(f"compaction of {owner.topic_partition}", error)
+            self._disk.fail(f"compaction of {target.topic_partition}", error)
             return
-        if owner.end_swap(old, [([each.base_offset for each in group], base) for group, base in done.groups]):
-            self.offsets[owner.topic_partition] = done.end_offset
+        if target.end_swap(old, [([each.base_offset for each in group], base) for group, base in done.groups]):
+            self.offsets[target.topic_partition] = done.end_offset
             log.info(
                 "log compacted",
-                partition=str(owner.topic_partition),
+                partition=str(target.topic_partition),
                 up_to=done.end_offset,
                 bytes_before=done.bytes_before,
                 bytes_after=done.bytes_after,
             )
 
-    def _drop(self, owner: Log, done: Cleaned) -> None:
-        """The log has changed meanwhile: what was made of it is of no use."""
+    def _drop(self, target: Log, done: Cleaned) -> None:
+        """Remove cleaned files: the log has changed meanwhile."""
         self.running = False
         for _, base in done.groups:
             for suffix in names.SEGMENT_FILES:
-                self._disk.files.remove(names.offset_path(owner.path, base, suffix + names.CLEANED))
+                self._disk.files.remove(names.offset_path(target.path, base, suffix + names.CLEANED))
 
 
 def _mark_complete(files: Files, directory: Path, done: Cleaned) -> None:
-    """Rename what is finished to ``.swap``, the last one first: recovery undoes it if ``.cleaned`` ones are left."""
+    """Rename finished files to ``.swap``, the last first: recovery undoes the swap if ``.cleaned`` files are left."""
     for _, base in reversed(done.groups):
         for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
             files.rename(

@@ -1,8 +1,8 @@
-"""What compaction leaves of a batch (Kafka's ``Cleaner``, ``MemoryRecords.filterTo``, KIP-534). Pure.
+"""Filters the records of a batch during compaction (Kafka's ``Cleaner``, ``MemoryRecords.filterTo``, KIP-534). Pure.
 
-A record stays if no later one has its key. A tombstone stays for ``delete.retention.ms`` after it was first seen by
-the cleaner, so that readers who are slow still learn of the deletion: the batch then carries that deadline in the
-place of its base timestamp. Offsets, sequences and the batch's range of offsets never change.
+A record is kept if no later record has its key. A tombstone is kept for ``delete.retention.ms`` after the cleaner has
+first seen it, so that slow consumers receive the deletion; that deadline, the delete horizon, replaces the base
+timestamp of its batch. Offsets, sequence numbers and the batch's offset range never change.
 """
 
 import struct
@@ -27,28 +27,28 @@ from barnabas_protocol.records.batches import (
 from barnabas_protocol.records.compression import compress
 from barnabas_protocol.wire import Buffer
 
-#: The batch's base timestamp is the time after which its tombstones may go.
+#: The attribute bit of a batch whose base timestamp is the delete horizon.
 DELETE_HORIZON: Final = 0x40
-#: Keys are told apart by themselves up to this length, longer ones by a hash of it (Kafka: always an MD5).
+#: Keys of this length and longer are replaced by a hash of this length (Kafka: always an MD5).
 _LONGEST_KEY: Final = 16
 _UINT32: Final = struct.Struct(">I")
 
 
 def fingerprint(key: bytes) -> bytes:
-    """What stands for a key in the map of the last offsets."""
+    """The form of a key in the map of the last offsets."""
     return key if len(key) < _LONGEST_KEY else blake2b(key, digest_size=_LONGEST_KEY).digest()
 
 
 def is_opaque(header: BatchHeader) -> bool:
-    """Whether compaction leaves a batch as it is: a marker, or part of a transaction, whose end decides."""
+    """Whether compaction keeps a batch unchanged: a control batch, or part of a transaction."""
     return header.attributes & (CONTROL | TRANSACTIONAL) != 0
 
 
 def collect(latest: dict[bytes, int], header: BatchHeader, batch: Buffer) -> None:
-    """Note the last offset of each key of a batch.
+    """Add the last offset of each key in a batch to `latest`.
 
     Raises:
-        DecodeError: its records cannot be read.
+        DecodeError: its records are corrupt.
     """
     if is_opaque(header):
         return
@@ -66,21 +66,21 @@ def filter_batch(
     delete_retention_ms: int,
     keep_empty: Callable[[BatchHeader], bool],
 ) -> Buffer | None:
-    """What is left of a batch.
+    """The batch with only the records to keep.
 
     Args:
         header: of the batch.
         batch: its bytes.
-        latest: the last offset of each key that is in the part of the log that is being cleaned.
+        latest: the last offset of each key in the dirty part of the log.
         now_ms: the time of day.
-        delete_retention_ms: how long a tombstone is kept from now on, if it has no deadline yet.
-        keep_empty: whether the batch must stay even without a record: it is the last that a producer wrote.
+        delete_retention_ms: how long to keep a tombstone without a delete horizon from now on.
+        keep_empty: whether to keep the batch even without records: it is a producer's last one.
 
     Returns:
-        The same bytes, new ones, or None if nothing is left.
+        The same bytes, a new batch, or None if nothing is left.
 
     Raises:
-        DecodeError: its records cannot be read.
+        DecodeError: its records are corrupt.
     """
     if is_opaque(header):
         return batch
@@ -109,7 +109,7 @@ def filter_batch(
 
 
 def _build(header: BatchHeader, records: Sequence[Record], base_timestamp: int, attributes: int) -> bytearray:
-    """A batch with the identity of `header` and some of its records."""
+    """Build a batch with the offsets and the producer of `header`, and some of its records."""
     data = bytearray()
     for record in records:
         body = b"".join(

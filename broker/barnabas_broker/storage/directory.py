@@ -1,6 +1,4 @@
-"""A log directory: whose it is, which partitions are in it, and what is done to them now and then (Kafka's
-``LogManager``).
-"""
+"""The log directory: its owner, its partitions, and their maintenance (Kafka's ``LogManager``)."""
 
 import errno
 import os
@@ -38,28 +36,37 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("storage")
 
-#: What may lie in a directory that no broker has used yet.
+#: Names that may exist in a new log directory.
 _HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
 _NO_TOPIC_ID: Final = bytes(16)
-#: How often producers are looked at that may have expired, in ms (``producer.id.expiration.check.interval.ms``).
+#: Milliseconds between checks for expired producers (``producer.id.expiration.check.interval.ms``).
 _EXPIRATION_CHECK_MS: Final = 600_000
 
 
 class LogDirectoryError(Exception):
-    """A directory that cannot be used for a log; the text is one line that says why."""
+    """The directory cannot be used; the text is one line that says why."""
 
 
 class LogDirectory:
-    """The logs of a broker. Made by :meth:`open`.
+    """The logs of a broker; see :meth:`open`.
 
     Attributes:
-        path: where.
-        cluster_id: which cluster the data belongs to.
-        logs: every partition's.
-        was_clean: whether the broker that had it last shut down in good order.
+        path: of the directory.
+        cluster_id: the cluster that the data belongs to.
+        logs: the log of every partition.
+        was_clean: whether the last shutdown was clean.
     """
 
-    def __init__(self, path: Path, config: Config, disk: Disk, lock: int, cluster_id: str, now_ms: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        disk: Disk,
+        lock: int,
+        cluster_id: str,
+        now_ms: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
         self.path = path
         self.cluster_id = cluster_id
         self.logs: dict[TopicPartition, Log] = {}
@@ -67,15 +74,16 @@ class LogDirectory:
         self._config = config
         self._disk = disk
         self._lock = lock
+        self._random_bytes = random_bytes
         self._retained_ms = now_ms
         self._checkpointed_ms = now_ms
         self._expired_ms = now_ms
         self._checkpointing = False
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_number = self._checkpoint_written = 0
-        #: Partitions that the checkpoints on the disk tell of and that are gone.
+        #: Deleted partitions that the checkpoints on the disk still name.
         self._stale: set[TopicPartition] = set()
-        #: The recovery points that are on the disk.
+        #: The recovery points in the checkpoint on the disk.
         self._trusted: dict[TopicPartition, int] = {}
         self._cleaner = Cleaner(disk, lambda: Throttle(config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND]))
         self._cleaned_ms = now_ms
@@ -94,20 +102,20 @@ class LogDirectory:
         random_bytes: Callable[[int], bytes] = os.urandom,
         cluster_id: str | None = None,
     ) -> "LogDirectory":
-        """Lock a directory, which is made if it is not there, and recover what is in it.
+        """Lock a directory, create it if necessary, and recover its logs.
 
         Args:
             path: of the directory.
             config: of the broker.
             node_id: of the broker.
             now_ms: the time of day.
-            files: the file system, the real one unless given.
-            background: where slow work is done, threads unless given.
+            files: the file system; by default the real one.
+            background: runs work that waits for the disk; by default threads.
             random_bytes: for a new cluster id and the names of deleted directories.
-            cluster_id: of the cluster that the broker is a member of; None for that of the directory, or a new one.
+            cluster_id: of the broker's cluster; None for the directory's, or a new one.
 
         Raises:
-            LogDirectoryError: it is locked, not writable, another program's or another node's.
+            LogDirectoryError: it is locked or not writable, or belongs to another program or node.
         """
         files = files or RealFiles()
         try:
@@ -123,8 +131,7 @@ class LogDirectory:
         try:
             cluster_id = _identify(files, path, node_id, cluster_id, random_bytes)
             disk = Disk(path, files, background or Threads())
-            directory = cls(path, config, disk, lock, cluster_id, now_ms)
-            directory._random_bytes = random_bytes
+            directory = cls(path, config, disk, lock, cluster_id, now_ms, random_bytes)
             directory._recover(now_ms)
         except OSError as error:
             files.close(lock)
@@ -134,11 +141,9 @@ class LogDirectory:
             raise
         return directory
 
-    _random_bytes: Callable[[int], bytes] = staticmethod(os.urandom)
-
     @property
     def failure(self) -> str | None:
-        """What took the directory offline: nothing is appended any more, reads go on. None while all is well."""
+        """The error that has taken the directory offline: appends fail, reads continue. None while it is online."""
         return self._disk.failure
 
     def _recover(self, now_ms: int) -> None:
@@ -156,13 +161,13 @@ class LogDirectory:
             where = path / name
             if not files.is_directory(where) or name in _HARMLESS:
                 continue
-            if names.is_doomed(name):
+            if names.is_deleted_directory(name):
                 if name.endswith("-delete"):
                     self._disk.discard([where], now_ms)
                 continue
             partition = names.parse_partition_directory(name)
             if partition is None:
-                raise LogDirectoryError(f"{where} is no partition: files of another program are in the log directory")
+                raise LogDirectoryError(f"{where} is not a partition: the log directory has files of another program")
             if partition.topic == names.METADATA_TOPIC:
                 continue
             known = Checkpointed(
@@ -172,7 +177,7 @@ class LogDirectory:
             self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
         self._stale = {*points, *starts} - self.logs.keys()
         if self.was_clean:
-            # From here on a crash is a crash.
+            # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
             files.sync_directory(path)
         log.info("log directory opened", directory=str(path), partitions=len(self.logs), clean=self.was_clean)
@@ -183,7 +188,7 @@ class LogDirectory:
         except FileNotFoundError:
             return {}
         except BadCheckpoint as error:
-            log.warning("checkpoint that cannot be read", file=str(self.path / name), reason=str(error))
+            log.warning("checkpoint is corrupt", file=str(self.path / name), reason=str(error))
             return {}
 
     def _topic_id(self, path: Path) -> bytes:
@@ -194,28 +199,28 @@ class LogDirectory:
         except FileNotFoundError:
             return _NO_TOPIC_ID
         except BadCheckpoint as error:
-            log.warning("topic id unknown", path=str(path), reason=str(error))
+            log.warning("topic id is unknown", path=str(path), reason=str(error))
             return _NO_TOPIC_ID
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int) -> Log:
-        """The log of a partition, made if there is none. An existing one follows `config` from now on.
+        """The log of a partition; it is created if it does not exist, and configured if it does.
 
         Args:
-            topic_partition: which.
+            topic_partition: the partition.
             topic_id: 16 bytes.
             config: of its topic.
             now_ms: the time of day.
 
         Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION, no directory can have that name; KAFKA_STORAGE_ERROR.
+            KafkaError: INVALID_TOPIC_EXCEPTION if the name is not valid in a path; KAFKA_STORAGE_ERROR.
         """
         existing = self.logs.get(topic_partition)
         if existing is not None:
             if topic_id in (existing.topic_id, _NO_TOPIC_ID) or existing.topic_id == _NO_TOPIC_ID:
                 existing.configure(config)
                 return existing
-            # Its topic was deleted, but a crash came before the disk knew.
-            log.warning("partition of a deleted topic is removed", partition=str(topic_partition))
+            # The topic was deleted, but a crash came before its directory was renamed.
+            log.warning("deleting the log of a deleted topic", partition=str(topic_partition))
             self.delete(topic_partition, now_ms)
         self._disk.check()
         try:
@@ -238,28 +243,28 @@ class LogDirectory:
         return created
 
     def delete(self, topic_partition: TopicPartition, now_ms: int | None = None) -> None:
-        """Forget a partition: its directory gets another name at once, its files are removed later.
+        """Delete a partition: rename its directory now, remove its files later.
 
         Args:
-            topic_partition: which; one that is not there is no error.
-            now_ms: the time of day; without it the files go with the next :meth:`maintain`.
+            topic_partition: the partition; an unknown one is ignored.
+            now_ms: the time of day; without it the next :meth:`maintain` removes the files.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        doomed = self.logs.pop(topic_partition, None)
-        if doomed is None:
+        deleted = self.logs.pop(topic_partition, None)
+        if deleted is None:
             return
-        doomed.abandon()
+        deleted.abandon()
         self._cleaner.offsets.pop(topic_partition, None)
         self._stale.add(topic_partition)
-        target = self.path / names.doomed_name(topic_partition, self._random_bytes(16).hex())
+        target = self.path / names.deleted_directory(topic_partition, self._random_bytes(16).hex())
         try:
-            self._disk.files.rename(doomed.path, target)
+            self._disk.files.rename(deleted.path, target)
         except OSError as error:
             raise self._disk.fail(f"deletion of {topic_partition}", error) from error
         self._disk.background.run(lambda: self._disk.files.sync_directory(self.path), self._renamed)
-        due = 0 if now_ms is None else now_ms + doomed.settings.file_delete_delay_ms
+        due = 0 if now_ms is None else now_ms + deleted.settings.file_delete_delay_ms
         self._disk.discard([target], due)
 
     def _renamed(self, result: Exception | None) -> None:
@@ -267,9 +272,9 @@ class LogDirectory:
             self._disk.fail("deletion", result)
 
     def maintain(self, now_ms: int) -> None:
-        """What a timer does every few hundred ms: flush by time, and at their intervals retention and checkpoints.
+        """Run what is due: flushes, retention, compaction, expiration of producers, checkpoints. Called by a timer.
 
-        Nothing here waits for a disk: what takes long is done in the background.
+        It does not wait for the disk: long work runs in the background.
         """
         if self._disk.failure is None:
             for each in self.logs.values():
@@ -294,22 +299,22 @@ class LogDirectory:
         self._disk.empty_trash(now_ms)
 
     def retain(self, now_ms: int) -> int:
-        """Roll old segments, remove what retention and log start offsets leave; how many segments went."""
+        """Roll old segments and remove expired ones; the number of removed segments."""
         removed = 0
         for each in list(self.logs.values()):
             try:
                 each.roll_if_old(now_ms)
                 removed += each.retain(now_ms)
             except KafkaError:
-                break  # the disk has failed, which has been said
+                break  # the disk has failed, which is logged already
         return removed
 
     def compact(self, now_ms: int) -> bool:
-        """Begin to compact the dirtiest log in the background, if one is dirty enough; whether one is."""
+        """Compact the dirtiest log in the background; whether one is dirty enough."""
         return self._cleaner.begin(self.logs.values(), now_ms, self._trusted)
 
     def checkpoint(self) -> None:
-        """Write down, in the background, recovery points, log start offsets and high watermarks."""
+        """Write the checkpoints in the background: recovery points, log start offsets, high watermarks."""
         if self._checkpointing or self._disk.failure is not None:
             return
         self._checkpointing, self._disk.checkpoint_due = True, False
@@ -325,16 +330,16 @@ class LogDirectory:
         self._disk.background.run(write, written)
 
     def _checkpoint_now(self) -> None:
-        """Write checkpoints before this returns.
+        """Write the checkpoints before this returns.
 
         Raises:
-            OSError: the disk does not do it.
+            OSError: the disk failed.
         """
         self._checkpoint_writer()()
         self._stale.clear()
 
     def _checkpoint_writer(self) -> Callable[[], None]:
-        """Something that writes checkpoints as of now, unless newer ones have been written meanwhile."""
+        """A function that writes the present checkpoints, unless newer ones were written meanwhile."""
         self._checkpoint_number += 1
         number = self._checkpoint_number
         points = {where: each.recovery_point for where, each in self.logs.items()}
@@ -357,7 +362,7 @@ class LogDirectory:
             (names.RECOVERY_POINTS, format_offsets(points)),
             (
                 names.LOG_STARTS,
-                # As Kafka does: only where it is not the first segment's name anyway.
+                # As in Kafka: only if it differs from the first segment's base offset.
                 format_offsets(
                     {
                         tp: each.log_start_offset
@@ -374,7 +379,7 @@ class LogDirectory:
         ]
 
     def close(self, now_ms: int) -> None:
-        """Flush everything, write checkpoints and the mark of a clean shutdown, unlock. It waits for the disk."""
+        """Flush all logs, write the checkpoints and the marker of a clean shutdown, unlock. It waits for the disk."""
         self._disk.background.close()
         files = self._disk.files
         try:
@@ -384,7 +389,7 @@ class LogDirectory:
                 self._checkpoint_now()
                 replace_file(files, self.path / names.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except KafkaError:
-            pass  # the disk has failed, which has been said: there is no mark, so the next start checks
+            pass  # the disk has failed: without the marker the next start recovers
         except OSError as error:
             self._disk.fail("close", error)
         finally:
@@ -394,11 +399,11 @@ class LogDirectory:
 def _identify(
     files: Files, path: Path, node_id: int, cluster_id: str | None, random_bytes: Callable[[int], bytes]
 ) -> str:
-    """Whose directory it is: the cluster id in ``meta.properties``, which is written if there is none.
+    """The cluster id in ``meta.properties``, which is written if it does not exist.
 
     Raises:
-        LogDirectoryError: another program's or another node's.
-        OSError: the disk does not do it.
+        LogDirectoryError: the directory belongs to another program, node or cluster.
+        OSError: the disk failed.
     """
     meta = path / names.META_PROPERTIES
     if files.exists(meta):
@@ -413,7 +418,7 @@ def _identify(
         return properties["cluster.id"]
     for name in files.names(path):
         if name not in _HARMLESS and not name.startswith(names.META_PROPERTIES):
-            raise LogDirectoryError(f"{path} holds files of another program, such as {name}: give an empty directory")
+            raise LogDirectoryError(f"{path} has files of another program, such as {name}: give an empty directory")
     cluster_id = cluster_id or new_cluster_id(random_bytes(16))
     replace_file(files, meta, format_meta_properties(cluster_id, node_id))
     return cluster_id

@@ -1,6 +1,4 @@
-"""What all logs of a directory share: the file system, the threads, whether the disk still works, and what is to be
-unlinked.
-"""
+"""What the logs of a directory have in common: the file system, the threads, the disk's failure, files to unlink."""
 
 import asyncio
 from collections import OrderedDict
@@ -19,23 +17,23 @@ log = logger("storage")
 
 T = TypeVar("T")
 
-#: Closed segments that are kept open for readers.
+#: The most closed segments whose files stay open for readers.
 OPEN_SEGMENTS: Final = 128
 _THREADS: Final = 4
 
 
 class Background(Protocol):
-    """Where work is done that may take as long as a disk does."""
+    """Runs work that waits for the disk."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """Call `work`, elsewhere, and `done` with what it returned or raised, on the caller's side."""
+        """Call `work` in the background, then `done` with its result or exception on the caller's thread."""
 
     def close(self) -> None:
-        """Wait until everything that was begun has ended."""
+        """Wait until all work has ended."""
 
 
 class Threads:
-    """A few threads; `done` is called on the event loop that was running when the work was given."""
+    """A thread pool; `done` is called on the event loop that was running when `run` was called."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, "storage")
@@ -44,7 +42,7 @@ class Threads:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # Before the loop runs, or after it: whoever calls can wait.
+            # Without a running event loop the caller may wait.
             Inline().run(work, done)
             return
 
@@ -55,7 +53,7 @@ class Threads:
             try:
                 loop.call_soon_threadsafe(done, future.result() if error is None else error)
             except RuntimeError:
-                pass  # the loop has been closed: nobody waits any more
+                pass  # the loop has been closed, so nothing waits for the result
 
         self._executor.submit(work).add_done_callback(finished)
 
@@ -64,7 +62,7 @@ class Threads:
 
 
 class Inline:
-    """Does it at once."""
+    """Runs work at once, in the caller's thread."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
         try:
@@ -74,21 +72,21 @@ class Inline:
         done(result)
 
     def close(self) -> None:
-        """Nothing is ever under way."""
+        """Nothing runs in the background."""
 
 
 class Disk:
-    """A log directory as its logs see it.
+    """The log directory, for the logs in it.
 
     Args:
         path: of the directory.
         files: the file system.
-        background: where slow work is done.
+        background: runs work that waits for the disk.
 
     Attributes:
-        failure: what happened when the disk failed; nothing is written from then on. None while it works.
-        checkpoint_due: a recovery point has moved and is not written down yet.
-        checkpoint_now: write recovery points down before this returns; OSError if that fails.
+        failure: the error that has taken the directory offline; nothing is written after it. None while it works.
+        checkpoint_due: a recovery point has moved since the last checkpoint.
+        checkpoint_now: writes the checkpoints before it returns; OSError if that fails.
     """
 
     def __init__(self, path: Path, files: Files, background: Background) -> None:
@@ -102,35 +100,37 @@ class Disk:
         self._open: OrderedDict[Segment, None] = OrderedDict()
 
     def check(self) -> None:
-        """Whether one may write.
+        """Check that the directory is online.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, the disk has failed before.
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline: {self.failure}")
 
     def fail(self, what: str, error: Exception) -> KafkaError:
-        """Take the directory offline: what could not be written once must not seem written later (fsyncgate).
+        """Take the directory offline. After a failed fsync a later one may succeed without having written the data.
 
         Args:
-            what: was being done.
-            error: what came of it.
+            what: the operation that failed.
+            error: its error.
 
         Returns:
-            What to answer.
+            The error to answer.
         """
         if self.failure is None:
             self.failure = f"{what}: {error}"
-            log.error("log directory is offline, reads go on", directory=str(self.path), doing=what, reason=str(error))
+            log.error(
+                "log directory is offline, reads continue", directory=str(self.path), doing=what, reason=str(error)
+            )
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline: {self.failure}")
 
     def discard(self, paths: list[Path], due_ms: int) -> None:
-        """Unlink files that have been renamed away, at `due_ms` or later: a reader may still have them open."""
+        """Unlink renamed files at `due_ms` or later."""
         self._trash += [(due_ms, path) for path in paths]
 
     def empty_trash(self, now_ms: int | None) -> None:
-        """Unlink what is due; with None everything."""
+        """Unlink the files that are due; all of them if `now_ms` is None."""
         due = [path for when, path in self._trash if now_ms is None or when <= now_ms]
         if not due:
             return
@@ -148,7 +148,7 @@ class Disk:
             log.warning("files could not be removed", directory=str(self.path), reason=str(result))
 
     def opened(self, segment: Segment) -> None:
-        """A closed segment is read; if many are open, close the one that was not read for longest."""
+        """Note a read of a closed segment, and close the least recently read one if many are open."""
         self._open[segment] = None
         self._open.move_to_end(segment)
         if len(self._open) > OPEN_SEGMENTS:
@@ -156,11 +156,11 @@ class Disk:
 
 
 def _nothing() -> None:
-    """No checkpoints are kept."""
+    """Write no checkpoints."""
 
 
 def remove_tree(files: Files, path: Path) -> None:
-    """Remove a file, or a directory with what is in it."""
+    """Remove a file, or a directory with its content."""
     if files.is_directory(path):
         for name in files.names(path):
             remove_tree(files, path / name)

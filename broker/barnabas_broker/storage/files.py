@@ -1,8 +1,8 @@
-"""The file system as the log uses it: a port, and the real one.
+"""The file system: the port that the log uses, and the operating system's adapter.
 
-Everything the log does to a disk goes through :class:`Files`, so that a test can lose writes, tear them and crash
-between any two steps (:mod:`barnabas_broker.storage.memory_files`). Handles are ints, as the operating system's are.
-Every method raises :class:`OSError` when the disk does not do it.
+All disk access of the log goes through :class:`Files`, so that a test can lose writes, tear them and crash between any
+two steps (:mod:`barnabas_broker.storage.memory_files`). Handles are ints, like file descriptors. Every method raises
+:class:`OSError` if the disk fails.
 """
 
 import errno
@@ -15,39 +15,39 @@ from typing import Final, Protocol
 
 from barnabas_protocol.wire import Buffer
 
-#: What one system call takes at most (IOV_MAX of Linux).
+#: The most buffers of one system call (IOV_MAX of Linux).
 MOST_BUFFERS: Final = 1024
-#: Read from the page cache or not at all; other systems than Linux have no such thing, and always read.
+#: Read only from the page cache; without this flag (not Linux) a read always succeeds.
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-#: How a file system says that it has no part in sendfile; what it has is read and written in pieces then.
+#: Errors of file systems that do not support sendfile; their files are read and written in pieces.
 _CANNOT: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _PIECE: Final = 256 * 1024
 
 
 class Files(Protocol):
-    """What the log asks of a file system."""
+    """The file system operations of the log."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A handle to read and write `path`; FileNotFoundError unless `create`."""
+        """Open `path` to read and write; FileNotFoundError if it does not exist and `create` is false."""
 
     def close(self, handle: int) -> None:
-        """Give the handle back. Nothing is synced by that."""
+        """Close the handle, without a sync."""
 
     def duplicate(self, handle: int) -> int:
-        """Another handle to the same open file: a thread can sync it while the first is closed."""
+        """A second handle to the same open file: a thread can sync it after the first was closed."""
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        """At most `size` bytes from `position`; fewer only where the file ends."""
+        """Read `size` bytes from `position`; fewer only at the end of the file."""
 
     def send(self, handle: int, size: int, position: int, socket: int) -> int:
         """Send up to `size` bytes from `position` on to a socket's descriptor; how many, 0 at the end of the file.
 
         Raises:
-            BlockingIOError: the socket takes none at the moment.
+            BlockingIOError: the socket's buffer is full.
         """
 
     def is_cached(self, handle: int, size: int, position: int) -> bool:
-        """Whether a read would not wait for the disk, as far as both ends and the middle of the range tell."""
+        """Whether both ends and the middle of a range are in the page cache."""
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of `buffers`, one after another, at `position`."""
@@ -56,40 +56,40 @@ class Files(Protocol):
         """The file's size in bytes."""
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut the file at `size` bytes."""
+        """Truncate the file to `size` bytes."""
 
     def sync(self, handle: int) -> None:
-        """Return when the file's content will survive the machine."""
+        """Return when the file's content is on the disk (fsync)."""
 
     def view(self, handle: int) -> memoryview:
-        """The whole file, read only, in memory as far as it is looked at. It must not be cut while the view lives."""
+        """Map the whole file, read only. It must not be truncated while the view exists."""
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted."""
+        """The names in a directory, sorted."""
 
     def is_directory(self, path: Path) -> bool:
-        """Whether `path` is there, and a directory."""
+        """Whether `path` is a directory."""
 
     def exists(self, path: Path) -> bool:
-        """Whether `path` is there."""
+        """Whether `path` exists."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, and those above it."""
+        """Create a directory, and its parents."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or directory another name; a file there is replaced in the same instant."""
+        """Rename a file or directory; an existing target file is replaced atomically."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file. One that is not there is no error."""
+        """Remove a file, if it exists."""
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
 
     def sync_directory(self, path: Path) -> None:
-        """Return when the names in a directory will survive the machine."""
+        """Return when the names in a directory are on the disk (fsync)."""
 
     def lock(self, path: Path) -> int | None:
-        """Make `path` and lock it against every other open log directory; the handle, or None if somebody has it."""
+        """Create `path` and lock it against other processes; the handle, or None if it is locked already."""
 
 
 class RealFiles:
@@ -108,7 +108,7 @@ class RealFiles:
         data = os.pread(handle, size, position)
         if len(data) == size or not data:
             return data
-        # Short: the end of the file, as a rule, but Linux also stops at 2 GiB and at signals.
+        # Fewer bytes: usually the end of the file, but Linux also stops at 2 GiB and at signals.
         parts, got = [data], len(data)
         while got < size and (data := os.pread(handle, size - got, position + got)):
             parts.append(data)
@@ -132,7 +132,7 @@ class RealFiles:
         except BlockingIOError:
             return False
         except OSError:
-            pass  # a file system that cannot tell
+            pass  # the file system does not support the flag
         return True
 
     def write(self, handle: int, buffers: Sequence[Buffer], position: int) -> None:
@@ -145,7 +145,7 @@ class RealFiles:
         size = sum(map(len, buffers))
         written = os.pwritev(handle, buffers, position)
         while written < size:
-            # A short write: the disk is nearly full or a signal came. The rest tells which.
+            # A short write, from a nearly full disk or a signal: write the rest, which fails if the disk is full.
             rest = memoryview(b"".join(buffers))[written:]
             written += os.pwrite(handle, rest, position + written)
 
@@ -198,7 +198,7 @@ class RealFiles:
     def lock(self, path: Path) -> int | None:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # flock keeps out a second Barnabas, in this process too; lockf is what Apache Kafka takes.
+            # flock excludes another Barnabas, also in this process; lockf excludes Apache Kafka.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -211,7 +211,7 @@ class RealFiles:
 
 
 def read_all(files: Files, path: Path) -> bytes:
-    """A whole file. FileNotFoundError when there is none."""
+    """Read a whole file; FileNotFoundError if it does not exist."""
     handle = files.open(path)
     try:
         return files.read(handle, files.size(handle), 0)
@@ -220,7 +220,7 @@ def read_all(files: Files, path: Path) -> bytes:
 
 
 def write_file(files: Files, path: Path, content: bytes) -> None:
-    """Write a whole file and sync it. A crash may leave a part of it."""
+    """Write a whole file and sync it. A crash may leave only a part of it."""
     handle = files.open(path, create=True)
     try:
         files.truncate(handle, 0)
@@ -232,15 +232,15 @@ def write_file(files: Files, path: Path, content: bytes) -> None:
 
 
 def replace_file(files: Files, path: Path, content: bytes) -> None:
-    """Write a file so that, whatever happens, it holds the old content or the new: temporary, sync, rename, sync."""
+    """Replace a file atomically, also across a crash: write a temporary file, sync, rename, sync the directory."""
     put_file(files, path, content)
     files.sync_directory(path.parent)
 
 
 def put_file(files: Files, path: Path, content: bytes) -> None:
-    """As :func:`replace_file`, but it may be the old content that survives the machine until the directory is synced.
+    """As :func:`replace_file` without the last step: until the directory is synced a crash may restore the old file.
 
-    The temporary has the suffix that Apache Kafka gives its own.
+    The temporary file has Apache Kafka's suffix.
     """
     temporary = path.with_name(path.name + ".tmp")
     write_file(files, temporary, content)

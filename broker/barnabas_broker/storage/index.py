@@ -2,8 +2,7 @@
 
 The offset index holds ``(last offset of a batch - base offset, position of that batch)``, 4 bytes each; the time
 index ``(largest timestamp so far, last offset of the batch that has it - base offset)``, 8 and 4 bytes. Both keep the
-bytes as they are on disk: those of a closed segment are looked at where the page cache has them, those of the active
-one grow in memory.
+bytes of their files: mapped for a closed segment, in memory for the active one.
 """
 
 import struct
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 
-#: The largest distance from a segment's base offset that an index can hold.
+#: The largest relative offset that an index can hold.
 MOST_RELATIVE: Final = 2**31 - 1
 
 _INT32: Final = struct.Struct(">i")
@@ -21,11 +20,11 @@ _INT64: Final = struct.Struct(">q")
 
 
 class CorruptIndex(Exception):
-    """An index whose entries cannot be; it is rebuilt from the log."""
+    """The index is missing or has impossible entries; it is rebuilt from the log."""
 
 
 class TimestampOffset(NamedTuple):
-    """The largest timestamp (ms) up to some place, and the last offset of the batch that has it; (-1, base) of none."""
+    """The largest timestamp (ms) up to a position, and the last offset of its batch; (-1, base offset) if none."""
 
     timestamp: int
     offset: int
@@ -43,7 +42,7 @@ class _Index:
         self._bytes: bytearray | memoryview = bytearray() if content is None else content
         size = len(self._bytes)
         if size % self.ENTRY.size:
-            raise CorruptIndex(f"{size} bytes are no multiple of {self.ENTRY.size}")
+            raise CorruptIndex(f"{size} bytes are not a multiple of {self.ENTRY.size}")
         self.count = size // self.ENTRY.size
 
     def content(self, start: int = 0) -> bytes:
@@ -61,21 +60,21 @@ class _Index:
         self.count = count
 
     def release(self) -> None:
-        """Let go of a mapped file."""
+        """Unmap the file."""
         if isinstance(self._bytes, memoryview):
             self._bytes = bytearray()
             self.count = 0
 
 
 class OffsetIndex(_Index):
-    """Offset to position.
+    """Maps offsets to positions.
 
     Args:
         base_offset: of the segment.
-        content: the file, if there is one. Zeros at its end, which Kafka preallocates, are not entries.
+        content: of the file, if it exists. Zeros at its end, which Kafka preallocates, are not entries.
 
     Raises:
-        CorruptIndex: the size is not that of whole entries, or the entries are not sorted.
+        CorruptIndex: the size is not a multiple of an entry's.
     """
 
     __slots__ = ()
@@ -84,12 +83,12 @@ class OffsetIndex(_Index):
 
     def __init__(self, base_offset: int, content: bytearray | memoryview | None = None) -> None:
         super().__init__(base_offset, content)
-        # A preallocated file that was not cut at its end: its entries are those before the zeros.
+        # A preallocated file that was not truncated: the entries end where the zeros begin.
         if self.count and self.entry(self.count - 1) == (base_offset, 0):
             self._cut(bisect_left(range(self.count), True, key=lambda n: self.entry(n) == (base_offset, 0)))
 
     def check(self) -> None:
-        """Look at every entry.
+        """Check all entries.
 
         Raises:
             CorruptIndex: offsets or positions that do not grow.
@@ -106,45 +105,45 @@ class OffsetIndex(_Index):
         return self.base_offset + relative, position
 
     def last(self) -> tuple[int, int]:
-        """The last entry; (base offset, 0) of an empty index."""
+        """The last entry; (base offset, 0) if the index is empty."""
         return self.entry(self.count - 1) if self.count else (self.base_offset, 0)
 
     def append(self, last_offset: int, position: int) -> None:
-        """Add the batch at `position` whose last offset is `last_offset`, larger than all before."""
+        """Add the batch at `position` with this last offset, which is larger than all before."""
         self._append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
 
     def position_before(self, offset: int) -> int:
-        """Where to start looking for the batch that holds `offset`: never after it."""
-        # The entry whose last offset is `offset` is the batch looked for; one that is larger may be.
+        """A position from which to search for the batch that holds `offset`; never after it."""
+        # An entry whose last offset is `offset` is the batch itself; the next entry may be after it.
         n = self._after(offset)
         return int(_INT32.unpack_from(self._bytes, n * 8 - 4)[0]) if n else 0
 
     def boundary_before(self, position: int) -> int:
-        """The greatest position that is known as the start of a batch and is not after `position`; 0 if none is."""
+        """The largest known start of a batch that is not after `position`; 0 if there is none."""
         data, unpack = self._bytes, _INT32.unpack_from
         n = bisect_right(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0])
         return int(unpack(data, n * 8 - 4)[0]) if n else 0
 
     def truncate(self, position: int) -> None:
-        """Forget the batches at `position` and after."""
+        """Remove the entries at `position` and after."""
         data, unpack = self._bytes, _INT32.unpack_from
         self._cut(bisect_left(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0]))
 
     def _after(self, offset: int) -> int:
-        """How many entries have offsets up to `offset`."""
+        """The number of entries with offsets up to `offset`."""
         data, unpack = self._bytes, _INT32.unpack_from
         return bisect_right(range(self.count), offset - self.base_offset, key=lambda n: unpack(data, n * 8)[0])
 
 
 class TimeIndex(_Index):
-    """Timestamp to offset.
+    """Maps timestamps to offsets.
 
     Args:
         base_offset: of the segment.
-        content: the file, if there is one. Zeros at its end are not entries.
+        content: of the file, if it exists. Zeros at its end are not entries.
 
     Raises:
-        CorruptIndex: the size is not that of whole entries.
+        CorruptIndex: the size is not a multiple of an entry's.
     """
 
     __slots__ = ()
@@ -157,7 +156,7 @@ class TimeIndex(_Index):
             self._cut(bisect_left(range(self.count), True, key=lambda n: self.entry(n) == (0, base_offset)))
 
     def check(self) -> None:
-        """Look at every entry.
+        """Check all entries.
 
         Raises:
             CorruptIndex: timestamps that do not grow, or offsets that go back.
@@ -174,25 +173,25 @@ class TimeIndex(_Index):
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def last(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) of an empty index."""
+        """The last entry; (-1, base offset) if the index is empty."""
         return self.entry(self.count - 1) if self.count else TimestampOffset(-1, self.base_offset)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if its timestamp is larger than all before."""
+        """Add an entry, unless its timestamp is not larger than all before."""
         if timestamp > self.last().timestamp:
             self._append(TIME_ENTRY.pack(timestamp, offset - self.base_offset))
 
     def before(self, timestamp: int) -> TimestampOffset:
         """The last entry with a timestamp up to `timestamp`; (-1, base offset) if there is none.
 
-        Every batch up to the one that the entry is of has no record later than the entry says.
+        No batch up to the one of that entry has a larger timestamp.
         """
         data, unpack = self._bytes, _INT64.unpack_from
         n = bisect_right(range(self.count), timestamp, key=lambda n: unpack(data, n * 12)[0])
         return self.entry(n - 1) if n else TimestampOffset(-1, self.base_offset)
 
     def truncate(self, offset: int) -> None:
-        """Forget entries of `offset` and after."""
+        """Remove the entries of `offset` and after."""
         data, unpack = self._bytes, _INT32.unpack_from
         relative = offset - self.base_offset
         self._cut(bisect_left(range(self.count), relative, key=lambda n: unpack(data, n * 12 + 8)[0]))

@@ -1,7 +1,6 @@
-"""Looking at log files from outside, without a broker: what `barnabas dump log` and `barnabas log check` show.
+"""Reads and checks log files without a broker, for `barnabas dump log` and `barnabas log check`.
 
-Nothing is changed, nothing is locked: a directory may be looked at while a broker uses it, and then ends in the
-middle of an append now and then.
+Nothing is changed or locked. While a broker uses the directory, a file may end in the middle of an append.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from barnabas_protocol.records.batches import BatchHeader
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with a file. Position and offset are -1 where they say nothing."""
+    """A problem in a file. Position and offset are -1 if they do not apply."""
 
     file: Path
     position: int
@@ -35,30 +34,30 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """A batch of a file; `data` is all of its bytes."""
+    """A batch in a file; `data` holds all of its bytes."""
 
     position: int
     header: BatchHeader
     data: bytes
 
     def records(self) -> list[Record]:
-        """Its records.
+        """Decode its records.
 
         Raises:
-            DecodeError: they cannot be read.
+            DecodeError: they are corrupt.
         """
         return decode_records(self.data)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a check has found.
+    """The result of a check.
 
     Attributes:
-        problems: what is wrong, in the order in which it was found.
-        files: files that were looked at.
-        batches: batches that were sound.
-        size: bytes of all ``.log`` files.
+        problems: in the order in which they were found.
+        files: the number of files.
+        batches: the number of valid batches.
+        size: their bytes.
     """
 
     problems: list[Problem]
@@ -68,15 +67,15 @@ class Report:
 
 
 def dump(path: Path, *, verify: bool = True, files: Files | None = None) -> Iterator[DumpedBatch | Problem]:
-    """The batches of a ``.log`` file, in order; a broken one is a problem, and the next one is looked for behind it.
+    """Yield the batches of a ``.log`` file. A corrupt one is a problem, and the search continues after it.
 
     Args:
-        path: of the file, whose name is the base offset. Other names are read from offset 0 on.
+        path: of the file, named by its base offset. A file with another name begins at offset 0.
         verify: whether CRC and structure are checked.
-        files: the file system, the real one unless given.
+        files: the file system; by default the real one.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file or directory cannot be read.
     """
     files = files or RealFiles()
     parsed = names.parse_offset_name(path.name)
@@ -104,11 +103,11 @@ def check(path: Path, *, records: bool = False, files: Files | None = None) -> R
 
     Args:
         path: of the directory.
-        records: whether records are decoded too, which takes longer.
-        files: the file system, the real one unless given.
+        records: whether to decode records, too, which takes longer.
+        files: the file system; by default the real one.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file or directory cannot be read.
     """
     files = files or RealFiles()
     report = Report([])
@@ -163,7 +162,7 @@ def _text_problem(files: Files, path: Path, parse: Callable[[str], object]) -> s
 def _check_segment(files: Files, path: Path, base: int, following: int | None, report: Report, records: bool) -> None:
     file = names.offset_path(path, base, names.LOG)
     problems = report.problems
-    #: Position to last offset, and the largest timestamp up to it.
+    #: By position: the last offset of the batch, and the largest timestamp up to it.
     batches: dict[int, tuple[int, int]] = {}
     by_offset: dict[int, int] = {}
     newest = -1
@@ -193,7 +192,7 @@ def _check_segment(files: Files, path: Path, base: int, following: int | None, r
         for n in range(index.count):
             offset, position = index.entry(n)
             if position not in batches or batches[position][0] != offset:
-                problems.append(Problem(index_file, position, offset, "no batch is there that ends at that offset"))
+                problems.append(Problem(index_file, position, offset, "no batch at this position ends at this offset"))
         time_index = TimeIndex(base, memoryview(read_all(files, time_file)))
         time_index.check()
         for n in range(time_index.count):
@@ -203,6 +202,6 @@ def _check_segment(files: Files, path: Path, base: int, following: int | None, r
                     Problem(time_file, -1, offset, f"no batch ends at offset {offset} with time {timestamp}")
                 )
     except FileNotFoundError as error:
-        problems.append(Problem(Path(error.filename or index_file), -1, -1, "missing; it will be rebuilt"))
+        problems.append(Problem(Path(error.filename or index_file), -1, -1, "missing; a broker rebuilds it at start"))
     except CorruptIndex as error:
         problems.append(Problem(index_file, -1, -1, str(error)))

@@ -1,10 +1,10 @@
-"""A file system in memory that breaks in the ways real ones do: the twin of
-:class:`~barnabas_broker.storage.files.RealFiles`.
+"""A file system in memory that injects the faults of real ones: the twin of
+:class:`~barnabas_broker.storage.files.RealFiles` for tests.
 
-It keeps apart what programs see and what is on the platter. Between two fsyncs of a file its writes may reach the
-platter in any order, each as a whole, in part (sectors of 512 bytes) or not at all; the same goes for names between
-two fsyncs of their directory, except that they keep their order. :meth:`MemoryFiles.crash` deals the hand,
-:attr:`MemoryFiles.crash_at` chooses the step, and :attr:`MemoryFiles.fault` lets a call fail.
+It separates what programs see from what is on the disk. Writes between two fsyncs of a file may reach the disk in any
+order, each completely, in part (sectors of 512 bytes) or not at all. The same applies to names between two fsyncs of
+their directory, but these keep their order. :meth:`MemoryFiles.crash` chooses what is left after a crash,
+:attr:`MemoryFiles.crash_at` when it happens, and :attr:`MemoryFiles.fault` makes a call fail.
 """
 
 import copy
@@ -22,12 +22,12 @@ SECTOR: Final = 512
 
 
 class Crash(BaseException):
-    """The machine has stopped. No ordinary handler may catch it: there is nobody left to handle anything."""
+    """The machine has stopped. A BaseException, so that no handler of ordinary errors catches it."""
 
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A file: what programs see, what is on the platter, the writes (position, bytes) and cuts (size) in between."""
+    """A file: what programs see, what is on the disk, the writes (position, bytes) and truncations (size) between."""
 
     seen: bytearray = field(default_factory=bytearray)
     kept: bytes = b""
@@ -35,19 +35,19 @@ class _Node:
 
 
 _Entry = _Node | None  # None: a directory
-#: A change of names: the path, and what is there from now on; `False` for nothing.
+#: A change of a name: the path, and its new entry; `False` removes it.
 _Change = tuple[str, _Node | bool | None]
 
 
 class MemoryFiles:
-    """See the module.
+    """A file system in memory; see the module.
 
     Attributes:
         crash_at: the number of the step at which the machine stops; None for never.
-        steps: how many steps were taken: writes, cuts, syncs, changes of names.
-        fault: called before each step with what is done ("write", "sync", ...) and the path; it may raise OSError.
-        cached: what :meth:`is_cached` answers.
-        log: what the steps were, for the message of a test that fails.
+        steps: the number of steps so far: writes, truncations, syncs, changes of names.
+        fault: called before each step with the operation ("write", "sync", ...) and the path; it may raise OSError.
+        cached: the result of :meth:`is_cached`.
+        log: the steps, for the messages of failing tests.
     """
 
     def __init__(self) -> None:
@@ -64,20 +64,20 @@ class MemoryFiles:
         self._locked: dict[int, Path] = {}
         self._stopped = False
 
-    # Breaking
+    # Faults
 
     def crash(self, rng: random.Random, *, lose_all: bool = False) -> "MemoryFiles":
-        """What a machine finds that starts again: a part of what was not synced is there, as `rng` says.
+        """The file system after a crash of the machine: a random part of what was not synced is left.
 
         Args:
-            rng: deals.
-            lose_all: nothing that was not synced is there.
+            rng: chooses that part.
+            lose_all: nothing of it is left.
         """
         after = MemoryFiles()
         names = dict(self._kept_names)
         stopped: set[str] = set()
         for directory, changes in self._changes:
-            # A journal keeps order within a directory; once a change is lost, so is all that came after it there.
+            # A journal keeps the order within a directory: once a change is lost, so are all later ones there.
             if directory in stopped or lose_all or rng.random() < 0.3:
                 stopped.add(directory)
                 continue
@@ -88,10 +88,10 @@ class MemoryFiles:
                 after._names[name] = None
                 continue
             if id(node) not in copies:
-                content = bytes(_deal(node, rng, lose_all))
+                content = bytes(_after_crash(node, rng, lose_all))
                 copies[id(node)] = _Node(bytearray(content), content)
             after._names[name] = copies[id(node)]
-        # A file whose directory was lost is lost. Parents come before what is in them.
+        # A file is lost with its directory. Sorted, so that parents come first.
         for name in sorted(after._names):
             if name != "/" and (name.rpartition("/")[0] or "/") not in after._names:
                 del after._names[name]
@@ -99,7 +99,7 @@ class MemoryFiles:
         return after
 
     def kill(self) -> "MemoryFiles":
-        """What a process finds that starts after this one was killed: everything that it wrote."""
+        """The file system after a kill of the process: all writes are left."""
         after = MemoryFiles()
         after._names, after._kept_names, after._changes = copy.deepcopy(
             (self._names, self._kept_names, self._changes), {}
@@ -107,7 +107,7 @@ class MemoryFiles:
         return after
 
     def _step(self, what: str, path: Path) -> bool:
-        """Count a step; True if it is the last one, which may be done in part."""
+        """Count a step; True if the machine stops at it."""
         if self._stopped:
             raise Crash(f"{what} {path} after the crash")
         if self.fault is not None:
@@ -202,7 +202,7 @@ class MemoryFiles:
     def view(self, handle: int) -> memoryview:
         return memoryview(bytes(self._node(handle)[0].seen))
 
-    # Names, which are kept as text: a path takes long to compare
+    # Names, as text: comparing paths is slow
 
     def _change(self, directory: str, changes: list[_Change]) -> None:
         _apply(self._names, changes)
@@ -303,8 +303,8 @@ def _cut(content: bytearray, size: int) -> None:
         content += bytes(size - len(content))
 
 
-def _deal(node: _Node, rng: random.Random, lose_all: bool) -> bytearray:
-    """What is on the platter after a crash: of the pending writes some are there, some in part, some not."""
+def _after_crash(node: _Node, rng: random.Random, lose_all: bool) -> bytearray:
+    """The content after a crash: each pending write is there completely, in part or not at all."""
     content = bytearray(node.kept)
     if lose_all:
         return content
@@ -318,7 +318,7 @@ def _deal(node: _Node, rng: random.Random, lose_all: bool) -> bytearray:
         if luck < fate:
             _write(content, position, data)
         elif luck < fate + 0.2:
-            # Torn: whole sectors of it, not always the first ones.
+            # Torn: some sectors of it, not always the first ones.
             for at in range(0, len(data), SECTOR):
                 if rng.random() < 0.5:
                     _write(content, position + at, data[at : at + SECTOR])

@@ -1,4 +1,4 @@
-"""What files and directories of a log are called, as Apache Kafka calls them (``LogFileUtils``, ``LocalLog``)."""
+"""Names of a log's files and directories, as in Apache Kafka (``LogFileUtils``, ``LocalLog``)."""
 
 import re
 from pathlib import Path
@@ -9,14 +9,14 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-#: Everything a segment consists of.
+#: The files of a segment.
 SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
-#: Renamed so, a file is gone for the log and is unlinked later.
+#: A file that is removed from the log, and unlinked later.
 DELETED: Final = ".deleted"
-#: The cleaner is still writing it.
+#: A file that the cleaner is writing.
 CLEANED: Final = ".cleaned"
-#: The cleaner has finished it, and it is to take its place.
+#: A file that the cleaner has finished, and that replaces the original.
 SWAP: Final = ".swap"
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
@@ -30,12 +30,12 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
-#: Kafka's own metadata log: in its directories, but no topic of ours.
+#: The metadata log in directories of Apache Kafka; it is not a topic here.
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
-_DOOMED_DIRECTORY: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
+_DELETED_DIRECTORY: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 _LONGEST: Final = 255
 
 
@@ -50,17 +50,17 @@ class TopicPartition(NamedTuple):
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """``00000000000000000042.log`` of 42 and ``.log``."""
+    """``00000000000000000042.log`` for 42 and ``.log``."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_path(directory: Path, offset: int, suffix: str) -> Path:
-    """The path of a segment's file."""
+    """The path of a file that is named by an offset."""
     return directory / f"{offset:020d}{suffix}"
 
 
 def parse_offset_name(name: str) -> tuple[int, str] | None:
-    """``(42, ".log")`` of ``00000000000000000042.log``; None of a name that begins with no offset."""
+    """``(42, ".log")`` for ``00000000000000000042.log``; None if the name does not begin with an offset."""
     digits, dot, suffix = name.partition(".")
     if not dot or not digits.isascii() or not digits.isdigit():
         return None
@@ -71,31 +71,31 @@ def partition_directory(topic_partition: TopicPartition) -> str:
     """The name of a partition's directory.
 
     Raises:
-        ValueError: a topic or a partition that must not become a path.
+        ValueError: the topic or the partition is not valid in a path.
     """
     topic, partition = topic_partition
     if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
-        raise ValueError(f"{topic!r} partition {partition} is no name for a directory")
+        raise ValueError(f"{topic!r} partition {partition} is not valid as a directory name")
     return f"{topic}-{partition}"
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition whose directory is called `name`, or None."""
+    """The partition whose directory has this name, or None."""
     found = _PARTITION_DIRECTORY.fullmatch(name)
     return TopicPartition(found["topic"], int(found["partition"])) if found else None
 
 
-def doomed_name(topic_partition: TopicPartition, unique: str) -> str:
-    """What a partition's directory is renamed to when it is deleted.
+def deleted_directory(topic_partition: TopicPartition, unique: str) -> str:
+    """The name that a partition's directory gets when the partition is deleted.
 
     Args:
-        topic_partition: whose.
+        topic_partition: the partition.
         unique: 32 hexadecimal digits.
     """
     suffix = f"-{topic_partition.partition}.{unique}-delete"
     return topic_partition.topic[: _LONGEST - len(suffix)] + suffix
 
 
-def is_doomed(name: str) -> bool:
-    """Whether a directory is what deleting, moving or straying left: no partition, to be removed or left alone."""
-    return _DOOMED_DIRECTORY.fullmatch(name) is not None
+def is_deleted_directory(name: str) -> bool:
+    """Whether a directory is of a deleted, future or stray replica (``-delete``, ``-future``, ``-stray``)."""
+    return _DELETED_DIRECTORY.fullmatch(name) is not None

@@ -1,8 +1,8 @@
-"""What a partition knows of idempotent producers (KIP-98, KIP-360; ``ProducerStateManager``, ``ProducerAppendInfo``).
+"""The state of a partition's idempotent producers (KIP-98, KIP-360; ``ProducerStateManager``, ``ProducerAppendInfo``).
 
-For each producer id: its epoch, and the last five batches it wrote, so that a batch that comes again is answered with
-the offset it got the first time, one that comes too early is refused, and one of a fenced producer never gets in.
-Pure: the bytes of a snapshot come and go, the log reads and writes them.
+Keeps the epoch and the last five batches of each producer id. A batch that is sent again is answered with its first
+offset, a batch with a gap in the sequence is rejected, and so is a batch of a fenced producer. Pure: the log reads and
+writes the bytes of snapshots.
 """
 
 import struct
@@ -16,7 +16,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
 
-#: Batches that are remembered for a producer: what a client may have in flight.
+#: Batches that are kept for a producer: the most that a client may have in flight.
 REMEMBERED: Final = 5
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -30,11 +30,11 @@ _CRC_START: Final = 6
 
 
 class CorruptSnapshot(Exception):
-    """A snapshot that cannot be used; an older one, or the log itself, is."""
+    """A snapshot is corrupt; use an older one, or replay the log."""
 
 
 class BatchInfo(NamedTuple):
-    """A batch that a producer wrote: its last sequence and offset, its records less one, its timestamp (ms)."""
+    """A batch of a producer: last sequence, last offset, number of records minus 1, timestamp (ms)."""
 
     last_sequence: int
     last_offset: int
@@ -43,7 +43,7 @@ class BatchInfo(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of its first record, which may lie before the wrap at 2^31 - 1."""
+        """The sequence of its first record; sequences wrap after 2^31 - 1."""
         return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
 
     @property
@@ -53,15 +53,15 @@ class BatchInfo(NamedTuple):
 
 
 class ProducerState:
-    """One producer id on one partition.
+    """The state of one producer id on one partition.
 
     Attributes:
-        producer_id: whose.
-        epoch: the newest that wrote.
-        coordinator_epoch: of the last transaction marker; -1 without one.
+        producer_id: of the producer.
+        epoch: its latest epoch.
+        coordinator_epoch: of the last transaction marker; -1 if there is none.
         last_timestamp: of the last batch or marker, in ms.
-        transaction_start: the first offset of the transaction that is open; -1 if none is.
-        batches: the last ones, oldest first.
+        transaction_start: the first offset of the open transaction; -1 if there is none.
+        batches: the last batches, oldest first.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
@@ -84,11 +84,11 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record it wrote; -1 if none is known."""
+        """The sequence of its last record; -1 if unknown."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_duplicate(self, header: BatchHeader) -> BatchInfo | None:
-        """The remembered batch that is `header`'s: same epoch, same sequences."""
+        """The kept batch with the epoch and sequences of `header`."""
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
@@ -98,11 +98,11 @@ class ProducerState:
         return None
 
     def check(self, header: BatchHeader, *, sequence: bool) -> None:
-        """Whether a batch may follow.
+        """Check that a batch may be appended next.
 
         Args:
             header: of the batch.
-            sequence: whether its sequence counts. The coordinator's batches have none.
+            sequence: whether to check its sequence. Batches of a coordinator have none.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -114,7 +114,7 @@ class ProducerState:
                 f"Epoch of producer {self.producer_id} is {epoch}, smaller than the last seen epoch {self.epoch}",
             )
         if sequence and self.epoch != NO_EPOCH:
-            # An unknown producer may begin anywhere: its records may all have been deleted (KIP-360).
+            # An unknown producer may begin with any sequence: its records may have been deleted (KIP-360).
             first = header.base_sequence
             if epoch != self.epoch:
                 if first != 0:
@@ -135,7 +135,7 @@ class ProducerState:
             )
 
     def wrote(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that is in the log at `base_offset`."""
+        """Add a batch that was appended at `base_offset`."""
         if header.producer_epoch != self.epoch:
             self.batches.clear()
             self.epoch = header.producer_epoch
@@ -152,7 +152,7 @@ class ProducerState:
             self.transaction_start = base_offset
 
     def ended(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A transaction marker of this producer is in the log."""
+        """Apply a transaction marker that was appended."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -161,7 +161,7 @@ class ProducerState:
         self.transaction_start = -1
 
     def copy(self) -> "ProducerState":
-        """One that can change without this one."""
+        """An independent copy."""
         return ProducerState(
             self.producer_id,
             self.epoch,
@@ -177,7 +177,7 @@ class Producers:
 
     Attributes:
         states: by producer id.
-        end_offset: up to where the log has been looked at, exclusive: the offset of the next snapshot.
+        end_offset: the offset up to which the log is applied, exclusive: the offset of the next snapshot.
     """
 
     __slots__ = ("end_offset", "states")
@@ -187,12 +187,12 @@ class Producers:
         self.end_offset = 0
 
     def duplicate_of(self, header: BatchHeader) -> BatchInfo | None:
-        """What a client's batch was appended as before, if it is one of the producer's last five."""
+        """The earlier batch that a client's batch duplicates, if it is among the producer's last five."""
         state = self.states.get(header.producer_id)
         return None if state is None else state.find_duplicate(header)
 
     def check(self, header: BatchHeader, *, sequence: bool) -> None:
-        """Whether a batch may be appended next.
+        """Check that a batch may be appended next.
 
         Raises:
             KafkaError: see :meth:`ProducerState.check`.
@@ -202,25 +202,25 @@ class Producers:
             state.check(header, sequence=sequence)
 
     def wrote(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a data batch with a producer id that is in the log now."""
+        """Add a data batch with a producer id that was appended."""
         state = self.states.get(header.producer_id)
         if state is None:
             state = self.states[header.producer_id] = ProducerState(header.producer_id)
         state.wrote(header, base_offset)
 
     def ended(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """Remember a transaction marker that is in the log now."""
+        """Apply a transaction marker that was appended."""
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerState(producer_id)
         state.ended(epoch, coordinator_epoch, timestamp)
 
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction starts; None if none is open."""
+        """The start of the oldest open transaction; None if none is open."""
         return min((s.transaction_start for s in self.states.values() if s.transaction_start >= 0), default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have written nothing for `expiration_ms` and have no transaction open."""
+        """Remove producers that have written nothing for `expiration_ms` and have no open transaction."""
         gone = [
             producer_id
             for producer_id, state in self.states.items()
@@ -230,12 +230,12 @@ class Producers:
             del self.states[producer_id]
 
     def clear(self, end_offset: int) -> None:
-        """Forget all; the log goes on at `end_offset`."""
+        """Remove all producers; the log continues at `end_offset`."""
         self.states.clear()
         self.end_offset = end_offset
 
     def snapshot(self) -> bytes:
-        """A ``.snapshot`` file: version, CRC-32C of the rest, entries with the last batch of each producer."""
+        """Format a ``.snapshot`` file: version, CRC-32C of the rest, entries with the last batch of each producer."""
         entries = bytearray(_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self.states)))
         for state in self.states.values():
             last = state.batches[-1] if state.batches else BatchInfo(NO_SEQUENCE, -1, 0, -1)
@@ -253,20 +253,20 @@ class Producers:
         return bytes(entries)
 
     def load(self, content: Buffer, end_offset: int) -> None:
-        """Replace everything by a snapshot that was taken at `end_offset`.
+        """Replace all producers by those of a snapshot that was taken at `end_offset`.
 
         Raises:
-            CorruptSnapshot: it is none, and nothing was replaced.
+            CorruptSnapshot: nothing was replaced.
         """
         states = {state.producer_id: state for state in read_snapshot(content)}
         self.states, self.end_offset = states, end_offset
 
 
 def read_snapshot(content: Buffer) -> list[ProducerState]:
-    """The producers in a ``.snapshot`` file.
+    """Parse a ``.snapshot`` file.
 
     Raises:
-        CorruptSnapshot: the version is not known, the CRC is wrong or the size is.
+        CorruptSnapshot: unknown version, wrong CRC or wrong size.
     """
     if len(content) < _HEAD.size:
         raise CorruptSnapshot(f"snapshot of {len(content)} bytes")

@@ -190,8 +190,8 @@ class Recovery:
     def _drop(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             segment.close()
-            for doomed in segment.rename(names.DELETED):
-                self._files.remove(doomed)
+            for removed in segment.rename(names.DELETED):
+                self._files.remove(removed)
 
     def _load_indexes(self, segments: Sequence[Segment]) -> set[Segment]:
         """Load the indexes; the segments whose indexes must be rebuilt."""
@@ -222,15 +222,15 @@ class Recovery:
             start = segment.resume(trusted)
             end, whole = self._scan(segment, start, trusted, following)
             if not whole:
-                doomed = segments[n + 1 :]
+                removed = segments[n + 1 :]
                 del segments[n + 1 :]
-                if doomed:
+                if removed:
                     log.error(
                         "segments after a torn tail are deleted",
                         path=str(self._path),
-                        segments=[d.base_offset for d in doomed],
+                        segments=[d.base_offset for d in removed],
                     )
-                    self._drop(doomed)
+                    self._drop(removed)
                 break
             if following is not None:
                 segment.seal()

@@ -1,4 +1,4 @@
-"""Walking the batches of a log file from the disk."""
+"""Iterates over the batches of a log file."""
 
 import struct
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from barnabas_broker.storage.files import Files
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch
 
-#: Bytes that are read at a time: large enough for a disk's best speed, small enough for a cache.
+#: Bytes of one read: enough for the full speed of a disk, and small enough for the processor's cache.
 CHUNK: Final = 1024 * 1024
-#: What no batch exceeds: ``message.max.bytes`` is an int, but one this large is a length that was overwritten.
+#: A larger batch length is taken for corrupt, although ``message.max.bytes`` could be larger.
 LARGEST_BATCH: Final = 1024 * 1024 * 1024
-#: Batches from this size on are stepped over when only headers are wanted.
+#: Batches of this size and larger are skipped over when only headers are needed.
 _WORTH_SKIPPING: Final = 65_536
 _LENGTH: Final = struct.Struct(">i")
 
 
 class BadBatch(Exception):
-    """Bytes in a log file that are no sound batch.
+    """Bytes in a log file are not a valid batch.
 
     Args:
-        position: where, in bytes.
-        offset: the first offset that is in doubt.
-        size: of the batch if its framing is plausible, so that what follows may be looked at; None if it is not.
-        reason: what is wrong.
+        position: in the file, in bytes.
+        offset: the first offset that may be affected.
+        size: of the batch, if its length is plausible, so that a scan can continue after it; otherwise None.
+        reason: why it is not valid.
     """
 
     def __init__(self, position: int, offset: int, size: int | None, reason: str) -> None:
@@ -40,18 +40,18 @@ class BadBatch(Exception):
 def scan(
     files: Files, handle: int, *, start: int, end: int, offset: int, verify: bool
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """The batches of a file from `start` up to `end`, each with its position.
+    """Yield the batches of a file from `start` up to `end`, each with its position.
 
     Args:
         files: the file system.
         handle: of the file.
-        start: where a batch begins.
-        end: where the last one ends.
-        offset: the least that the first batch may begin with.
-        verify: whether CRC and structure are checked. Without it the third value is only the batch's header.
+        start: the position of a batch.
+        end: the position after the last batch.
+        offset: the smallest valid base offset of the first batch.
+        verify: whether to check CRC and structure. If not, the third value is only the batch's header.
 
     Raises:
-        BadBatch: at the first that is not sound, or cut off by `end`.
+        BadBatch: at the first batch that is not valid, or not complete at `end`.
     """
     position = start
     chunk, chunk_at, size = memoryview(b""), start, 0
@@ -65,7 +65,7 @@ def scan(
         fields = HEADER.unpack_from(chunk, at)
         size = fields[1] + LENGTH_END
         if fields[3] != 2 or not HEADER_SIZE <= size <= LARGEST_BATCH:
-            raise BadBatch(position, offset, None, f"no batch header (length {fields[1]}, magic {fields[3]})")
+            raise BadBatch(position, offset, None, f"not a batch header (length {fields[1]}, magic {fields[3]})")
         if position + size > end:
             raise BadBatch(position, offset, None, f"batch of {size} bytes cut off after {end - position}")
         header = BatchHeader(fields[0], size, *fields[2:])
@@ -93,7 +93,7 @@ def scan(
 
 
 def sizes(view: memoryview, at: int, limit: int) -> int:
-    """Walk whole batches in `view` from `at` for as long as they end at or before `limit`; where the last one ends."""
+    """The end of the last batch in `view`, from `at` on, that ends at or before `limit`."""
     unpack = _LENGTH.unpack_from
     while at + HEADER_SIZE <= limit:
         end = at + LENGTH_END + int(unpack(view, at + 8)[0])

@@ -1,8 +1,8 @@
 """One segment of a log: a ``.log`` file and its two indexes (Kafka's ``LogSegment``).
 
-The last segment of a log is written to, its indexes grow in memory and reach their files when the log is flushed,
-rolled or closed; past the recovery point they are rebuilt anyway. All others only answer look-ups, from files that
-are opened and mapped when somebody asks.
+Only the last segment of a log is written. Its indexes grow in memory, and are written to their files when the log is
+flushed, rolled or closed; recovery rebuilds them beyond the recovery point. The files of the other segments are opened
+and mapped when they are read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,26 +22,26 @@ from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
 
-#: Read at once when a batch is looked for behind an index entry.
+#: Bytes of one read in the search for a batch after an index entry.
 _LOOK: Final = 4096
-#: Reads of more than this many bytes are left in the file until they are sent.
+#: Batches of more bytes than this stay in the file until they are sent.
 _WORTH_LEAVING: Final = 256 * 1024
 
 
 class Segment:
-    """A segment of which the ``.log`` file is there.
+    """A segment whose ``.log`` file exists.
 
     Args:
         files: the file system.
         directory: of the partition.
-        base_offset: its name.
-        now_ms: the time of day: its age counts from here if no batch has a timestamp.
+        base_offset: the offset of its first record, which names its files.
+        now_ms: the time of day, from which its age counts if no batch has a timestamp.
 
     Attributes:
         size: of the ``.log`` file, in bytes.
-        max_timestamp: the largest in it, in ms, and `max_timestamp_offset` the last offset of the batch that has it.
-        first_timestamp: the largest of its first batch, which rolling by time counts from; -1 if unknown.
-        bad: batches that are known to be broken, as (position, size, offset).
+        max_timestamp: its largest timestamp, in ms; `max_timestamp_offset` is the last offset of that batch.
+        first_timestamp: the largest timestamp of its first batch, from which ``segment.ms`` counts; -1 if unknown.
+        bad: known corrupt batches, as (position, size, offset).
     """
 
     __slots__ = (
@@ -75,16 +75,16 @@ class Segment:
         self._file: OpenFile | None = None
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        #: Where the batch of the last index entry starts, or 0.
+        #: The position of the last index entry's batch, or 0.
         self._indexed_at = 0
-        #: How many entries of each index are in their files.
+        #: The number of entries of each index in its file.
         self._saved = (0, 0)
-        #: The range of the file whose CRCs are known to hold: written or read by this process.
+        #: The range of the file whose CRCs this process has written or checked.
         self._verified = (0, 0)
 
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int, now_ms: int) -> "Segment":
-        """Make an empty one, with its files. What an earlier one of that name left is overwritten."""
+        """Create an empty segment with its files; existing files of that name are overwritten."""
         segment = cls(files, directory, base_offset, now_ms)
         segment._file = OpenFile(files, files.open(segment.path(names.LOG), create=True))
         files.truncate(segment.handle, 0)
@@ -93,14 +93,14 @@ class Segment:
         return segment
 
     def path(self, suffix: str) -> Path:
-        """Where one of its files is."""
+        """The path of one of its files."""
         return names.offset_path(self.directory, self.base_offset, suffix)
 
     # Opening and closing
 
     @property
     def handle(self) -> int:
-        """Of the ``.log`` file, opened if it was not."""
+        """The handle of the ``.log`` file, which is opened if necessary."""
         return self._open().handle
 
     def _open(self) -> OpenFile:
@@ -109,7 +109,7 @@ class Segment:
         return self._file
 
     def load(self) -> None:
-        """Read what a closed segment's last time index entry and size say.
+        """Load the size and the largest timestamp of a closed segment.
 
         Raises:
             CorruptIndex: its indexes must be rebuilt.
@@ -131,14 +131,14 @@ class Segment:
 
     @property
     def index(self) -> OffsetIndex:
-        """The offset index; CorruptIndex if its file is missing or cannot be one."""
+        """The offset index; CorruptIndex if its file is missing or not valid."""
         if self._index is None:
             self._index = OffsetIndex(self.base_offset, self._map(names.INDEX))
         return self._index
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index; CorruptIndex if its file is missing or cannot be one."""
+        """The time index; CorruptIndex if its file is missing or not valid."""
         if self._time_index is None:
             self._time_index = TimeIndex(self.base_offset, self._map(names.TIME_INDEX))
         return self._time_index
@@ -154,7 +154,7 @@ class Segment:
             self.files.close(handle)
 
     def close(self) -> None:
-        """Give handles and maps back. Nothing is written."""
+        """Close handles and unmap files. Nothing is written."""
         self._file = self._index = self._time_index = None
 
     def rename(self, suffix: str) -> list[Path]:
@@ -171,12 +171,12 @@ class Segment:
     # Writing
 
     def is_full(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, settings: LogSettings) -> bool:
-        """Whether an append belongs into a new segment.
+        """Whether an append needs a new segment.
 
         Args:
             size: of the append, in bytes.
-            last_offset: its last.
-            max_timestamp: its largest.
+            last_offset: its last offset.
+            max_timestamp: its largest timestamp.
             now_ms: the time of day.
             settings: of the topic.
         """
@@ -192,7 +192,7 @@ class Segment:
         )
 
     def append(self, buffers: Sequence[Buffer], size: int) -> int:
-        """Write batches at the end and return where; :meth:`note` makes each known."""
+        """Write batches at the end, and return their position. Call :meth:`note` for each of them."""
         position = self.size
         self.files.write(self.handle, buffers, position)
         self.size = position + size
@@ -201,13 +201,13 @@ class Segment:
         return position
 
     def note(self, position: int, last_offset: int, max_timestamp: int, interval: int) -> None:
-        """Take a batch that is in the file into the indexes.
+        """Index a batch that is in the file.
 
         Args:
-            position: where it starts.
-            last_offset: its last.
-            max_timestamp: its largest.
-            interval: bytes between two entries at least.
+            position: of the batch.
+            last_offset: its last offset.
+            max_timestamp: its largest timestamp.
+            interval: the least number of bytes between two entries.
         """
         if not position:
             self.first_timestamp = max_timestamp
@@ -219,15 +219,15 @@ class Segment:
             self._indexed_at = position
 
     def seal(self) -> None:
-        """Nothing more will be appended: the largest timestamp goes into its index, both indexes into their files."""
+        """Close the segment for appends: add the largest timestamp to the time index, and write both indexes."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
-        # From now on they are looked at in their files.
+        # From now on they are read from their files.
         self._index = self._time_index = None
 
     def save_indexes(self) -> None:
-        """Write the entries that their files do not have yet."""
+        """Write index entries that are not in the files yet."""
         index, time_index = self.index, self.time_index
         now = (index.count, time_index.count)
         if now == self._saved:
@@ -255,16 +255,16 @@ class Segment:
         self._saved = (self.index.count, self.time_index.count)
 
     def reset_indexes(self) -> None:
-        """Forget the indexes; the batches must be noted again."""
+        """Empty the indexes; :meth:`note` must be called again for all batches."""
         self._index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         self._indexed_at = 0
         self._rewrite_indexes()
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, -1
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut the file at `position`, where the batch with `next_offset` began."""
+        """Truncate the file at `position`, where the batch with `next_offset` begins."""
         self.index.truncate(position)
-        # A copy: a map of the file must not outlive a cut of it.
+        # This copies the index: a map must not outlive the truncation of its file.
         self.time_index.truncate(next_offset)
         self._rewrite_indexes()
         self.files.truncate(self.handle, position)
@@ -272,7 +272,7 @@ class Segment:
         self._indexed_at = self.index.last()[1]
         self._verified = (min(self._verified[0], position), min(self._verified[1], position))
         self.bad = [bad for bad in self.bad if bad[0] < position]
-        # What the time index says may be less than the truth by what came after its last entry.
+        # Batches after the last entry of the time index may have larger timestamps.
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         start = self.index.position_before(self.max_timestamp_offset)
         for _, header, _ in self.walk(start, verify=False):
@@ -282,10 +282,10 @@ class Segment:
             self.first_timestamp = -1
 
     def resume(self, offset: int) -> int:
-        """Keep what the indexes say up to `offset` and forget the rest.
+        """Keep the index entries up to `offset`, and remove the others.
 
         Returns:
-            The position of the last batch that is known from them, from which on batches must be noted again.
+            The position of the last indexed batch, from which on :meth:`note` must be called again.
         """
         index, time_index = self.index, self.time_index
         position = index.position_before(offset)
@@ -299,12 +299,12 @@ class Segment:
     def walk(
         self, start: int, *, verify: bool, offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Its batches from position `start` on; see :func:`~barnabas_broker.storage.scan.scan`."""
+        """Yield its batches from position `start` on; see :func:`~barnabas_broker.storage.scan.scan`."""
         least = self.base_offset if offset is None else offset
         return scan(self.files, self.handle, start=start, end=self.size, offset=least, verify=verify)
 
     def trust(self, start: int, end: int) -> None:
-        """The CRCs from `start` to `end` have been found right."""
+        """The CRCs from `start` to `end` are known to be valid."""
         low, high = self._verified
         if start <= high and end >= low:
             self._verified = (min(low, start), max(high, end))
@@ -317,7 +317,7 @@ class Segment:
         """The first batch before position `end` that ends at `offset` or later, with its position, or None.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, something on the way is no batch.
+            KafkaError: CORRUPT_MESSAGE.
         """
         position = self.index.position_before(offset)
         files, handle = self.files, self.handle
@@ -336,17 +336,17 @@ class Segment:
         return None
 
     def read(self, position: int, first_size: int, end: int, max_bytes: int, *, min_one: bool) -> Part:
-        """Whole batches from `position` on; many of them are left in the file for now.
+        """Read whole batches from `position` on; a large part stays in the file.
 
         Args:
-            position: where the first starts.
-            first_size: its size, or 0 if it is not known.
-            end: where to stop at the latest; a batch ends there.
-            max_bytes: how much at most,
-            min_one: unless the first batch alone is more.
+            position: of the first batch.
+            first_size: its size, or 0 if unknown.
+            end: where to stop, at the end of a batch.
+            max_bytes: the most to read.
+            min_one: read the first batch even if it is larger than that.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, what is there is broken.
+            KafkaError: CORRUPT_MESSAGE.
         """
         for bad_position, bad_size, bad_offset in self.bad:
             if bad_position <= position < bad_position + bad_size:
@@ -363,7 +363,7 @@ class Segment:
                 want = first_size or self._first_size(self.files.read(self.handle, HEADER_SIZE, position), position)
             else:
                 want = max_bytes
-        if want > _WORTH_LEAVING and (size := self._sound(position, want, end)):
+        if want > _WORTH_LEAVING and (size := self._verified_size(position, want, end)):
             return FileSlice(self._open(), position, size)
         view = memoryview(self.files.read(self.handle, want, position))
         if len(view) < want:
@@ -379,8 +379,8 @@ class Segment:
             view = self._verify(view, position)
         return view
 
-    def _sound(self, position: int, want: int, end: int) -> int:
-        """How many bytes of the `want` from `position` on are whole batches; 0 if only reading them all can tell."""
+    def _verified_size(self, position: int, want: int, end: int) -> int:
+        """The size of the whole batches among `want` bytes from `position` on; 0 if they must be read to find out."""
         low, high = self._verified
         if position < low or position + want > high or self.files.size(self.handle) < position + want:
             return 0
@@ -393,10 +393,10 @@ class Segment:
         return boundary - position + sizes(memoryview(self.files.read(self.handle, left, boundary)), 0, left)
 
     def _verify(self, view: memoryview, position: int) -> memoryview:
-        """Check batches that came from the disk of a former life; those before the first broken one.
+        """Check batches that this process has not checked yet; those before the first corrupt one.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, the first one is broken.
+            KafkaError: CORRUPT_MESSAGE, the first one is corrupt.
         """
         at = 0
         try:
@@ -413,7 +413,7 @@ class Segment:
         return view[:at]
 
     def _frame(self, view: memoryview, at: int) -> tuple[int, int]:
-        """What a broken batch says of its size and offset; if there is no sense in it, all that follows is in doubt."""
+        """The size and offset of a corrupt batch; everything after it if its header is not readable."""
         try:
             header = read_header(view, at)
         except DecodeError:
@@ -421,12 +421,12 @@ class Segment:
         return header.size, header.base_offset
 
     def mark_bad(self, position: int, size: int, offset: int, reason: str) -> None:
-        """Remember a batch as broken: it is reported now, and answered with CORRUPT_MESSAGE from now on."""
+        """Log a corrupt batch; from now on reads of it answer CORRUPT_MESSAGE."""
         if all(bad[0] != position for bad in self.bad):
             self.bad.append((position, size, offset))
             self.bad.sort()
             log.error(
-                "broken batch",
+                "corrupt batch",
                 file=str(self.path(names.LOG)),
                 position=position,
                 size=size,
@@ -446,5 +446,5 @@ class Segment:
     def _corrupt(self, position: int, offset: int) -> KafkaError:
         return KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
-            f"{self.path(names.LOG)} holds no sound batch at position {position} (offset {offset} or later)",
+            f"{self.path(names.LOG)} has no valid batch at position {position} (offset {offset} or later)",
         )

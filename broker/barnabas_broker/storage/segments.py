@@ -1,4 +1,4 @@
-"""The segments of one log, in order, and what can be looked up in them."""
+"""The segments of one log, in order, with look-ups by offset and timestamp (Kafka's ``LogSegments``)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from barnabas_protocol.records import decode_records
 
 
 class TimestampAt(NamedTuple):
-    """A record by its timestamp (ms), its offset and the leader epoch of its batch."""
+    """The timestamp (ms) and offset of a record, and the leader epoch of its batch."""
 
     timestamp: int
     offset: int
@@ -20,14 +20,14 @@ class TimestampAt(NamedTuple):
 
 
 class Segments:
-    """At least one segment; the last one is written to.
+    """At least one segment; the last one is active.
 
     Args:
         items: in order.
 
     Attributes:
-        active: the last one.
-        items: all of them; not to be changed from outside.
+        active: the last segment.
+        items: all segments; read only.
     """
 
     __slots__ = ("_bases", "active", "items")
@@ -45,35 +45,35 @@ class Segments:
 
     @property
     def first_offset(self) -> int:
-        """The base offset of the first one."""
+        """The base offset of the first segment."""
         return self._bases[0]
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Bytes of all segments."""
         return sum(segment.size for segment in self.items)
 
     def floor(self, offset: int) -> int:
-        """The index of the segment that `offset` belongs to; 0 if it is before all."""
+        """The index of the segment that holds `offset`; 0 if it is before all."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def since(self, offset: int, *, closed_at: bool = False) -> list[Segment]:
-        """The segments that hold anything at `offset` or later; with `closed_at` also the one that ends there."""
+        """The segments with records at `offset` or later; with `closed_at` also the one that ends there."""
         find = bisect_left if closed_at else bisect_right
         return self.items[max(find(self._bases, offset) - 1, 0) :]
 
     def end_of(self, n: int, log_end_offset: int) -> int:
-        """Where segment number `n` ends."""
+        """The offset after the last record of segment number `n`."""
         return self._bases[n + 1] if n + 1 < len(self._bases) else log_end_offset
 
     def append(self, segment: Segment) -> None:
-        """Go on in a new one."""
+        """Add a segment, which becomes the active one."""
         self.items.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Put `new` where `old` are, which are neighbours."""
+        """Replace `old`, which are neighbours, by `new`."""
         at = self.items.index(old[0])
         self.items[at : at + len(old)] = new
         self._bases[at : at + len(old)] = [segment.base_offset for segment in new]
@@ -81,16 +81,16 @@ class Segments:
             self.active = self.items[-1]
 
     def starts_with(self, segments: Sequence[Segment]) -> bool:
-        """Whether these, and no others, are the first ones, and the last one is not among them."""
+        """Whether these are the first segments, and the active one is not among them."""
         return len(segments) < len(self.items) and all(a is b for a, b in zip(self.items, segments, strict=False))
 
     # Timestamps
 
     def find_timestamp(self, timestamp: int, log_start_offset: int) -> TimestampAt | None:
-        """The first record at or after `timestamp` (ms) that is not before the log start offset.
+        """The first record from the log start offset on whose timestamp is at least `timestamp` (ms).
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, a batch on the way is broken; KAFKA_STORAGE_ERROR, it cannot be read.
+            KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
         for segment in self.items:
             if segment.max_timestamp >= timestamp:
@@ -101,10 +101,10 @@ class Segments:
         return None
 
     def find_max_timestamp(self, log_start_offset: int) -> TimestampAt | None:
-        """The first record with the largest timestamp of all.
+        """The first record with the largest timestamp.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, a batch on the way is broken; KAFKA_STORAGE_ERROR, it cannot be read.
+            KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
         segment = max(self.items, key=lambda segment: segment.max_timestamp)
         if segment.max_timestamp < 0:

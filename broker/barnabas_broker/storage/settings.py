@@ -1,4 +1,4 @@
-"""A topic's configuration as the log reads it: looked up once, because an append looks at ten keys."""
+"""A topic's configuration as the log reads it: parsed once, because each append needs ten keys."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,7 +8,7 @@ from barnabas_broker.config import TopicConfig, keys
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The keys of :class:`TopicConfig` that the log honours, with Kafka's units: bytes and milliseconds."""
+    """The keys of :class:`TopicConfig` that the log uses, in Kafka's units: bytes and milliseconds."""
 
     max_message_bytes: int
     segment_bytes: int
@@ -33,7 +33,7 @@ class LogSettings:
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
-        """What `config` says now."""
+        """The present values of `config`."""
         policy = config[keys.CLEANUP_POLICY]
         return cls(
             max_message_bytes=config[keys.MAX_MESSAGE_BYTES],

@@ -1,8 +1,7 @@
 """Batches that stay in their file until they are sent.
 
-A large answer to Fetch is not read before it is written: the connection has the kernel send it from the page cache, as
-fast as its peer takes it, or reads it piece by piece. So an answer of 50 MB takes no more memory than a small one, and
-the peer has its beginning before the end is looked at.
+A large Fetch response is not read into memory: the kernel sends it from the page cache as fast as the peer reads
+(sendfile), or it is read piece by piece. So a response of 50 MB takes no more memory than a small one.
 """
 
 from collections.abc import Iterable
@@ -11,12 +10,12 @@ from barnabas_broker.storage.files import Files
 
 
 class OpenFile:
-    """A file's handle, given back when nobody has this object any more: a segment is closed or renamed away while
-    answers from it are still on their way.
+    """A file handle that is closed with the last reference to this object: a segment may be closed or renamed while
+    responses from it are still being sent.
 
     Args:
         files: the file system.
-        handle: of the file; it belongs to this object from now on.
+        handle: of the file; this object owns it.
     """
 
     __slots__ = ("files", "handle")
@@ -30,12 +29,12 @@ class OpenFile:
 
 
 class FileSlice:
-    """A stretch of a file; its length is what has not been read of it yet.
+    """A range of a file; its length is the part that has not been read or sent yet.
 
     Args:
-        file: that it is in.
-        position: where it begins.
-        size: of it, in bytes.
+        file: the file.
+        position: where the range begins.
+        size: in bytes.
     """
 
     __slots__ = ("_file", "_position", "_size")
@@ -49,10 +48,10 @@ class FileSlice:
         return self._size
 
     def read(self, size: int) -> bytes:
-        """The next bytes, `size` of them or what is left.
+        """Read the next `size` bytes, or all that are left.
 
         Raises:
-            OSError: they cannot be read, or are not there any more.
+            OSError: they cannot be read, or the file is shorter.
         """
         size = min(size, self._size)
         data = self._file.files.read(self._file.handle, size, self._position)
@@ -63,18 +62,18 @@ class FileSlice:
         return data
 
     def send(self, socket: int, size: int) -> int:
-        """Send the next bytes, `size` of them at most, without a copy of them in this process.
+        """Send at most `size` of the next bytes, without copying them into this process.
 
         Args:
-            socket: its descriptor, which does not block.
-            size: how much.
+            socket: a non-blocking descriptor.
+            size: the most to send.
 
         Returns:
-            How many have been sent.
+            The number of bytes sent.
 
         Raises:
-            BlockingIOError: none, the peer has to take some first.
-            OSError: the socket does not take them, or they cannot be read, or are not there any more.
+            BlockingIOError: the socket's buffer is full.
+            OSError: the socket or the file fails, or the file is shorter.
         """
         sent = self._file.files.send(self._file.handle, min(size, self._size), self._position, socket)
         if not sent:
@@ -87,12 +86,12 @@ class FileSlice:
         return OSError(f"the file ends at {self._position + got}, {self._size - got} bytes too early")
 
 
-#: Batches as a log gives them: in memory, or still in their file.
+#: Batches that a log returns: in memory, or still in their file.
 Part = memoryview | FileSlice
 
 
 def joined(parts: Iterable[Part]) -> bytes:
-    """All of it, read now.
+    """Read all parts into memory.
 
     Raises:
         OSError: as :meth:`FileSlice.read`.

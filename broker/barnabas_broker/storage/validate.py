@@ -1,8 +1,7 @@
-"""What may be appended (``LogValidator``, ``UnifiedLog.analyzeAndValidateRecords``). Pure.
+"""Validates batches before an append (``LogValidator``, ``UnifiedLog.analyzeAndValidateRecords``). Pure.
 
-A batch stays opaque: its header and its CRC are looked at, its records only where a compacted topic needs their keys.
-So a timestamp bound is compared with the first and the largest timestamp of a batch, which its header tells, and not
-with each record's as in Kafka.
+A batch stays opaque: only its header and its CRC are checked, and its keys if the topic is compacted. So timestamp
+bounds apply to the first and the largest timestamp in the batch header, not to each record as in Kafka.
 """
 
 import struct
@@ -34,11 +33,11 @@ _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
 _INT64: Final = struct.Struct(">q")
 _UINT32: Final = struct.Struct(">I")
-_LEAST_LENGTH: Final = 14 - LENGTH_END  # what Kafka calls the least a record of any format can take
+_LEAST_LENGTH: Final = 14 - LENGTH_END  # Kafka: the minimum overhead of a record in any format
 
 
 def check_produced(records: memoryview, settings: LogSettings, now_ms: int) -> BatchHeader:
-    """Check what a client wants appended: one batch, whole and sound.
+    """Check a batch of a client: exactly one, complete and valid.
 
     Args:
         records: the batch.
@@ -87,7 +86,7 @@ def check_produced(records: memoryview, settings: LogSettings, now_ms: int) -> B
 
 
 def check_internal(records: memoryview) -> list[BatchHeader]:
-    """Check batches that the broker itself made.
+    """Check batches that the broker itself has built.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD.
@@ -105,10 +104,10 @@ def check_internal(records: memoryview) -> list[BatchHeader]:
 
 
 def check_replicated(records: memoryview, log_end_offset: int) -> list[BatchHeader]:
-    """Check what a leader sent: whole batches that go on where the log ends. One cut off at the end is left out.
+    """Check batches from a leader, which must continue the log. An incomplete batch at the end is skipped.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE of offsets that do not follow.
+        KafkaError: CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE if the offsets do not continue the log.
     """
     headers = []
     expected = log_end_offset
@@ -154,7 +153,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 def _malformed(records: memoryview) -> KafkaError:
-    """Why `records` are not exactly one batch of magic 2, in the order in which Kafka finds it out."""
+    """Why `records` are not exactly one batch of magic 2; checked in Kafka's order."""
     size = len(records)
     if size < LENGTH_END + 5:
         return _invalid(f"Record batch has no batches at all: {size} bytes")
@@ -172,16 +171,16 @@ def _malformed(records: memoryview) -> KafkaError:
 
 
 def stamp(batch: memoryview, base_offset: int, leader_epoch: int, append_time: int) -> tuple[bytearray, memoryview]:
-    """Give a batch its place in the log, and its time if the topic says LogAppendTime; the caller's bytes stay.
+    """Write the offset, the leader epoch and, with LogAppendTime, the time into a copy of a batch's header.
 
     Args:
-        batch: checked.
+        batch: validated; its bytes are not changed.
         base_offset: its first offset.
         leader_epoch: of the leader that appends it.
-        append_time: in ms; -1 to leave its timestamps alone.
+        append_time: in ms; -1 to keep its timestamps.
 
     Returns:
-        The new header, and the records as they came.
+        The new header, and the unchanged records.
     """
     header, records = bytearray(batch[:HEADER_SIZE]), batch[HEADER_SIZE:]
     restamp(header, 0, base_offset, leader_epoch)

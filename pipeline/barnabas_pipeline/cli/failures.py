@@ -21,9 +21,10 @@ def command_errors() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("barnabas"):
+        package = (error.name or "").partition(".")[0]
+        if not package or package.startswith("barnabas"):
             raise
-        raise CommandError(f"{error.name} is not installed. To do: pip install 'barnabas[spark]'") from error
+        raise CommandError(f"{package} is not installed. To do: pip install 'barnabas[spark]'") from error
     except (PipelineError, ValueError) as error:
         raise CommandError(str(error)) from error
     except Exception as error:

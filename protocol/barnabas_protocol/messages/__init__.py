@@ -7,9 +7,9 @@ To add an API, write a module here and a handler in the broker:
    Names are Kafka's. A version belongs into ``versions`` when the broker or the client can serve it.
 2. The handler with its row, in ``barnabas_broker.handlers``.
 
-Nothing else lists the API. :mod:`barnabas_protocol.registry` checks it when the process starts;
-``tests/protocol/messages/test_reference.py`` compares it with Kafka's schema, and the codec's tests cover it as they
-are.
+Nothing else lists the API. :mod:`barnabas_protocol.registry` checks it when the process starts,
+``tests/protocol/messages/test_reference.py`` compares it with Kafka's schema, and the tests of the codec cover it. Only
+``NOT_DECLARED`` in ``tests/protocol/test_registry.py``, the list of Kafka's other APIs, loses a name.
 """
 
 from importlib import import_module

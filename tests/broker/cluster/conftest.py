@@ -1,4 +1,4 @@
-"""A real etcd, for what is run against the model of it too."""
+"""A real etcd, for tests that also run against the model of it."""
 
 from tests.cluster.conftest import etcd
 

@@ -37,13 +37,13 @@ def refused(code: ErrorCode) -> "pytest.RaisesExc[KafkaError]":
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../etc", "a b", "x" * 250, "ü", "a\n", "a\0"])
-def test_bad_topic_names_are_refused(name: str) -> None:
+def test_invalid_topic_names_are_rejected(name: str) -> None:
     with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
         create(cluster(), name)
 
 
 @pytest.mark.parametrize("name", ["a", "...", "A-z_0.9", "x" * 249])
-def test_good_topic_names_are_taken(name: str) -> None:
+def test_valid_topic_names_are_accepted(name: str) -> None:
     assert create(cluster(), name).name == name
 
 
@@ -73,7 +73,7 @@ def test_leaders_and_replicas_are_spread() -> None:
         (1, 4, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_impossible_numbers_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
+def test_impossible_numbers_are_rejected(partitions: int, factor: int, code: ErrorCode) -> None:
     with refused(code):
         create(cluster(), partitions=partitions, factor=factor)
 
@@ -84,7 +84,7 @@ def test_a_manual_assignment_is_followed() -> None:
 
 
 @pytest.mark.parametrize("assignment", [{1: [1]}, {0: []}, {0: [1, 1]}, {0: [9]}, {0: [1], 1: [1, 2]}])
-def test_a_bad_assignment_is_refused(assignment: dict[int, list[int]]) -> None:
+def test_an_invalid_assignment_is_rejected(assignment: dict[int, list[int]]) -> None:
     with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
         create(cluster(), assignments=assignment)
 
@@ -102,7 +102,7 @@ def test_partitions_can_only_grow() -> None:
         controller.add_partitions(image, "topic", 4, [[1]])
 
 
-def test_only_what_is_there_can_be_deleted() -> None:
+def test_only_existing_topics_can_be_deleted() -> None:
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         controller.delete_topic(cluster(), "nothing")
 

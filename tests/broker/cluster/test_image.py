@@ -51,7 +51,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 def applied(happened: list[Event]) -> Image:
-    """The image after these, without topics that cannot be created: ids are never used twice."""
+    """The image after these events, without topics whose ids are used already."""
     image, used = Image("cluster"), set()
     for event in happened:
         if isinstance(event, TopicCreated):
@@ -80,7 +80,7 @@ def test_events_together_do_what_they_do_one_by_one(happened: list[Event]) -> No
 
 
 @given(st.lists(events, max_size=15), st.lists(events, max_size=15))
-def test_a_difference_makes_the_later_image_of_the_earlier(before: list[Event], meanwhile: list[Event]) -> None:
+def test_a_difference_turns_the_earlier_image_into_the_later(before: list[Event], meanwhile: list[Event]) -> None:
     old = applied(before)
     new = applied(before + meanwhile)
     assert old.apply_all(difference(old, new)) == new
@@ -99,7 +99,7 @@ def test_an_image_does_not_change() -> None:
     assert len(after.topics["a"].partitions) == 2
 
 
-def test_a_deleted_topic_is_gone_by_name_and_id() -> None:
+def test_a_deleted_topic_is_removed_by_name_and_id() -> None:
     image = applied([TopicCreated("a", b"1" * 16, (PARTITION,), {}), TopicDeleted("a")])
     assert not image.topics
     assert not image.names
@@ -109,7 +109,7 @@ def test_producer_ids_never_go_back() -> None:
     assert applied([ProducerIdsAllocated(2000), ProducerIdsAllocated(1000)]).next_producer_id == 2000
 
 
-def test_a_journal_from_before_there_were_several_listeners_is_read() -> None:
+def test_a_journal_with_one_address_per_broker_is_read() -> None:
     line = '{"event":"BrokerRegistered","node_id":3,"host":"h","port":9092,"rack":"r","epoch":7}'
     assert event_from_json(line) == BrokerRegistered(3, {"PLAINTEXT": ("h", 9092)}, "r", 7)
 
@@ -118,6 +118,6 @@ def test_a_journal_from_before_there_were_several_listeners_is_read() -> None:
     "endpoints",
     ["{}", "[]", "null", '{"A":["h"]}', '{"A":["h",70000]}', '{"A":["h",-1]}', '{"A":["h","x"]}'],
 )
-def test_a_broker_without_a_proper_address_is_refused(endpoints: str) -> None:
+def test_a_broker_without_a_valid_address_is_rejected(endpoints: str) -> None:
     with pytest.raises(StoreError, match="not an event"):
         event_from_json(f'{{"event":"BrokerRegistered","node_id":3,"endpoints":{endpoints}}}')

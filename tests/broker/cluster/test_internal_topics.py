@@ -1,4 +1,4 @@
-"""The topics of groups in a cluster that has fewer brokers than they shall have replicas."""
+"""Internal topics in a cluster with fewer brokers than their replication factor."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -43,20 +43,20 @@ async def start_member(etcd: Etcd, tmp_path: Path) -> AsyncIterator[StartMember]
 
 
 async def coordinator(broker: BrokerServer) -> int:
-    """The error code of a group's first question."""
+    """The error code of FindCoordinator."""
     async with await Wire.connect(broker.port) as wire:
         answer = await wire.ask(FindCoordinatorRequest(key="group", key_type=0), 3, FindCoordinatorResponse)
         return answer.error_code
 
 
 async def replicas(broker: BrokerServer, name: str) -> tuple[int, list[int]]:
-    """The error code of a topic that is asked for, and how many replicas each partition has."""
+    """The error code of a topic in Metadata, and the number of replicas of each partition."""
     async with await Wire.connect(broker.port) as wire:
         told = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
         return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]
 
 
-async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_asked_for(
+async def test_groups_wait_for_the_configured_number_of_replicas(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await start_member(1, {FACTOR: "2"})
@@ -72,7 +72,7 @@ async def test_groups_wait_until_there_are_as_many_brokers_as_replicas_were_aske
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.NONE, [2])
 
 
-async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
+async def test_without_a_configured_number_the_registered_brokers_are_used(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = await start_member(1, {})
@@ -87,7 +87,7 @@ async def test_where_nobody_asked_for_a_number_those_that_are_there_have_to_do(
     assert all("kafka-reassign-partitions" in line for line in lines)
 
 
-async def test_a_topic_of_a_client_needs_as_many_brokers_as_default_replication_factor_says(
+async def test_a_topic_of_a_client_needs_default_replication_factor_brokers(
     start_member: StartMember,
 ) -> None:
     alone = await start_member(1, {"default.replication.factor": "3"})

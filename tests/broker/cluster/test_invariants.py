@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: what acknowledged records depend on holds in every image."""
+"""The invariants that acknowledged records depend on hold in every image, after random events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ NODES = (1, 2, 3, 4)
 
 @dataclass
 class Story:
-    """A cluster to which things happen. `registered` is what etcd says, which the image follows."""
+    """A cluster with random events. `registered` is the state of etcd, which the image follows."""
 
     image: Image = field(default_factory=lambda: Image("cluster"))
     registered: dict[int, BrokerInfo] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class Story:
         except KafkaError:
             pass
 
-    # What may happen; every number is taken as it fits
+    # Random events; numbers are taken modulo the valid range
 
     def come(self, node: int, other: int) -> None:
-        """A broker registers, in a new life if it was there."""
+        """A broker registers, with a new broker epoch if it was registered."""
         self.revision += 1
         self.registered[node] = BrokerInfo(node, {"PLAINTEXT": ("host", 9092)}, f"rack-{node % 2}", self.revision)
 
@@ -68,7 +68,7 @@ class Story:
             assert (partition.leader != -1) == someone, "it is led if anybody may lead it"
 
     def leave(self, node: int, other: int) -> None:
-        """A broker hands its partitions over."""
+        """A broker shuts down and moves its leaderships."""
         self.registered.pop(node, None)
         broker = self.image.brokers.get(node)
         if broker is not None:
@@ -93,7 +93,7 @@ class Story:
         ]
 
     def in_sync(self, node: int, other: int) -> None:
-        """The leader of some partition says who is in sync: whoever `other` has the bit of."""
+        """The leader of a partition proposes an ISR: the brokers whose bit is set in `other`."""
         led = [(where, p) for where, p in self.partitions() if p.leader != -1]
         if not led:
             return
@@ -119,7 +119,7 @@ class Story:
 
 
 def check(before: Image, after: Image) -> None:
-    """What must hold in an image, and from one to the next."""
+    """Check the invariants of an image, and from one image to the next."""
     for name, topic in after.topics.items():
         for index, now in enumerate(topic.partitions):
             assert now.isr
@@ -157,7 +157,7 @@ steps = st.tuples(
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=20, max_size=60), st.integers(0, 20))
-def test_in_every_image_of_every_story(story: list[tuple[str, int, int]], halfway: int) -> None:
+def test_the_invariants_hold_in_every_image(story: list[tuple[str, int, int]], halfway: int) -> None:
     told = Story()
     for node in (1, 2, 3):
         told.come(node, 0)
@@ -167,7 +167,7 @@ def test_in_every_image_of_every_story(story: list[tuple[str, int, int]], halfwa
         if number == halfway:
             told.begun = told.image
         getattr(told, what)(node, other)
-    # A broker that missed what came after `begun` gets to the same image.
+    # A broker that missed the events after `begun` gets the same image from a difference.
     assert told.begun.apply_all(difference(told.begun, told.image)) == told.image
     assert Image("cluster").apply_all(told.image.snapshot()) == told.image
 

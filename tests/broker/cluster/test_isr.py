@@ -1,4 +1,4 @@
-"""What leaders may say about who is in sync."""
+"""ISRs that leaders propose."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ALL = ((1, 10), (2, 20), (3, 30))
 WISH = IsrChange("topic", TOPIC_ID, 0, 5, 7, ALL)
 
 
-def test_a_leader_admits_and_puts_out() -> None:
+def test_a_leader_adds_and_removes_isr_members() -> None:
     events, (outcome,) = alter_isr(IMAGE, 1, 10, [WISH])
     assert isinstance(outcome, PartitionInfo)
     assert outcome == only(IMAGE, events)
@@ -21,7 +21,7 @@ def test_a_leader_admits_and_puts_out() -> None:
     assert only(IMAGE, events).isr == (1,)
 
 
-def test_what_is_so_already_changes_nothing() -> None:
+def test_an_unchanged_isr_makes_no_event() -> None:
     assert alter_isr(IMAGE, 1, 10, [WISH._replace(isr=((2, 20), (1, 10)))]) == (
         [],
         [IMAGE.topics["topic"].partitions[0]],
@@ -44,28 +44,28 @@ def test_what_is_so_already_changes_nothing() -> None:
         (WISH._replace(isr=((1, 10), (2, 20), (3, 29))), ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-def test_what_a_leader_may_not_say(wish: IsrChange, code: ErrorCode) -> None:
+def test_invalid_proposals_are_rejected(wish: IsrChange, code: ErrorCode) -> None:
     assert alter_isr(IMAGE, 1, 10, [wish]) == ([], [code])
 
 
-def test_a_broker_that_is_gone_is_not_admitted() -> None:
+def test_an_unregistered_broker_is_not_added() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2, 3), (1, 2)))
     assert alter_isr(image, 1, 10, [WISH._replace(isr=((1, 10), (2, 20), (3, -1)))])[1] == [
         ErrorCode.INELIGIBLE_REPLICA
     ]
 
 
-def test_who_does_not_lead_has_no_say() -> None:
+def test_a_broker_that_does_not_lead_is_rejected() -> None:
     assert alter_isr(IMAGE, 2, 20, [WISH]) == ([], [ErrorCode.NOT_LEADER_OR_FOLLOWER])
 
 
 @pytest.mark.parametrize(("node", "epoch"), [(1, 9), (1, 11), (7, 70)])
-def test_an_earlier_life_has_no_say(node: int, epoch: int) -> None:
+def test_an_earlier_broker_epoch_is_rejected(node: int, epoch: int) -> None:
     with refused(ErrorCode.STALE_BROKER_EPOCH):
         alter_isr(IMAGE, node, epoch, [WISH])
 
 
-def test_one_bad_wish_does_not_spoil_the_others() -> None:
+def test_a_rejected_proposal_does_not_affect_others() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (1,)), partition(1, (1, 2, 3), (1,)))
     wishes = [WISH._replace(partition_epoch=1), WISH._replace(partition=1)]
     events, outcomes = alter_isr(image, 1, 10, wishes)

@@ -1,4 +1,4 @@
-"""A snapshot whose last step was not answered, and arrives when a newer one is in place."""
+"""A snapshot whose last transaction arrives after a newer snapshot."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tests.sim.etcd_model import EtcdModel, ModelKv
 
 
 class SlowKv(ModelKv):
-    """Holds back one transaction that sets ``snapshot-head``."""
+    """Delays one transaction that sets ``snapshot-head``."""
 
     def __init__(self, model: EtcdModel) -> None:
         super().__init__(model, lambda: 0.0)
@@ -29,7 +29,7 @@ class SlowKv(ModelKv):
         return await super().txn(conditions, then, otherwise)
 
 
-async def test_it_does_not_undo_the_newer_one() -> None:
+async def test_a_late_snapshot_does_not_undo_a_newer_one() -> None:
     kv = SlowKv(EtcdModel())
     store = EtcdStore(kv, "/p/", "me", lambda: 0.0)
     revision = (await kv.txn([], [Put("/p/live/broker/1", b"")])).revision

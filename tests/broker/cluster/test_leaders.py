@@ -1,4 +1,4 @@
-"""Who leads, as brokers come and go."""
+"""Leader elections when brokers register and are fenced."""
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, leaders
@@ -15,7 +15,7 @@ from barnabas_protocol.errors import ErrorCode
 from tests.broker.cluster.support import brokers, clean, only, partition, unclean, with_topic
 
 
-def test_the_next_in_sync_replica_leads_when_the_leader_is_gone() -> None:
+def test_the_next_in_sync_replica_leads_when_the_leader_is_fenced() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (3, 1)))
     events = controller.broker_fenced(image, 1, 10, clean)
     after = only(image, events)
@@ -23,7 +23,7 @@ def test_the_next_in_sync_replica_leads_when_the_leader_is_gone() -> None:
     assert events[-1] == BrokerFenced(1, 10)
 
 
-def test_a_follower_that_is_gone_leaves_the_isr_and_the_leader_leads_on_in_its_epoch() -> None:
+def test_a_fenced_follower_leaves_the_isr_in_the_same_leader_epoch() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3)))
     after = only(image, controller.broker_fenced(image, 2, 20, clean))
     assert (after.leader, after.isr, after.leader_epoch, after.partition_epoch) == (1, (1, 3), 5, 8)
@@ -35,26 +35,26 @@ def test_the_last_in_sync_replica_stays_in_the_isr() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (-1, (1,), 6)
 
 
-def test_an_unclean_election_takes_whoever_lives() -> None:
+def test_an_unclean_election_takes_any_live_replica() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
     after = only(image, controller.broker_fenced(image, 1, 10, unclean))
     assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 6)
 
 
-def test_an_earlier_life_of_a_broker_is_not_fenced() -> None:
+def test_an_earlier_broker_epoch_is_not_fenced() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2)))
     assert controller.broker_fenced(image, 1, 9, clean) == []
     assert controller.broker_fenced(image, 7, 70, clean) == []
 
 
-def test_partitions_of_others_are_left_alone() -> None:
+def test_partitions_of_other_brokers_do_not_change() -> None:
     image = with_topic(brokers(1, 2, 3), partition(2, (2, 3)), partition(1, (1, 2)))
     events = controller.broker_fenced(image, 1, 10, clean)
     assert [e.index for e in events if isinstance(e, PartitionChanged)] == [1]
 
 
 def settled(image: Image, me: int, registered: dict[int, BrokerInfo]) -> Image:
-    """The image when nothing is left to reconcile."""
+    """The image after all steps of reconcile."""
     for _ in range(100):
         events = controller.reconcile(image, me, registered, clean)
         if not events:
@@ -63,17 +63,17 @@ def settled(image: Image, me: int, registered: dict[int, BrokerInfo]) -> Image:
     raise AssertionError("it does not come to an end")
 
 
-def test_nothing_is_done_when_all_is_as_it_should_be() -> None:
+def test_nothing_changes_when_the_image_is_up_to_date() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2)))
     assert controller.reconcile(image, 1, image.brokers, clean) == []
 
 
-def test_a_new_controller_says_so() -> None:
+def test_a_new_controller_is_an_event() -> None:
     image = brokers(1, 2)
     assert controller.reconcile(image, 2, image.brokers, clean) == [ControllerElected(2)]
 
 
-def test_a_broker_that_is_back_leads_what_nobody_else_may() -> None:
+def test_a_returning_broker_leads_partitions_without_a_leader() -> None:
     image = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
     alone = settled(image, 2, {2: image.brokers[2]})
     assert set(alone.brokers) == {2}
@@ -83,8 +83,8 @@ def test_a_broker_that_is_back_leads_what_nobody_else_may() -> None:
     assert after.leader_epoch > 5
 
 
-def test_a_broker_that_was_away_too_shortly_to_be_missed_leads_in_a_new_epoch() -> None:
-    # What it had not on its disk it may have lost, so nobody may take its old epoch for the new one.
+def test_a_broker_that_restarts_unnoticed_leads_in_a_new_epoch() -> None:
+    # It may have lost unsynced records, so its new leadership needs a new leader epoch.
     image = with_topic(brokers(2, 1), partition(1, (1, 2), (1,)), partition(1, (1, 2)))
     events = controller.reconcile(image, 2, {2: image.brokers[2], 1: image.brokers[1]._replace(epoch=99)}, clean)
     first, second = only(image, events, 0), only(image, events, 1)
@@ -94,16 +94,16 @@ def test_a_broker_that_was_away_too_shortly_to_be_missed_leads_in_a_new_epoch() 
     assert [type(e) for e in events if not isinstance(e, PartitionChanged)] == [BrokerFenced, BrokerRegistered]
 
 
-def test_brokers_that_are_gone_together_keep_their_partition_to_themselves() -> None:
+def test_the_isr_stays_when_all_its_brokers_are_fenced_together() -> None:
     image = with_topic(brokers(1, 2, 3), partition(1, (1, 2)))
     gone = settled(image, 3, {3: image.brokers[3]})
     assert gone.topics["topic"].partitions[0].leader == -1
-    # Each of the two has everything that was acknowledged; the first that is back leads, alone.
+    # Both have all acknowledged records; the first to return leads, alone in the ISR.
     back = settled(gone, 3, {3: image.brokers[3], 2: image.brokers[2]._replace(epoch=77)})
     assert (back.topics["topic"].partitions[0].leader, back.topics["topic"].partitions[0].isr) == (2, (2,))
 
 
-def test_much_is_done_in_several_steps() -> None:
+def test_many_changes_are_made_in_several_steps() -> None:
     image = with_topic(brokers(2, 1), *(partition(1, (1, 2)) for _ in range(leaders.STEP + 10)))
     first = controller.reconcile(image, 2, {2: image.brokers[2]}, clean)
     assert len(first) == leaders.STEP
@@ -113,7 +113,7 @@ def test_much_is_done_in_several_steps() -> None:
     assert {p.leader for p in after.topics["topic"].partitions} == {2}
 
 
-def test_preferred_leaders_lead_again_where_they_are_in_sync() -> None:
+def test_preferred_leaders_that_are_in_sync_are_elected() -> None:
     image = with_topic(
         brokers(1, 2), partition(2, (1, 2)), partition(2, (1, 2), (2,)), partition(2, (3, 2)), partition(1, (1, 2))
     )
@@ -125,7 +125,7 @@ def changed(events: list[Event]) -> list[PartitionChanged]:
     return [event for event in events if isinstance(event, PartitionChanged)]
 
 
-def test_an_election_that_is_asked_for_is_answered_for_each_partition() -> None:
+def test_elect_leaders_answers_each_partition() -> None:
     image = with_topic(brokers(1, 2), partition(2, (1, 2)), partition(2, (1, 2), (2,)), partition(1, (1, 2)))
     asked = [("topic", 0), ("topic", 1), ("topic", 2), ("topic", 9), ("nothing", 0)]
     events, answers = controller.elect_leaders(image, ElectionType.PREFERRED, asked)
@@ -141,7 +141,7 @@ def test_an_election_that_is_asked_for_is_answered_for_each_partition() -> None:
     assert set(answers) == {("topic", 0), ("topic", 1)}
 
 
-def test_an_unclean_election_that_is_asked_for() -> None:
+def test_elect_leaders_unclean() -> None:
     image = with_topic(brokers(1, 2), partition(-1, (3, 2), (3,)), partition(-1, (3, 4), (3,)), partition(1, (1, 2)))
     events, answers = controller.elect_leaders(image, ElectionType.UNCLEAN, None)
     assert only(image, events, 0).leader == 2

@@ -1,4 +1,4 @@
-"""The journal: what was kept is there again, a torn end is cut, damage is refused."""
+"""The journal: stored events are loaded, a torn last line is truncated, corruption is an error."""
 
 import asyncio
 from pathlib import Path
@@ -38,18 +38,18 @@ def test_a_new_journal_is_empty(tmp_path: Path) -> None:
     assert kept(tmp_path) == [ProducerIdsAllocated(0)]
 
 
-def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+def test_stored_events_are_loaded(tmp_path: Path) -> None:
     keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
     assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)]
 
 
-def test_what_is_superfluous_goes_when_it_is_opened(tmp_path: Path) -> None:
+def test_superseded_events_are_dropped_at_start(tmp_path: Path) -> None:
     keep(tmp_path, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
     assert kept(tmp_path) == [ProducerIdsAllocated(2000)]
     assert len((tmp_path / NAME).read_bytes().splitlines()) == 1
 
 
-def test_a_line_torn_anywhere_costs_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_torn_line_loses_no_acknowledged_event(tmp_path: Path) -> None:
     keep(tmp_path, TOPIC)
     whole = (tmp_path / NAME).read_bytes()
     keep(tmp_path, ProducerIdsAllocated(1000))
@@ -61,7 +61,7 @@ def test_a_line_torn_anywhere_costs_nothing_that_was_acknowledged(tmp_path: Path
         assert kept(tmp_path)[-1] == ProducerIdsAllocated(5000)
 
 
-def test_damage_before_the_end_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_corrupt_line_before_the_end_is_an_error(tmp_path: Path) -> None:
     keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
     damaged = bytearray((tmp_path / NAME).read_bytes())
     damaged[20] ^= 1
@@ -71,7 +71,7 @@ def test_damage_before_the_end_is_refused_and_left_alone(tmp_path: Path) -> None
     assert (tmp_path / NAME).read_bytes() == damaged
 
 
-def test_nothing_is_kept_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         store = LocalStore(tmp_path)
         await store.load()

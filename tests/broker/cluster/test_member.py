@@ -1,4 +1,4 @@
-"""Members of a cluster over the model of etcd, in virtual time: they come, lose their lease, go, and one controls."""
+"""Brokers of a cluster over the model of etcd, in virtual time: registration, lost leases, shutdown, the controller."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ SESSION = 3.0
 
 
 class Process:
-    """A broker process, as far as it is a member of a cluster."""
+    """The cluster part of a broker process."""
 
     def __init__(self, world: "World", node_id: int, directory: str, drift: float) -> None:
         loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class Process:
         return self.alive and self.member is not None and self.cluster.may_serve()
 
     def leads(self, topic: str) -> list[int]:
-        """The partitions that it acts as the leader of at this moment."""
+        """The partitions that it serves as leader now."""
         if not self.may_serve() or topic not in self.cluster.image.topics:
             return []
         partitions = self.cluster.image.topics[topic].partitions
@@ -67,7 +67,7 @@ class Process:
         return self.alive and self.cluster.image.controller_id == self.node_id
 
     async def kill(self) -> None:
-        """It is gone, and nothing that it sent arrives any more."""
+        """Kill it; nothing that it has sent arrives any more."""
         self.alive = False
         self.kv.cut_off = True
         self.kv.break_watches()
@@ -95,7 +95,7 @@ class Process:
 
 
 class World:
-    """Processes around one etcd. Whatever they do, no two act as the leader of one partition."""
+    """Processes around one etcd. Never do two serve as leader of one partition."""
 
     def __init__(self, seed: int) -> None:
         self.model = EtcdModel()
@@ -135,7 +135,7 @@ class World:
     async def until(self, check: Callable[[], bool], seconds: float = 60.0) -> None:
         end = asyncio.get_running_loop().time() + seconds
         while not check():
-            assert asyncio.get_running_loop().time() < end, "it does not happen"
+            assert asyncio.get_running_loop().time() < end, "the condition does not become true"
             if self._ticking.done():
                 self._ticking.result()
             await asyncio.sleep(0.01)
@@ -150,13 +150,13 @@ class World:
         assert self._ticking.cancelled() or self._ticking.result() is None
 
 
-def scenario(story: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1) -> None:
-    """Run a story in virtual time."""
+def scenario(steps: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1) -> None:
+    """Run a scenario in virtual time."""
 
     async def main() -> None:
         world = World(seed)
         try:
-            await story(world)
+            await steps(world)
         finally:
             await world.close()
 
@@ -173,25 +173,25 @@ def test_the_fence_counts_from_when_the_renewal_was_sent() -> None:
     fence.renewed(100)
     assert fence.is_open(100 + 10 * (1 - MARGIN) - 0.001)
     assert not fence.is_open(100 + 10 * (1 - MARGIN))
-    fence.renewed(90)  # an answer that was overtaken
+    fence.renewed(90)  # a response that arrives late
     assert fence.is_open(107)
     fence.close()
     assert not fence.is_open(100)
 
 
 def test_brokers_form_a_cluster_with_one_controller() -> None:
-    async def story(world: World) -> None:
+    async def steps(world: World) -> None:
         processes = await world.start(1, 2, 3)
         assert {p.cluster.image.cluster_id for p in processes} == {processes[0].cluster.image.cluster_id}
         assert len({p.cluster.image.controller_id for p in processes}) == 1
         assert all(p.may_serve() for p in processes)
         assert [p.cluster.image.brokers[p.node_id].epoch for p in processes] == [p.epoch for p in processes]
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_broker_that_is_cut_off_stops_before_another_takes_over() -> None:
-    async def story(world: World) -> None:
+def test_a_partitioned_broker_stops_serving_before_another_takes_over() -> None:
+    async def steps(world: World) -> None:
         one, two, three = await world.start(1, 2, 3)
         await one.create("topic", 6, 3)
         await world.until(lambda: len(two.leads("topic")) == 2)
@@ -209,11 +209,11 @@ def test_a_broker_that_is_cut_off_stops_before_another_takes_over() -> None:
         assert two.epoch > epoch
         await world.until(lambda: two.cluster.image == one.cluster.image)
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_short_absence_changes_nothing() -> None:
-    async def story(world: World) -> None:
+def test_a_short_interruption_changes_nothing() -> None:
+    async def steps(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 2, 2)
         epoch, revision = two.epoch, world.model.revision
@@ -224,11 +224,11 @@ def test_a_short_absence_changes_nothing() -> None:
         assert two.may_serve()
         assert (two.epoch, world.model.revision) == (epoch, revision)
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_another_controls_when_the_controller_is_gone() -> None:
-    async def story(world: World) -> None:
+def test_another_controller_is_elected_when_the_first_is_gone() -> None:
+    async def steps(world: World) -> None:
         processes = await world.start(1, 2, 3)
         await processes[0].create("topic", 3, 3)
         chosen = next(p for p in processes if p.is_controller())
@@ -238,31 +238,31 @@ def test_another_controls_when_the_controller_is_gone() -> None:
         await world.until(lambda: all(chosen.node_id not in p.cluster.image.brokers for p in left))
         await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 3)
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_node_id_in_use_is_refused_and_names_the_other() -> None:
-    async def story(world: World) -> None:
+def test_a_node_id_in_use_is_rejected_with_the_address_of_its_broker() -> None:
+    async def steps(world: World) -> None:
         await world.start(1, 2)
         with pytest.raises(MembershipError, match="node id 2 is in use by the broker at host:9002"):
             await world.process(2).start()
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_node_id_whose_broker_died_can_be_used_when_its_lease_is_over() -> None:
-    async def story(world: World) -> None:
+def test_a_node_id_can_be_used_when_the_lease_of_a_dead_broker_expires() -> None:
+    async def steps(world: World) -> None:
         _, two = await world.start(1, 2)
         await two.kill()
         again = world.process(2)
         await again.start()
         assert again.may_serve()
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_broker_that_starts_again_in_its_directory_need_not_wait() -> None:
-    async def story(world: World) -> None:
+def test_a_broker_that_restarts_in_its_directory_does_not_wait() -> None:
+    async def steps(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 2, 1)
         before = partitions(one)[0 if partitions(one)[0].leader == 2 else 1]
@@ -275,11 +275,11 @@ def test_a_broker_that_starts_again_in_its_directory_need_not_wait() -> None:
         (index,) = again.leads("topic")
         assert partitions(again)[index].leader_epoch > before.leader_epoch
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_broker_that_leaves_hands_over_first() -> None:
-    async def story(world: World) -> None:
+def test_a_controlled_shutdown_moves_leaderships_first() -> None:
+    async def steps(world: World) -> None:
         one, two = await world.start(1, 2)
         await one.create("topic", 4, 2)
         await world.until(lambda: len(two.leads("topic")) == 2)
@@ -287,14 +287,14 @@ def test_a_broker_that_leaves_hands_over_first() -> None:
         assert not two.may_serve()
         await world.until(lambda: len(one.leads("topic")) == 4)
         await asyncio.sleep(SESSION * 2)
-        assert set(one.cluster.image.brokers) == {1}, "and is not taken in again"
+        assert set(one.cluster.image.brokers) == {1}, "and is not added again"
         await two.close()
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_without_etcd_nothing_changes_and_nothing_is_served_for_long() -> None:
-    async def story(world: World) -> None:
+def test_without_etcd_nothing_changes_and_brokers_stop_serving() -> None:
+    async def steps(world: World) -> None:
         one, two = await world.start(1, 2)
         for process in (one, two):
             process.kv.cut_off = True
@@ -307,11 +307,11 @@ def test_without_etcd_nothing_changes_and_nothing_is_served_for_long() -> None:
         await world.until(lambda: one.may_serve() and two.may_serve())
         await one.create("topic", 1, 1)
 
-    scenario(story)
+    scenario(steps)
 
 
-def test_a_change_that_was_overtaken_is_decided_again() -> None:
-    async def story(world: World) -> None:
+def test_a_change_is_decided_again_after_another_was_first() -> None:
+    async def steps(world: World) -> None:
         processes = await world.start(1, 2, 3)
         blocks = await asyncio.gather(*(p.cluster.next_producer_id() for p in processes for _ in range(5)))
         assert len(set(blocks)) == 15
@@ -319,7 +319,7 @@ def test_a_change_that_was_overtaken_is_decided_again() -> None:
         codes = [outcome.code for outcome in outcomes if isinstance(outcome, KafkaError)]
         assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
 
-    scenario(story)
+    scenario(steps)
 
 
 async def _nemesis(world: World) -> None:
@@ -368,19 +368,19 @@ async def _nemesis(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_no_two_lead_and_all_agree_in_the_end(seed: int) -> None:
+def test_never_two_leaders_and_all_images_agree_in_the_end(seed: int) -> None:
     print(f"seed {seed}")
     scenario(_nemesis, seed)
 
 
-def test_a_session_that_etcd_makes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shorter_session_than_asked_for_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def grant(self: ModelKv, ttl: int) -> Lease:
         return Lease(1, ttl - 1)
 
     monkeypatch.setattr(ModelKv, "grant", grant)
 
-    async def story(world: World) -> None:
+    async def steps(world: World) -> None:
         with pytest.raises(MembershipError, match="etcd grants a session of 2 s only, not 3 s"):
             await world.process(1).start()
 
-    scenario(story)
+    scenario(steps)

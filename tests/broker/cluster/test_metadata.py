@@ -1,4 +1,4 @@
-"""One broker's changes: decided, kept, applied, told."""
+"""Changes of the metadata by one broker: decided, stored, applied, passed to listeners."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ def setting(name: str) -> tuple[Sequence[Event], str]:
     return [BrokerConfigured(name, {})], name
 
 
-async def test_a_change_is_told_after_it_is_kept(cluster: ClusterMetadata) -> None:
+async def test_listeners_are_called_after_a_change_is_stored(cluster: ClusterMetadata) -> None:
     told: list[tuple[set[str], int]] = []
     cluster.subscribe(lambda image, events: told.append((set(image.broker_configs), len(events))))
     assert await cluster.change(lambda image: setting("a")) == "a"
@@ -37,7 +37,7 @@ async def test_a_change_is_told_after_it_is_kept(cluster: ClusterMetadata) -> No
     assert cluster.may_serve()
 
 
-async def test_what_is_refused_changes_nothing(cluster: ClusterMetadata) -> None:
+async def test_a_rejected_change_changes_nothing(cluster: ClusterMetadata) -> None:
     def refuse(image: Image) -> tuple[Sequence[Event], None]:
         raise KafkaError(ErrorCode.INVALID_CONFIG)
 
@@ -47,7 +47,7 @@ async def test_what_is_refused_changes_nothing(cluster: ClusterMetadata) -> None
     assert cluster.image is before
 
 
-async def test_what_is_refused_is_thought_over_when_others_changed_something() -> None:
+async def test_a_rejected_change_is_decided_again_after_changes_of_other_brokers() -> None:
     kv = ModelKv(EtcdModel(), time.monotonic)
     brokers = []
     for name in ("one", "two"):
@@ -75,7 +75,7 @@ async def test_what_is_refused_is_thought_over_when_others_changed_something() -
     assert seen == [False, False, True]
 
 
-async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
+async def test_a_rejection_stands_when_the_store_does_not_answer(
     cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(self: LocalStore) -> int:
@@ -91,7 +91,7 @@ async def test_a_refusal_stands_when_nobody_knows_what_others_changed(
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-async def test_a_refusal_after_the_journal_failed_is_told_at_once(
+async def test_a_rejection_after_a_failed_journal_is_immediate(
     cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(file: int, data: bytes) -> None:
@@ -121,7 +121,7 @@ async def test_changes_wait_for_one_another(cluster: ClusterMetadata) -> None:
     assert cluster.sequence == 20
 
 
-async def test_all_hear_of_a_change_though_one_fails(cluster: ClusterMetadata) -> None:
+async def test_all_listeners_are_called_though_one_fails(cluster: ClusterMetadata) -> None:
     heard = []
 
     def fail(image: Image, events: Sequence[Event]) -> None:
@@ -135,7 +135,7 @@ async def test_all_hear_of_a_change_though_one_fails(cluster: ClusterMetadata) -
     assert "a" in cluster.image.broker_configs
 
 
-async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
+async def test_a_batch_that_cannot_be_applied_is_not_skipped(
     cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.change(lambda image: setting("a"))
@@ -153,9 +153,7 @@ async def test_a_batch_that_cannot_be_applied_is_not_passed_over(
     assert cluster.image.broker_configs.keys() == {"a", "b"}
 
 
-async def test_a_store_that_fails_is_an_error_of_storage(
-    cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_store_is_a_storage_error(cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(self: LocalStore, *_: object, **__: object) -> bool:
         raise StoreError("no space left")
 
@@ -166,6 +164,6 @@ async def test_a_store_that_fails_is_an_error_of_storage(
     assert "a" not in cluster.image.broker_configs
 
 
-async def test_producer_ids_are_handed_out_once(cluster: ClusterMetadata) -> None:
+async def test_producer_ids_are_unique(cluster: ClusterMetadata) -> None:
     ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
     assert len(set(ids)) == 1500

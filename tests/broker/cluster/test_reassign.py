@@ -1,4 +1,4 @@
-"""Replicas that move."""
+"""Reassignment of replicas."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def moved(image: Image, target: list[int] | None) -> Image:
 
 
 def in_sync(image: Image, *nodes: int) -> Image:
-    """The leader says who is in sync."""
+    """The leader proposes an ISR."""
     now = image.topics["topic"].partitions[0]
     wish = IsrChange("topic", TOPIC_ID, 0, now.leader_epoch, now.partition_epoch, tuple((n, n * 10) for n in nodes))
     events, _ = alter_isr(image, now.leader, now.leader * 10, [wish])
@@ -34,19 +34,19 @@ def test_old_replicas_stay_until_the_new_ones_are_in_sync() -> None:
     assert (done.leader, done.leader_epoch) == (3, 6)
 
 
-def test_a_leader_that_stays_gets_a_new_epoch_so_that_the_others_go() -> None:
+def test_completion_raises_the_leader_epoch_of_a_leader_that_stays() -> None:
     done = in_sync(moved(IMAGE, [1, 3]), 1, 2, 3).topics["topic"].partitions[0]
     assert (done.replicas, done.isr, done.leader, done.leader_epoch) == ((1, 3), (1, 3), 1, 6)
 
 
-def test_another_order_or_fewer_replicas_is_done_at_once() -> None:
+def test_a_new_order_or_fewer_replicas_completes_at_once() -> None:
     reordered = moved(IMAGE, [2, 1]).topics["topic"].partitions[0]
     assert (reordered.replicas, reordered.leader, is_reassigning(reordered)) == ((2, 1), 1, False)
     fewer = moved(IMAGE, [2]).topics["topic"].partitions[0]
     assert (fewer.replicas, fewer.isr, fewer.leader, is_reassigning(fewer)) == ((2,), (2,), 2, False)
 
 
-def test_it_can_be_stopped() -> None:
+def test_it_can_be_cancelled() -> None:
     begun = in_sync(moved(IMAGE, [3, 4]), 1, 2, 3)
     back = moved(begun, None).topics["topic"].partitions[0]
     assert (set(back.replicas), back.isr, back.adding, back.removing) == ({1, 2}, (1, 2), (), ())
@@ -54,19 +54,19 @@ def test_it_can_be_stopped() -> None:
         reassign(IMAGE, "topic", 0, None)
 
 
-def test_another_target_takes_the_place_of_the_first() -> None:
+def test_another_target_replaces_the_first() -> None:
     again = moved(moved(IMAGE, [3, 4]), [1, 4]).topics["topic"].partitions[0]
     assert (again.replicas, again.adding, again.removing) == ((1, 4, 2), (4,), (2,))
 
 
 @pytest.mark.parametrize("target", [[], [1, 1], [9], [-1]])
-def test_targets_that_cannot_be(target: list[int]) -> None:
+def test_invalid_targets(target: list[int]) -> None:
     with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
         reassign(IMAGE, "topic", 0, target)
 
 
 @pytest.mark.parametrize("target", [[3], [1, 2, 3]])
-def test_as_many_replicas_as_before_if_that_is_asked_for(target: list[int]) -> None:
+def test_the_replication_factor_can_be_fixed(target: list[int]) -> None:
     """KIP-860."""
     with refused(ErrorCode.INVALID_REPLICATION_FACTOR):
         reassign(IMAGE, "topic", 0, target, allow_factor_change=False)
@@ -77,7 +77,7 @@ def test_as_many_replicas_as_before_if_that_is_asked_for(target: list[int]) -> N
     assert reassign(begun, "topic", 0, None, allow_factor_change=False).partition.replicas == (1, 2)
 
 
-def test_who_has_everything_stays_until_who_shall_stay_has_it() -> None:
+def test_an_in_sync_replica_stays_until_a_remaining_one_is_in_sync() -> None:
     lagging = with_topic(brokers(1, 2), partition(1, (1, 2), (1,)))
     waiting = moved(lagging, [2])
     now = waiting.topics["topic"].partitions[0]
@@ -86,7 +86,7 @@ def test_who_has_everything_stays_until_who_shall_stay_has_it() -> None:
     assert (done.replicas, done.isr, done.leader) == ((2,), (2,), 2)
 
 
-def test_it_is_not_stopped_when_only_the_new_replicas_have_everything() -> None:
+def test_it_is_not_cancelled_when_only_new_replicas_are_in_sync() -> None:
     half = in_sync(with_topic(brokers(1, 3, 4), partition(1, (1,))).apply(moving()), 1, 3)
     gone = half.apply_all(broker_fenced(half, 1, 10, clean))
     assert gone.topics["topic"].partitions[0].isr == (3,)

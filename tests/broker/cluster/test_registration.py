@@ -1,4 +1,4 @@
-"""What brokers write about themselves, and what others may have written there."""
+"""Registrations of brokers, valid and invalid."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from barnabas_broker.cluster.registration import BrokerRegistration, LiveBrokers
 ME = BrokerRegistration(3, {"PLAINTEXT": ("host", 9092)}, "rack", "incarnation", "directory", epoch=7)
 
 
-def test_what_was_written_is_read() -> None:
+def test_a_registration_is_read_back() -> None:
     assert read_registration(KeyEntry("/live/broker/3", ME.to_json(), 7, 9)) == ME
 
 
@@ -28,14 +28,14 @@ def test_what_was_written_is_read() -> None:
         b"9" * 5000,
     ],
 )
-def test_what_no_broker_writes_is_nobody(value: bytes) -> None:
+def test_an_invalid_registration_is_ignored(value: bytes) -> None:
     living = LiveBrokers("/live/")
     living.listed([KeyEntry("/live/broker/3", value, 7, 9), KeyEntry("/live/controller", value, 7, 9)])
     assert living.available() == {}
     assert living.controller is None
 
 
-def test_a_broker_in_the_place_of_another_is_nobody() -> None:
+def test_a_registration_at_another_brokers_key_is_ignored() -> None:
     living = LiveBrokers("/live/")
     living.listed([KeyEntry("/live/broker/4", ME.to_json(), 7, 9), KeyEntry("/live/broker/3/x", ME.to_json(), 7, 9)])
     assert living.available() == {}

@@ -1,4 +1,4 @@
-"""What a broker that shall be one of several does not start with."""
+"""Errors at the start of a broker of a cluster."""
 
 from pathlib import Path
 
@@ -24,12 +24,12 @@ async def start(directory: Path, url: str, **settings: str) -> BrokerServer:
     ("url", "why"),
     [("redis://a:1", "must be etcd://HOST:PORT"), ("etcd://nowhere", "is not HOST:PORT")],
 )
-async def test_a_place_that_cannot_be(tmp_path: Path, url: str, why: str) -> None:
+async def test_an_invalid_url(tmp_path: Path, url: str, why: str) -> None:
     with pytest.raises(BrokerError, match=why):
         await start(tmp_path, url)
 
 
-async def test_certificates_that_are_not_there(tmp_path: Path) -> None:
+async def test_missing_certificates(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match=r"nothing\.pem"):
         await start(tmp_path, "etcd://127.0.0.1:1", etcd_ssl_cafile=str(tmp_path / "nothing.pem"))
 
@@ -39,7 +39,7 @@ async def test_an_etcd_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.
     url = f"etcd://127.0.0.1:{free_port()}"
     with pytest.raises(BrokerError, match=r"cannot reach the cluster: etcd at 127.0.0.1:.*check that etcd runs and"):
         await start(tmp_path, url)
-    # Nothing was made that would keep it from starting later.
+    # Nothing was created that would prevent a later start.
     assert not (tmp_path / "data").exists()
 
 
@@ -50,7 +50,7 @@ async def test_the_directory_of_a_single_broker(tmp_path: Path, start_broker: St
 
 
 @pytest.mark.cluster
-async def test_the_directory_of_a_cluster_is_not_for_a_single_broker(
+async def test_a_single_broker_rejects_the_directory_of_a_cluster(
     tmp_path: Path, etcd: Etcd, start_broker: StartBroker
 ) -> None:
     url = f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}"

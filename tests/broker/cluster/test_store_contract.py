@@ -1,5 +1,5 @@
-"""What every metadata store does: the journal of a single broker, and the one that brokers share, over a model of etcd
-and over etcd itself."""
+"""The contract of metadata stores: the journal of a single broker, and the store in etcd, over the model and over etcd
+itself."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ OTHER = TopicCreated("other", b"j" * 16, (PartitionInfo(-1, 4, (2,), (2,)),), {}
 
 @dataclass
 class Place:
-    """Where a store keeps things; stores that are opened there one after the other, or together, see the same."""
+    """A place of storage; all stores that are opened there have the same content."""
 
     open: Callable[[], Awaitable[MetadataStore]]
     opened: list[MetadataStore] = field(default_factory=list)
@@ -57,7 +57,7 @@ class SharedPlace(Place):
     prefix: str = PREFIX
 
     async def member(self, kv: KeyValueStore | None = None) -> EtcdStore:
-        """A store of a broker that is registered, and the controller if there is none."""
+        """A store of a registered broker, which becomes the controller if there is none."""
         kv = kv or self.connect()
         name = uuid.uuid4().hex
         store = EtcdStore(kv, self.prefix, name, time.monotonic)
@@ -86,7 +86,7 @@ def shared_place(connect: Callable[[], KeyValueStore], prefix: str) -> SharedPla
 
 @pytest.fixture(params=["model", pytest.param("etcd", marks=pytest.mark.cluster)])
 async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
-    """A place that several brokers share."""
+    """A place for several brokers."""
     if request.param == "model":
         model: EtcdModel = request.getfixturevalue("model")
         place = shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
@@ -102,7 +102,7 @@ async def shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedPlace]:
 
 @pytest.fixture(params=["local", "model", pytest.param("etcd", marks=pytest.mark.cluster)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """A place that one broker uses at a time."""
+    """A place for one broker at a time."""
     if request.param == "local":
 
         async def open_one() -> MetadataStore:
@@ -148,7 +148,7 @@ async def test_a_new_store_is_empty(place: Place) -> None:
     assert (loaded.sequence, image_of(loaded)) == (0, Image("cluster"))
 
 
-async def test_what_was_kept_is_there_again_in_its_order(place: Place) -> None:
+async def test_stored_events_are_loaded_in_order(place: Place) -> None:
     store = await place.store()
     sequence = (await store.load()).sequence
     batches: list[list[Event]] = [[TOPIC, ProducerIdsAllocated(1000)], [TopicDeleted("topic"), OTHER], [TOPIC]]
@@ -159,7 +159,7 @@ async def test_what_was_kept_is_there_again_in_its_order(place: Place) -> None:
     assert image_of(await (await place.store()).load()) == expected
 
 
-async def test_only_what_was_decided_on_the_last_batch_is_kept(place: Place) -> None:
+async def test_only_events_decided_on_the_last_batch_are_stored(place: Place) -> None:
     store = await place.store()
     sequence = (await store.load()).sequence
     assert await store.append([TOPIC], sequence)
@@ -169,7 +169,7 @@ async def test_only_what_was_decided_on_the_last_batch_is_kept(place: Place) -> 
     assert image_of(await (await place.store()).load()) == Image("cluster").apply_all([TOPIC, ProducerIdsAllocated(5)])
 
 
-async def test_the_newest_batch_has_a_number(place: Place) -> None:
+async def test_the_number_of_the_newest_batch(place: Place) -> None:
     store = await place.store()
     assert await store.newest() == (await store.load()).sequence == 0
     assert await store.append([TOPIC], 0)
@@ -178,7 +178,7 @@ async def test_the_newest_batch_has_a_number(place: Place) -> None:
     assert await store.newest() == 2
 
 
-async def test_a_long_batch_is_kept_whole(place: Place) -> None:
+async def test_a_large_batch_is_stored_completely(place: Place) -> None:
     partitions = tuple(PartitionInfo(n % 3, n, (0, 1, 2), (0, 1, 2), n) for n in range(10_000))
     big = TopicCreated("big", b"b" * 16, partitions, {})
     store = await place.store()
@@ -186,7 +186,7 @@ async def test_a_long_batch_is_kept_whole(place: Place) -> None:
     assert image_of(await (await place.store()).load()).topics["big"].partitions == partitions
 
 
-async def test_the_watch_brings_what_others_keep(shared: SharedPlace) -> None:
+async def test_the_watch_delivers_batches_of_other_brokers(shared: SharedPlace) -> None:
     one, two = await shared.member(), await shared.member()
     assert await one.append([TOPIC], (await one.load()).sequence)
     assert (await two.load()).sequence == 1
@@ -196,7 +196,7 @@ async def test_the_watch_brings_what_others_keep(shared: SharedPlace) -> None:
         assert await take(updates) == EventBatch(number, [ProducerIdsAllocated(number)])
 
 
-async def test_of_writers_that_race_one_wins(shared: SharedPlace) -> None:
+async def test_one_of_racing_writers_wins(shared: SharedPlace) -> None:
     members = [await shared.member() for _ in range(4)]
     for member in members:
         await member.load()
@@ -213,7 +213,7 @@ async def test_a_broker_that_lost_its_registration_cannot_write(shared: SharedPl
     member = await shared.member(kv)
     await member.load()
     assert member.registration is not None
-    # Gone, and made again: by another process with the same node id.
+    # Deleted and created again by another process with the same node id.
     await kv.txn([], [Delete(member.registration.key)])
     await kv.txn([], [Put(member.registration.key, b"{}")])
     with pytest.raises(StoreFenced):
@@ -234,7 +234,7 @@ async def test_only_the_controller_writes_as_one(shared: SharedPlace) -> None:
         await two.append([OTHER], 1, as_controller=True)
 
 
-async def test_a_snapshot_takes_the_place_of_batches(shared: SharedPlace) -> None:
+async def test_a_snapshot_replaces_batches(shared: SharedPlace) -> None:
     one = await shared.member()
     loaded = await one.load()
     image, sequence = image_of(loaded), loaded.sequence
@@ -265,7 +265,7 @@ async def test_a_snapshot_of_many_parts(shared: SharedPlace) -> None:
     assert image_of(await (await shared.member()).load()) == image
 
 
-async def test_the_cluster_is_named_once(shared: SharedPlace) -> None:
+async def test_the_cluster_id_is_stored_once(shared: SharedPlace) -> None:
     one, two = await shared.member(), await shared.member()
     assert await one.cluster_id(None) is None
     assert await one.cluster_id("first") == "first"
@@ -280,7 +280,7 @@ def modelled(model: EtcdModel) -> SharedPlace:
     return shared_place(lambda: ModelKv(model, time.monotonic), PREFIX)
 
 
-async def test_an_append_without_an_answer_is_done_once(modelled: SharedPlace, model: EtcdModel) -> None:
+async def test_an_append_without_a_response_happens_once(modelled: SharedPlace, model: EtcdModel) -> None:
     kv = ModelKv(model, time.monotonic)
     member = await modelled.member(kv)
     await member.load()
@@ -292,7 +292,7 @@ async def test_an_append_without_an_answer_is_done_once(modelled: SharedPlace, m
     assert [e.next_id for e in loaded.events if isinstance(e, ProducerIdsAllocated)] == [0, 1, 2]
 
 
-async def test_an_append_that_another_overtook_is_a_conflict(modelled: SharedPlace, model: EtcdModel) -> None:
+async def test_an_append_after_another_is_a_conflict(modelled: SharedPlace, model: EtcdModel) -> None:
     kv = ModelKv(model, time.monotonic)
     one, two = await modelled.member(kv), await modelled.member()
     await one.load()
@@ -303,7 +303,7 @@ async def test_an_append_that_another_overtook_is_a_conflict(modelled: SharedPla
     assert not await asked
 
 
-async def test_without_etcd_it_is_not_known_what_became_of_an_append(
+async def test_without_etcd_the_outcome_of_an_append_is_unknown(
     modelled: SharedPlace, model: EtcdModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas_broker.cluster.etcd_store.APPEND_SECONDS", 0.3)
@@ -315,7 +315,7 @@ async def test_without_etcd_it_is_not_known_what_became_of_an_append(
         await member.append([TOPIC], 0)
 
 
-async def test_the_watch_goes_on_after_it_broke(modelled: SharedPlace, model: EtcdModel) -> None:
+async def test_the_watch_continues_after_a_lost_connection(modelled: SharedPlace, model: EtcdModel) -> None:
     kv = ModelKv(model, time.monotonic)
     one, two = await modelled.member(), await modelled.member(kv)
     await two.load()
@@ -355,7 +355,7 @@ async def test_after_a_compaction_everything_is_loaded_again(modelled: SharedPla
     assert await take(updates) == EventBatch(5, [OTHER])
 
 
-async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, model: EtcdModel) -> None:
+async def test_values_of_another_program_are_rejected(modelled: SharedPlace, model: EtcdModel) -> None:
     member = await modelled.member()
     kv = modelled.connect()
     await kv.txn([], [Put(f"{PREFIX}log/00000000000000000001", b"\xff\xfe")])
@@ -371,7 +371,7 @@ async def test_what_another_program_wrote_is_refused(modelled: SharedPlace, mode
 
 
 @pytest.mark.parametrize("key", ["0000000000000000000²", "9" * 5000, "more"])
-async def test_a_batch_of_another_program_is_refused(modelled: SharedPlace, model: EtcdModel, key: str) -> None:
+async def test_a_batch_of_another_program_is_rejected(modelled: SharedPlace, model: EtcdModel, key: str) -> None:
     member = await modelled.member()
     await modelled.connect().txn([], [Put(f"{PREFIX}log/{key}", b"{}"), Put(f"{PREFIX}log/1", b"{}")])
     with pytest.raises(StoreError, match="is not a batch of events"):
@@ -394,6 +394,6 @@ async def test_a_batch_of_another_program_is_refused(modelled: SharedPlace, mode
         "[" * 100_000,
     ],
 )
-def test_what_only_looks_like_an_event_is_refused(event: str) -> None:
+def test_an_invalid_event_is_rejected(event: str) -> None:
     with pytest.raises(StoreError, match="not an event"):
         event_from_json(event)

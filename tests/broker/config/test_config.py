@@ -74,7 +74,7 @@ def test_a_bad_value_is_refused_by_name(key: str, value: str, reason: str) -> No
         Config(BROKER_KEYS, {key: value}).check()
 
 
-def test_unknown_keys_are_told() -> None:
+def test_unknown_keys_are_listed() -> None:
     assert Config(BROKER_KEYS, {"no.such.key": "1", "num.partitions": "1"}).check() == ["no.such.key"]
 
 

@@ -64,7 +64,7 @@ def test_a_listener_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["nowhere", "A://:9092", ":9092", "h:x", "h:99999"])
-def test_addresses_that_cannot_be_told(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^advertised\.listeners='.*': must be \[NAME://\]HOST:PORT"):
         ADVERTISED_LISTENERS.read(text)
 
@@ -86,7 +86,7 @@ A, B = Listener("A", "127.0.0.1", 1), Listener("B", "0.0.0.0", 2)
         ("::1:11", "A://[::1]:11,B://this-machine:2"),
     ],
 )
-def test_what_is_told_of_each_listener(given: str, expected: str) -> None:
+def test_the_advertised_address_of_each_listener(given: str, expected: str) -> None:
     assert told(given, A, B) == expected
 
 
@@ -97,7 +97,7 @@ def test_what_is_told_of_each_listener(given: str, expected: str) -> None:
         ("A://a:1,b:2", r"advertised.listeners: there are two addresses for A"),
     ],
 )
-def test_what_cannot_be_told(given: str, why: str) -> None:
+def test_what_cannot_be_advertised(given: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         told(given, A, B)
 
@@ -164,7 +164,7 @@ async def start_two(start_broker: StartBroker) -> BrokerServer:
     return await start_broker(listeners=TWO, advertised_listeners=ADVERTISED, inter_broker_listener_name="INTERNAL")
 
 
-async def test_each_listener_tells_its_own_address(start_broker: StartBroker) -> None:
+async def test_each_listener_advertises_its_own_address(start_broker: StartBroker) -> None:
     broker = await start_two(start_broker)
     assert [each.name for each in broker.listeners] == ["PLAINTEXT", "INTERNAL"]
     assert broker.port == broker.listeners[0].port != broker.listeners[1].port
@@ -173,7 +173,7 @@ async def test_each_listener_tells_its_own_address(start_broker: StartBroker) ->
         assert await answers(listener.port) == Answers([here], [here], here)
 
 
-async def test_the_addresses_in_use_are_told_as_configuration(start_broker: StartBroker) -> None:
+async def test_the_addresses_in_use_are_shown_as_configuration(start_broker: StartBroker) -> None:
     broker = await start_two(start_broker)
     resource = DescribeConfigsResource(
         resource_type=4, resource_name="1", configuration_keys=["listeners", "advertised.listeners"]
@@ -188,7 +188,7 @@ async def test_the_addresses_in_use_are_told_as_configuration(start_broker: Star
     }
 
 
-async def test_a_broker_without_the_clients_listener_is_not_told(start_broker: StartBroker) -> None:
+async def test_a_broker_without_the_clients_listener_is_left_out(start_broker: StartBroker) -> None:
     broker = await start_two(start_broker)
     other: list[Event] = [
         BrokerRegistered(2, {"INTERNAL": ("other.example", 19092)}),
@@ -234,7 +234,7 @@ async def test_a_stop_closes_all_listeners(start_broker: StartBroker) -> None:
         ({"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}, "is to speak SASL_PLAINTEXT"),
     ],
 )
-async def test_a_broker_that_cannot_be_told_so_does_not_start(
+async def test_a_broker_with_contradicting_listeners_does_not_start(
     tmp_path: Path, settings: dict[str, str], why: str
 ) -> None:
     config = Config(BROKER_KEYS, {"log.dir": str(tmp_path / "data"), **settings})
@@ -244,7 +244,7 @@ async def test_a_broker_that_cannot_be_told_so_does_not_start(
     assert not (tmp_path / "data").exists()
 
 
-async def test_one_busy_port_lets_go_of_the_others(tmp_path: Path) -> None:
+async def test_one_busy_port_releases_the_others(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         free, taken = probe.getsockname()[1], busy.getsockname()[1]

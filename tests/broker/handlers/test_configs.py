@@ -58,7 +58,7 @@ async def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str 
     return (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses[0].error_code
 
 
-async def test_a_topics_configuration_is_told_with_its_source(wire: Wire) -> None:
+async def test_a_topics_configuration_has_its_source(wire: Wire) -> None:
     before = await row(wire, TOPIC, "t", "retention.ms")
     assert (before.value, before.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
     assert before.synonyms == []  # log.retention.ms has no default of its own
@@ -71,12 +71,12 @@ async def test_a_topics_configuration_is_told_with_its_source(wire: Wire) -> Non
     assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
 
 
-async def test_a_keys_default_is_told_under_its_name_for_brokers(wire: Wire) -> None:
+async def test_a_keys_default_has_the_name_of_the_broker_key(wire: Wire) -> None:
     told = await row(wire, TOPIC, "t", "segment.bytes")
     assert [(s.name, s.source) for s in told.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
 
 
-async def test_all_that_would_hold_is_told_the_most_specific_first(wire: Wire) -> None:
+async def test_synonyms_are_listed_the_most_specific_first(wire: Wire) -> None:
     for kind, name, key, value in (
         (BROKER, "", "log.segment.bytes", "3000"),
         (BROKER, "1", "log.segment.bytes", "2000"),
@@ -103,20 +103,20 @@ async def test_all_that_would_hold_is_told_the_most_specific_first(wire: Wire) -
     ]
 
 
-async def test_what_stands_in_for_a_key_is_told_below_it(wire: Wire) -> None:
+async def test_fallbacks_are_listed_after_their_key(wire: Wire) -> None:
     assert await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2000")) == ErrorCode.NONE
     told = await row(wire, TOPIC, "t", "retention.ms")
     assert [(s.name, s.value) for s in told.synonyms] == [("log.retention.ms", "2000"), ("log.retention.hours", "168")]
 
 
-async def test_keys_are_told_in_the_order_in_which_they_are_asked_for(wire: Wire) -> None:
+async def test_keys_are_listed_in_the_order_of_the_request(wire: Wire) -> None:
     asked = ["segment.bytes", "cleanup.policy", "no.such.key", "segment.bytes", "retention.ms"]
     told = await describe(wire, TOPIC, "t", asked)
     assert [c.name for c in told.configs] == ["segment.bytes", "cleanup.policy", "retention.ms"]
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_all_keys_are_told_in_every_version(wire: Wire, version: int) -> None:
+async def test_all_keys_are_listed_in_every_version(wire: Wire, version: int) -> None:
     told = await describe(wire, TOPIC, "t", version=version)
     assert {"cleanup.policy", "retention.ms", "segment.bytes"} <= {c.name for c in told.configs}
 
@@ -168,7 +168,7 @@ async def test_the_old_way_replaces_everything(wire: Wire) -> None:
     assert (await row(wire, TOPIC, "t", "segment.bytes")).config_source == ConfigSource.DEFAULT_CONFIG
 
 
-async def test_a_brokers_configuration_is_told_and_changed(wire: Wire) -> None:
+async def test_a_brokers_configuration_is_described_and_changed(wire: Wire) -> None:
     told = await row(wire, BROKER, "1", "log.retention.ms")
     assert not told.read_only
     assert (await row(wire, BROKER, "1", "node.id")).read_only

@@ -111,7 +111,7 @@ async def test_what_was_produced_is_fetched(wire: Wire, topic_id: bytes, version
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_versions_before_record_batches_are_told_so(wire: Wire, topic_id: bytes, version: int) -> None:
+async def test_versions_before_record_batches_are_unsupported(wire: Wire, topic_id: bytes, version: int) -> None:
     assert (await produce(wire, b"old", version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -184,7 +184,7 @@ async def test_a_producer_that_repeats_itself_is_answered_alike(wire: Wire, topi
     assert values(await fetch(wire, 0)) == [b"a", b"b", b"c"]
 
 
-async def test_a_transactional_producer_is_told_that_there_are_no_transactions(wire: Wire) -> None:
+async def test_a_transactional_producer_gets_unsupported_version(wire: Wire) -> None:
     asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=0)
     assert (await wire.ask(asked, 4, InitProducerIdResponse)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -299,7 +299,7 @@ async def test_version_0_of_list_offsets_answers_a_list(wire: Wire, topic_id: by
     assert told.old_style_offsets == [2, 0]
 
 
-async def test_the_end_of_an_epoch_is_told(wire: Wire, topic_id: bytes) -> None:
+async def test_the_end_offset_of_an_epoch(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"a", b"b"))
     asked = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 7)]
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=asked)])

@@ -63,7 +63,7 @@ async def test_only_what_is_named_is_described(wire: Wire) -> None:
     assert answer.next_cursor is None
 
 
-async def test_the_directory_and_its_partitions_are_told(broker: BrokerServer, wire: Wire) -> None:
+async def test_the_directory_and_its_partitions_are_described(broker: BrokerServer, wire: Wire) -> None:
     await create(wire, a=2, b=1)
     for version in range(5):
         everything = await wire.ask(DescribeLogDirsRequest(topics=None), version, DescribeLogDirsResponse)

@@ -24,7 +24,7 @@ VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_versi
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-async def test_api_versions_tells_what_the_table_serves(wire: Wire, version: int) -> None:
+async def test_api_versions_lists_the_table(wire: Wire, version: int) -> None:
     response = await wire.ask(VERSIONS, version, ApiVersionsResponse)
     assert response.error_code == ErrorCode.NONE
     told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
@@ -65,7 +65,7 @@ HEARTBEAT = encode_request(HeartbeatRequest(group_id="g", generation_id=1, membe
     ],
     ids=["negative", "huge", "empty", "api", "version", "version -1", "client id", "truncated", "trailing"],
 )
-async def test_what_is_no_request_closes_its_connection_and_no_other(
+async def test_a_malformed_request_closes_its_own_connection_only(
     broker: BrokerServer, wire: Wire, data: bytes
 ) -> None:
     async with await Wire.connect(broker.port) as other:
@@ -158,7 +158,7 @@ async def test_a_cancelled_handler_closes_the_connection() -> None:
     assert later.reason == "the broker is going down"
 
 
-async def test_handlers_are_told_who_asks_and_in_which_version() -> None:
+async def test_handlers_get_the_client_and_the_version() -> None:
     owing = Owing()
     one, other = Peer("one", 1), Peer("other", 2)
     asked: list[tuple[Peer, int, str | None]] = [(one, 4, "c"), (one, 4, "c"), (one, 3, "c"), (one, 3, "d")]

@@ -41,7 +41,7 @@ async def test_there_is_nothing_to_elect(wire: Wire) -> None:
     assert (everything.error_code, everything.replica_election_results) == (ErrorCode.NONE, [])
 
 
-async def test_elections_of_a_kind_that_nobody_knows_are_refused(wire: Wire) -> None:
+async def test_unknown_election_types_are_refused(wire: Wire) -> None:
     assert (await elect(wire, 2, 7, None)).error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -20,7 +20,7 @@ async def test_transactions_asked_for_by_name_are_not_there(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_none_are_listed_and_states_that_are_none_are_told(wire: Wire, version: int) -> None:
+async def test_no_transactions_are_listed_and_unknown_states_are_named(wire: Wire, version: int) -> None:
     request = ListTransactionsRequest(state_filters=["Ongoing", "Bewildered"], producer_id_filters=[])
     answer = await wire.ask(request, version, ListTransactionsResponse)
     assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, [])

@@ -57,7 +57,7 @@ async def test_a_created_topic_is_in_the_metadata(wire: Wire) -> None:
     assert (await wire.ask(by_id, 12, MetadataResponse)).topics[0].name == "orders"
 
 
-async def test_all_topics_are_told_when_none_is_named(wire: Wire) -> None:
+async def test_all_topics_are_listed_when_none_is_named(wire: Wire) -> None:
     await create(wire, topic("a"), topic("b"))
     for version, request in ((0, MetadataRequest(topics=[])), (1, MetadataRequest(topics=None))):
         told = await wire.ask(request, version, MetadataResponse)

@@ -193,7 +193,7 @@ async def test_it_is_not_ready_when_the_disk_has_failed(
     assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
 
 
-async def test_it_is_not_ready_while_it_goes_down(broker: BrokerServer, http: Http) -> None:
+async def test_it_is_not_ready_while_it_stops(broker: BrokerServer, http: Http) -> None:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])])
     async with await Wire.connect(broker.port) as wire:
@@ -212,9 +212,7 @@ async def test_it_is_not_ready_while_it_goes_down(broker: BrokerServer, http: Ht
         await stopping
 
 
-async def test_an_error_tells_nothing_of_the_inside(
-    broker: BrokerServer, http: Http, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_shows_no_internals(broker: BrokerServer, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Journal, group_id: str) -> list[dict[str, Any]]:
         raise RuntimeError("a secret")
 

@@ -24,7 +24,7 @@ class Clock:
         callback()
 
 
-async def test_what_comes_late_is_counted_by_how_much() -> None:
+async def test_the_lag_of_a_late_timer_is_counted() -> None:
     clock = Clock()
     lag = LoopLag(lambda: clock.now, clock.call_later)
     lag.start()

@@ -66,7 +66,7 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
     assert at(samples, "barnabas_registered") is None, "a single broker has no lease"
 
 
-async def test_what_only_the_controller_tells_is_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
+async def test_metrics_of_the_controller_are_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     await change(broker, TopicCreated("t", b"t" * 16, (partition(1, leader=-1),), {}))
     broker.services.cluster.may_serve = lambda: False

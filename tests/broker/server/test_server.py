@@ -342,7 +342,7 @@ async def test_little_in_a_file_is_sent_too(harness: Harness) -> None:
     assert not harness.connection.busy
 
 
-async def test_what_comes_after_it_waits(harness: Harness) -> None:
+async def test_later_responses_wait_for_it(harness: Harness) -> None:
     harness.script.file = InFile(DATA)
     harness.transport.full = harness.connection.pause_writing
     harness.feed(frame(b"later1") + frame(b"file") + frame(b"later2") + frame(b"now3"))
@@ -363,7 +363,7 @@ async def test_no_request_is_started_while_the_peer_takes_it(harness: Harness) -
     assert not harness.transport.reading
 
 
-async def test_nobody_is_sent_so_much_that_others_wait(harness: Harness) -> None:
+async def test_a_large_response_does_not_hold_up_other_connections(harness: Harness) -> None:
     harness.script.file = InFile(DATA + DATA)
     harness.feed(frame(b"file") + frame(b"now"))
     assert len(harness.transport.written) == TURN
@@ -401,7 +401,7 @@ async def test_a_peer_that_says_no_more_still_gets_a_large_answer(harness: Harne
     assert harness.answered() == b"<" + DATA + b">"
 
 
-async def test_a_lost_connection_lets_go_of_what_it_had_to_send(harness: Harness) -> None:
+async def test_a_lost_connection_releases_its_unsent_parts(harness: Harness) -> None:
     harness.script.file = InFile(DATA)
     harness.transport.full = harness.connection.pause_writing
     harness.feed(frame(b"file"))

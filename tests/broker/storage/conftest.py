@@ -1,4 +1,4 @@
-"""Log lines of the storage tests: kept for those who look."""
+"""Captures the log lines of the storage tests."""
 
 import logging
 from collections.abc import Iterator, MutableMapping
@@ -19,7 +19,7 @@ class _Kept(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged, as dictionaries."""
+    """The log lines, as dictionaries."""
     logger, kept = logging.getLogger("barnabas_broker"), _Kept()
     level = logger.level
     logger.addHandler(kept)

@@ -1,4 +1,4 @@
-"""What the storage tests share: configurations, batches, a model of a log to compare with."""
+"""Helpers of the storage tests: configurations, batches, logs in memory."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ def topic_config(overrides: Mapping[str, str] | None = None, config: Config | No
 def open_directory(
     files: MemoryFiles, config: Config | None = None, *, now_ms: int = 0, node_id: int = 1
 ) -> LogDirectory:
-    """A log directory in memory where background work is done at once, with ids that are the same in every run."""
+    """A log directory in memory that runs background work at once, with the same ids in every run."""
     return LogDirectory.open(
         ROOT,
         config or broker_config(),
@@ -73,7 +73,7 @@ def batch(
 def read_records(
     log: Log, start: int | None = None, max_bytes: int = 1 << 20, up_to: int | None = None
 ) -> list[Record]:
-    """Everything that a consumer gets that begins at `start`."""
+    """Everything that a consumer reads from `start` on."""
     offset = log.log_start_offset if start is None else start
     up_to = log.log_end_offset if up_to is None else up_to
     records: list[Record] = []

@@ -15,8 +15,8 @@ from barnabas_broker.storage.checkpoints import (
 )
 from barnabas_broker.storage.names import (
     TopicPartition,
-    doomed_name,
-    is_doomed,
+    deleted_directory,
+    is_deleted_directory,
     parse_offset_name,
     parse_partition_directory,
     partition_directory,
@@ -39,7 +39,7 @@ def test_epochs_as_kafka_writes_them() -> None:
 @pytest.mark.parametrize(
     "text", ["1\n0\n", "0\n", "0\nx\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 x\n", "\0" * 20]
 )
-def test_a_broken_checkpoint_is_said_to_be_one(text: str) -> None:
+def test_a_corrupt_checkpoint_is_rejected(text: str) -> None:
     with pytest.raises(BadCheckpoint):
         parse_offsets(text)
 
@@ -65,12 +65,12 @@ def test_names_of_directories() -> None:
     for no_partition in ("a", "a-", "a-01", "-1", "a b-1", "a-1.deadbeef-delete"):
         assert parse_partition_directory(no_partition) is None
     for bad in ("..", ".", "a/b", "", "a" * 250, "ü"):
-        with pytest.raises(ValueError, match="is no name for a directory"):
+        with pytest.raises(ValueError, match="is not valid as a directory name"):
             partition_directory(TopicPartition(bad, 0))
-    doomed = doomed_name(TopicPartition("t" * 249, 123), "0" * 32)
-    assert len(doomed) == 255
-    assert is_doomed(doomed)
-    assert parse_partition_directory(doomed) is None
+    deleted = deleted_directory(TopicPartition("t" * 249, 123), "0" * 32)
+    assert len(deleted) == 255
+    assert is_deleted_directory(deleted)
+    assert parse_partition_directory(deleted) is None
 
 
 def test_names_of_files() -> None:

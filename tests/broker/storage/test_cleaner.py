@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes, when, and what happens when something comes between."""
+"""Compaction: which records are kept, when it runs, and interruptions."""
 
 import random
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def compact(directory: LogDirectory, now_ms: int = 10**6) -> bool:
 
 
 def state(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a reader knows that has read everything."""
+    """The values of a consumer that has read everything."""
     return {record.key: record.value for record in read_records(log) if record.value is not None}
 
 
@@ -71,7 +71,7 @@ def everything(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd", "snappy"])
-def test_the_last_value_of_each_key_stays_at_its_offset(codec: str) -> None:
+def test_the_last_value_of_each_key_keeps_its_offset(codec: str) -> None:
     files = MemoryFiles()
     directory, log = compacted(files)
     for n in range(40):
@@ -89,7 +89,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(codec: str) -> None:
     latest = {record.key: record.offset for record in before if record.offset < active}
     assert after == [r for r in before if r.offset >= active or latest[r.key] == r.offset]
     assert log.size < size / 2
-    # Each offset may still be asked for: the next record that is left answers.
+    # Every offset can still be fetched: the next kept record is returned.
     for offset in range(log.log_end_offset):
         got = read_records(log, offset, 100)
         assert got[0].offset == min(record.offset for record in after if record.offset >= offset)
@@ -99,7 +99,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(codec: str) -> None:
     assert read_records(again) == after
 
 
-def test_a_tombstone_stays_for_delete_retention_after_it_was_first_seen() -> None:
+def test_a_tombstone_is_kept_for_delete_retention_ms_after_the_first_cleaning() -> None:
     directory, log = compacted(MemoryFiles(), delete_retention_ms="1000", segment_bytes="200")
     append(log, ("a", "1"), ("b", "1"))
     append(log, ("a", None))
@@ -118,7 +118,7 @@ def test_a_tombstone_stays_for_delete_retention_after_it_was_first_seen() -> Non
     assert state(log)[b"b"] == b"1"
 
 
-def test_a_producers_last_batch_stays_though_it_is_empty() -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_records() -> None:
     files = MemoryFiles()
     directory, log = compacted(files, segment_bytes="150")
     append(log, ("a", "1"))
@@ -139,7 +139,7 @@ def test_a_producers_last_batch_stays_though_it_is_empty() -> None:
     assert {number: each.last_sequence for number, each in again.producers.states.items()} == {1: 0, 2: 3}
 
 
-def test_what_may_not_be_cleaned_yet() -> None:
+def test_what_is_not_cleanable_yet() -> None:
     rng = random.Random(1)
     directory, log = compacted(MemoryFiles())
     fill(log, 60, 10, rng)
@@ -160,7 +160,7 @@ def test_what_may_not_be_cleaned_yet() -> None:
         append(log, (f"other {n}", "x" * 100), timestamp=100)
     assert not compact(clean, 5000)
     assert compact(clean, 5200)
-    # Not compacted at all, or nothing but the active segment
+    # Not compacted, or only the active segment
     other, log = compacted(MemoryFiles(), cleanup_policy="delete")
     fill(log, 60, 10, rng)
     assert not compact(other)
@@ -169,7 +169,7 @@ def test_what_may_not_be_cleaned_yet() -> None:
     assert not compact(small)
 
 
-def test_compact_and_delete_does_both() -> None:
+def test_compact_and_delete() -> None:
     directory, log = compacted(MemoryFiles(), cleanup_policy="compact,delete", retention_ms="1000")
     fill(log, 60, 1000, random.Random(3))
     assert compact(directory)
@@ -198,7 +198,9 @@ def slow() -> tuple[MemoryFiles, Queue, LogDirectory, Log]:
         lambda directory, log: directory.delete(TP, 0),
     ],
 )
-def test_a_log_that_changes_meanwhile_is_left_alone(change: Callable[[LogDirectory, Log], None], steps: int) -> None:
+def test_the_swap_is_dropped_when_the_log_changes_meanwhile(
+    change: Callable[[LogDirectory, Log], None], steps: int
+) -> None:
     files, queue, directory, log = slow()
     assert directory.compact(10**6)
     assert not directory.compact(10**6)  # one at a time
@@ -213,7 +215,7 @@ def test_a_log_that_changes_meanwhile_is_left_alone(change: Callable[[LogDirecto
         assert not [n for n in files.names(log.path) if n.endswith((names.SWAP, names.CLEANED))]
 
 
-def test_appends_and_reads_go_on_while_a_log_is_cleaned() -> None:
+def test_appends_and_reads_continue_during_compaction() -> None:
     _, queue, directory, log = slow()
     known = state(log)
     directory.compact(10**6)
@@ -256,7 +258,7 @@ def test_a_crash_at_any_step_of_compaction_loses_no_key() -> None:
             assert offsets == sorted(set(offsets))
 
 
-def test_a_broken_log_is_not_compacted_and_does_no_harm() -> None:
+def test_a_corrupt_log_is_not_compacted() -> None:
     files, queue, directory, log = slow()
     handle = files.open(log.segments.items[1].path(names.LOG))
     files.write(handle, [b"\xff\xff"], 100)
@@ -269,7 +271,7 @@ def test_a_broken_log_is_not_compacted_and_does_no_harm() -> None:
     ]
 
 
-def test_the_throttle_waits_for_as_long_as_it_must() -> None:
+def test_the_throttle_limits_the_rate() -> None:
     now, waits = [0.0], []
 
     def pause(seconds: float) -> None:

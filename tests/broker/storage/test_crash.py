@@ -1,4 +1,4 @@
-"""Crash at every write, cut, sync and rename of a workload: what was acknowledged is there, and nothing else."""
+"""Crash at every write, truncation, sync and rename of a workload: exactly the acknowledged records survive."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ PRODUCER = 77
 
 
 class Model:
-    """What was appended (offset to value), and what was acknowledged of it."""
+    """The appended values by offset, and the acknowledged ones."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -40,7 +40,7 @@ class Model:
         first = len(self.values)
         new = [b"%06d" % (first + n) * (n % 5 + 20) for n in range(count)]
         self.values += new
-        # While it is appended it may or may not be there after a crash; once acknowledged it must be.
+        # An append in progress may or may not survive a crash; an acknowledged one must.
         log.append_as_leader(
             batch(*new, timestamp=first, producer=(PRODUCER, 0, first)), leader_epoch=leader_epoch, now_ms=first
         )
@@ -73,7 +73,7 @@ def workload(files: MemoryFiles, config: Config, model: Model, *, each_is_durabl
 
 
 def readable(log: Log) -> list[Record]:
-    """What a consumer gets up to the end, or up to the first batch that is reported as broken."""
+    """What a consumer reads up to the end, or up to the first corrupt batch."""
     offset, records = log.log_start_offset, []
     while offset < log.log_end_offset:
         try:
@@ -100,7 +100,7 @@ def check(files: MemoryFiles, config: Config, model: Model, durable: int) -> Non
     assert [record.offset for record in records] == list(range(log.log_start_offset, end))
     assert [record.value for record in records] == model.values[log.log_start_offset : end]
     assert end >= durable
-    # The producer goes on where the log ends: neither refused, nor taken for a duplicate.
+    # The producer continues where the log ends: its batch is neither rejected nor a duplicate.
     state = log.producers.states.get(PRODUCER)
     if state is not None and end == log.log_end_offset:
         assert state.last_sequence == log.log_end_offset - 1
@@ -142,7 +142,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_machine_that_stops_at_any_step_keeps_what_was_acknowledged(name: str) -> None:
+def test_acknowledged_records_survive_a_crash_at_any_step(name: str) -> None:
     given, each = SETTINGS[name]
     config = broker_config(**given)
     total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=each))
@@ -158,14 +158,14 @@ def test_a_machine_that_stops_at_any_step_keeps_what_was_acknowledged(name: str)
                 check(files.crash(rng, lose_all=dealt == 0), config, model, model.durable)
 
 
-def test_a_killed_process_loses_nothing_that_was_appended() -> None:
+def test_appended_records_survive_a_kill() -> None:
     config = broker_config(log_segment_bytes="2500")
     total = steps_of(lambda files: workload(files, config, Model(), each_is_durable=True))
     for step in range(1, total + 1):
         files, model = MemoryFiles(), Model()
         files.crash_at = step
         with pytest.raises(Crash):
-            # The page cache survives a process, so each append is safe at once.
+            # The page cache survives the process, so each append survives.
             workload(files, config, model, each_is_durable=True)
         with explained(SEED, step, files):
             check(files.kill(), config, model, model.durable)

@@ -1,4 +1,4 @@
-"""Whose directory it is, and which partitions are in it."""
+"""The log directory: its owner, its partitions, its checkpoints."""
 
 import os
 from pathlib import Path
@@ -38,34 +38,34 @@ def test_a_new_directory_gets_a_cluster_id_and_keeps_it(tmp_path: Path) -> None:
     other.close(0)
 
 
-def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_rejected(tmp_path: Path) -> None:
     first = open_real(tmp_path)
     assert "used by another broker" in refusal(tmp_path)
     first.close(0)
     open_real(tmp_path).close(0)
 
 
-def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_node_is_rejected(tmp_path: Path) -> None:
     open_real(tmp_path, 1).close(0)
     assert "belongs to node 1, this is node 2" in refusal(tmp_path, 2)
     open_real(tmp_path, 1).close(0)  # and the refused one has let go of it
 
 
-def test_files_of_another_program_are_refused(tmp_path: Path) -> None:
+def test_files_of_another_program_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"")
     assert "holiday.jpg" in refusal(tmp_path)
     assert not (tmp_path / names.META_PROPERTIES).exists()
     used = tmp_path / "used"
     open_real(used).close(0)
     (used / "pictures").mkdir()
-    assert "pictures is no partition" in refusal(used)
+    assert "pictures is not a partition" in refusal(used)
     (used / "pictures").rmdir()
     (used / "lost+found").mkdir()
     (used / "notes.txt").write_text("plain files are left alone, as Kafka does")
     open_real(used).close(0)
 
 
-def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert "cannot be used as log directory" in refusal(tmp_path / "file")
     assert "cannot be used as log directory" in refusal(tmp_path / "file" / "below")
@@ -78,7 +78,7 @@ def test_a_directory_that_is_not_writable(tmp_path: Path) -> None:
     assert "not writable" in refusal(tmp_path / "below")
 
 
-def test_names_that_are_no_topics_never_become_paths() -> None:
+def test_invalid_topic_names_never_become_paths() -> None:
     directory = open_directory(MemoryFiles())
     for topic in ("..", "a/b", "../../etc", "", "x" * 250):
         with pytest.raises(KafkaError) as caught:
@@ -86,7 +86,7 @@ def test_names_that_are_no_topics_never_become_paths() -> None:
         assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_partitions_come_back_with_their_topic_id() -> None:
+def test_partitions_are_loaded_with_their_topic_id() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     for n in range(3):
@@ -102,7 +102,7 @@ def test_partitions_come_back_with_their_topic_id() -> None:
     }
 
 
-def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+def test_a_deleted_partition_is_renamed_at_once_and_removed_later() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     log = directory.create(TP, TOPIC_ID, topic_config({"file.delete.delay.ms": "1000"}), 0)
@@ -113,21 +113,21 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
     directory.checkpoint()
     directory.delete(TP, 50)
     directory.delete(TP, 50)
-    doomed = [name for name in files.names(ROOT) if names.is_doomed(name)]
-    assert len(doomed) == 1
+    deleted = [name for name in files.names(ROOT) if names.is_deleted_directory(name)]
+    assert len(deleted) == 1
     assert TP not in directory.logs
-    # One of the same name begins at 0, whatever the checkpoints said of the old one.
+    # A new partition of the same name begins at 0, whatever the checkpoints contain.
     new = directory.create(TP, bytes(16), topic_config(), 60)
     new.append_as_leader(batch(b"new"), leader_epoch=0, now_ms=60)
     directory.maintain(1049)
-    assert doomed[0] in files.names(ROOT)
+    assert deleted[0] in files.names(ROOT)
     again = open_directory(files.kill(), now_ms=70)
     assert values(again.logs[TP]) == [b"new"]
     directory.maintain(1050)
-    assert doomed[0] not in files.names(ROOT)
+    assert deleted[0] not in files.names(ROOT)
 
 
-def test_what_a_crash_left_of_a_deleted_topic_does_not_come_back() -> None:
+def test_a_deleted_topic_does_not_reappear_after_a_crash() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     directory.create(TP, TOPIC_ID, topic_config(), 0).append_as_leader(batch(b"old"), leader_epoch=0, now_ms=0)
@@ -136,14 +136,14 @@ def test_what_a_crash_left_of_a_deleted_topic_does_not_come_back() -> None:
     assert recreated.log_end_offset == 0
 
 
-def test_doomed_directories_are_removed_at_the_next_start() -> None:
+def test_deleted_directories_are_removed_at_the_next_start() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     directory.create(TP, TOPIC_ID, topic_config(), 0)
     directory.delete(TP, 0)
     files = files.kill()
     open_directory(files).maintain(0)
-    assert not [name for name in files.names(ROOT) if names.is_doomed(name)]
+    assert not [name for name in files.names(ROOT) if names.is_deleted_directory(name)]
 
 
 def test_checkpoints_are_written_at_their_interval_and_after_a_roll() -> None:
@@ -170,7 +170,7 @@ def test_checkpoints_are_written_at_their_interval_and_after_a_roll() -> None:
     assert points() == {TP: 2}
 
 
-def test_checkpoints_that_cannot_be_read_cost_a_scan_and_nothing_else() -> None:
+def test_corrupt_checkpoints_only_cost_a_scan() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     log = directory.create(TP, TOPIC_ID, topic_config(), 0)

@@ -1,9 +1,9 @@
-"""Which leader epoch starts where."""
+"""The start offsets of leader epochs."""
 
 from barnabas_broker.storage.epochs import LeaderEpochs
 
 
-def test_ends_of_epochs() -> None:
+def test_epoch_end_offsets() -> None:
     epochs = LeaderEpochs([(2, 10), (4, 25)])
     assert epochs.end_offset(4, 40) == (4, 40)  # the latest ends with the log
     assert epochs.end_offset(2, 40) == (2, 25)
@@ -24,7 +24,7 @@ def test_epochs_only_grow() -> None:
     assert [epochs.epoch_for(offset) for offset in (0, 6, 7, 11, 12, 99)] == [0, 0, 4, 4, 5, 5]
 
 
-def test_cut_at_either_end() -> None:
+def test_truncation_at_either_end() -> None:
     epochs = LeaderEpochs([(0, 0), (1, 10), (2, 20)])
     assert not epochs.dirty
     epochs.truncate_end(20)

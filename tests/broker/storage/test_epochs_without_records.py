@@ -1,4 +1,4 @@
-"""A leader that appended nothing has begun an epoch at the log's end, and what comes next may be of an older one."""
+"""A leader without appends has begun an epoch at the log's end; the next batch may be of an older epoch."""
 
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -7,13 +7,13 @@ from tests.broker.storage.support import TOPIC_ID, TP, batch, open_directory, to
 
 
 def of_an_older_epoch(log: Log, leader_epoch: int) -> bytes:
-    """A batch that the former leader had appended, and this log had not fetched."""
+    """A batch of the earlier leader that this log has not fetched."""
     data = batch(b"late")
     restamp(data, 0, log.log_end_offset, leader_epoch)
     return bytes(data)
 
 
-def test_a_follower_forgets_it_when_it_hears_of_the_older_one() -> None:
+def test_a_follower_drops_it_when_it_receives_an_older_epoch() -> None:
     log = open_directory(MemoryFiles()).create(TP, TOPIC_ID, topic_config(), 0)
     log.append_as_leader(batch(b"a", b"b"), leader_epoch=1, now_ms=0)
     log.leader_epochs.assign(2, 2)
@@ -24,7 +24,7 @@ def test_a_follower_forgets_it_when_it_hears_of_the_older_one() -> None:
     assert log.leader_epochs.entries() == [(1, 0), (3, 3)]
 
 
-def test_a_checkpoint_that_tells_of_it_is_not_believed_after_a_kill() -> None:
+def test_a_checkpoint_with_it_is_not_trusted_after_a_kill() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     log = directory.create(TP, TOPIC_ID, topic_config(), 0)

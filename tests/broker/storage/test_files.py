@@ -1,4 +1,4 @@
-"""The real file system and its twin do the same; only one of them breaks when told to."""
+"""The real file system and its twin in memory behave the same; the twin injects faults."""
 
 import errno
 import random
@@ -19,7 +19,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, Path]:
     return files, tmp_path
 
 
-def test_both_do_the_same(place: tuple[Files, Path]) -> None:
+def test_both_behave_the_same(place: tuple[Files, Path]) -> None:
     files, root = place
     path = root / "a" / "b"
     files.make_directory(path)
@@ -75,7 +75,7 @@ def written(files: MemoryFiles, name: str, content: bytes, *, sync: bool) -> int
     return handle
 
 
-def test_what_was_synced_survives_and_what_was_not_may_be_lost_torn_or_reordered() -> None:
+def test_synced_data_survives_and_other_writes_may_be_lost_torn_or_reordered() -> None:
     files = MemoryFiles()
     handle = written(files, "file", b"a" * 2048, sync=True)
     files.write(handle, [b"b" * 1024], 0)
@@ -92,7 +92,7 @@ def test_what_was_synced_survives_and_what_was_not_may_be_lost_torn_or_reordered
     assert read_all(files.kill(), Path("/file")) == b"b" * 1024 + b"c" * 1024
 
 
-def test_names_that_were_not_synced_may_be_lost() -> None:
+def test_unsynced_names_may_be_lost() -> None:
     files = MemoryFiles()
     handle = written(files, "file", b"x", sync=False)
     files.sync(handle)  # its content, not its name
@@ -106,7 +106,7 @@ def test_names_that_were_not_synced_may_be_lost() -> None:
     assert found == {(), ("file",), ("other",)}
 
 
-def test_a_crash_comes_at_its_step_and_nothing_works_after_it() -> None:
+def test_nothing_works_after_a_crash() -> None:
     files = MemoryFiles()
     files.crash_at = 2
     handle = files.open(Path("/file"), create=True)
@@ -116,7 +116,7 @@ def test_a_crash_comes_at_its_step_and_nothing_works_after_it() -> None:
         files.sync(handle)
 
 
-def test_a_fault_is_raised_before_anything_is_done() -> None:
+def test_a_fault_is_raised_before_the_operation() -> None:
     files = MemoryFiles()
     handle = written(files, "file", b"x", sync=True)
 

@@ -1,4 +1,4 @@
-"""When an append may be acknowledged, and what happens when the disk does not do its work."""
+"""When an append may be acknowledged, and failures of the disk."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ Lines = list[MutableMapping[str, Any]]
 
 
 class Queue:
-    """Background work that is done when the test says so."""
+    """Background work that runs when the test calls :meth:`step`."""
 
     def __init__(self) -> None:
         self.jobs: list[Callable[[], None]] = []
@@ -28,7 +28,7 @@ class Queue:
         self.jobs.append(lambda: Inline().run(work, done))
 
     def step(self) -> None:
-        """Do what is there now, not what that begins."""
+        """Run the present jobs, not those that they start."""
         jobs, self.jobs = self.jobs, []
         for job in jobs:
             job()
@@ -129,7 +129,7 @@ async def test_a_failed_fsync_takes_the_directory_offline_and_is_never_tried_aga
     assert values(log) == [b"kept"]
     directory.close(10**7)
     assert [line["event"] for line in log_lines if line["log_level"] == "error"] == [
-        "log directory is offline, reads go on"
+        "log directory is offline, reads continue"
     ]
     assert not open_directory(files.kill()).was_clean
 
@@ -153,7 +153,7 @@ def test_an_append_that_cannot_be_written(number: int) -> None:
     assert values(open_directory(files.kill()).logs[TP]) == [b"first"]
 
 
-def test_a_read_that_fails_is_the_readers_problem_only() -> None:
+def test_a_failed_read_does_not_take_the_directory_offline() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     log = directory.create(TP, TOPIC_ID, topic_config(), 0)
@@ -167,7 +167,7 @@ def test_a_read_that_fails_is_the_readers_problem_only() -> None:
     assert directory.failure is None
 
 
-async def test_who_waits_for_what_is_truncated_is_told() -> None:
+async def test_a_truncation_fails_the_acknowledgements_beyond_it() -> None:
     _, queue, _, log = queued({"flush.messages": "1"})
     append(log)
     waiting = log.durable(append(log))
@@ -191,7 +191,7 @@ async def test_threads_call_back_on_the_event_loop(tmp_path: Path) -> None:
     again.close(0)
 
 
-async def test_what_is_not_in_the_page_cache_is_brought_there_by_a_thread() -> None:
+async def test_a_thread_loads_what_is_not_in_the_page_cache() -> None:
     files, queue, _, log = queued({"segment.bytes": "200"})
     for _ in range(9):
         append(log, b"x" * 40)
@@ -218,7 +218,7 @@ def test_a_file_that_was_just_written_is_in_the_page_cache(tmp_path: Path) -> No
     files.close(handle)
 
 
-def test_a_segment_that_a_killed_process_left_in_the_cache_is_synced_with_its_name() -> None:
+def test_segments_of_a_killed_process_are_synced_with_their_names() -> None:
     files = MemoryFiles()
     overrides = {"segment.bytes": "200", "flush.messages": "1000"}
     directory = LogDirectory.open(ROOT, broker_config(), node_id=1, now_ms=0, files=files, background=Queue())

@@ -20,7 +20,7 @@ def entries(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(entries(), st.integers(BASE - 2, BASE + 2500), st.integers(0, 400_000))
-def test_the_offset_index_answers_as_a_plain_search(found: list[tuple[int, int]], offset: int, position: int) -> None:
+def test_the_offset_index_agrees_with_a_linear_search(found: list[tuple[int, int]], offset: int, position: int) -> None:
     index = OffsetIndex(BASE)
     for entry in found:
         index.append(*entry)
@@ -36,7 +36,7 @@ def test_the_offset_index_answers_as_a_plain_search(found: list[tuple[int, int]]
 
 
 @given(entries(), st.integers(0, 400_000), st.integers(BASE - 2, BASE + 2500))
-def test_the_time_index_answers_as_a_plain_search(found: list[tuple[int, int]], timestamp: int, offset: int) -> None:
+def test_the_time_index_agrees_with_a_linear_search(found: list[tuple[int, int]], timestamp: int, offset: int) -> None:
     index = TimeIndex(BASE)
     pairs = [TimestampOffset(position, offset) for offset, position in found]
     for pair in pairs:
@@ -50,7 +50,7 @@ def test_the_time_index_answers_as_a_plain_search(found: list[tuple[int, int]], 
     assert [index.entry(n) for n in range(index.count)] == [pair for pair in pairs if pair.offset < offset]
 
 
-def test_zeros_that_kafka_preallocates_are_no_entries() -> None:
+def test_preallocated_zeros_are_not_entries() -> None:
     index = OffsetIndex(BASE)
     index.append(BASE + 3, 4100)
     assert OffsetIndex(BASE, memoryview(index.content() + bytes(800))).last() == (BASE + 3, 4100)
@@ -61,7 +61,7 @@ def test_zeros_that_kafka_preallocates_are_no_entries() -> None:
     assert TimeIndex(BASE, memoryview(bytes(1200))).count == 0
 
 
-def test_what_cannot_be_an_index_is_said_to_be_none() -> None:
+def test_a_corrupt_index_is_rejected() -> None:
     with pytest.raises(CorruptIndex):
         OffsetIndex(0, memoryview(bytes(9)))
     with pytest.raises(CorruptIndex):

@@ -1,4 +1,4 @@
-"""Looking at files from outside."""
+"""Reading and checking log files without a broker."""
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump
@@ -9,7 +9,7 @@ from tests.broker.storage.test_recovery import cut, filled, overwrite
 PARTITION = ROOT / str(TP)
 
 
-def test_a_sound_directory_has_no_problems() -> None:
+def test_a_valid_directory_has_no_problems() -> None:
     files = MemoryFiles()
     log = filled(files)
     log.close()
@@ -18,7 +18,7 @@ def test_a_sound_directory_has_no_problems() -> None:
     assert check(PARTITION, files=files).batches == 60
 
 
-def test_a_dump_goes_on_behind_a_broken_batch() -> None:
+def test_a_dump_continues_after_a_corrupt_batch() -> None:
     files = MemoryFiles()
     log = filled(files, 8)
     path = log.segments.active.path(names.LOG)

@@ -53,7 +53,7 @@ def dump_log(*args: str) -> str:
     return done.stdout + done.stderr  # what does not match goes to stderr, with exit code 0
 
 
-def test_kafkas_dump_tool_finds_in_our_segments_what_we_wrote(tmp_path: Path) -> None:
+def test_kafkas_dump_tool_reads_our_segments(tmp_path: Path) -> None:
     partition = written(tmp_path)
     logs = sorted(partition.glob("*.log"))
     assert len(logs) > 1
@@ -74,7 +74,7 @@ def test_kafkas_dump_tool_finds_in_our_segments_what_we_wrote(tmp_path: Path) ->
     assert len(re.findall(r"isvalid: true", out)) > len(logs)
 
 
-def test_kafkas_dump_tool_trusts_our_indexes_and_snapshots(tmp_path: Path) -> None:
+def test_kafkas_dump_tool_accepts_our_indexes_and_snapshots(tmp_path: Path) -> None:
     partition = written(tmp_path)
     indexes = sorted(partition.glob("*.index")) + sorted(partition.glob("*.timeindex"))
     assert sum(path.stat().st_size > 0 for path in indexes) > 2
@@ -87,8 +87,8 @@ def test_kafkas_dump_tool_trusts_our_indexes_and_snapshots(tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def kafka_directory(_available: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    """The directory of an Apache Kafka that was shut down in good order, and how many records its topic has."""
+def kafka_directory(needs_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """The directory of a cleanly shut down Apache Kafka, and the number of records in its topic."""
     count = 5000
     with ApacheKafka() as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -125,14 +125,14 @@ def test_we_read_a_directory_of_kafka(kafka_directory: tuple[Path, int]) -> None
             found = log.offset_for_timestamp(timestamp)
             assert found is not None and found[:2] == (timestamp, timestamp - 1000)
         assert log.leader_epochs.entries()[0][1] == 0
-        # And we go on where it ended.
+        # Appends continue where it ended.
         log.append_as_leader(batch(b"ours", timestamp=9000), leader_epoch=log.leader_epochs.latest + 1, now_ms=9000)
     finally:
         directory.close(0)
     assert check(path / "events-0").problems == []
 
 
-def test_kafkas_dump_tool_reads_on_where_we_have_appended(kafka_directory: tuple[Path, int]) -> None:
+def test_kafkas_dump_tool_reads_our_appends_to_its_segments(kafka_directory: tuple[Path, int]) -> None:
     path, count = kafka_directory
     last = sorted((path / "events-0").glob("*.log"))[-1]
     out = dump_log("--deep-iteration", "--print-data-log", "--files", str(last))

@@ -1,4 +1,4 @@
-"""One partition's log: append, read, look up, cut, retain."""
+"""One partition's log: append, read, look-ups, truncation, retention."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def code_of(log: Log, offset: int) -> ErrorCode:
     return caught.value.code
 
 
-def test_offsets_follow_each_other() -> None:
+def test_offsets_are_consecutive() -> None:
     log = new_log()
     assert log.append_as_leader(batch(b"a", b"b"), leader_epoch=3, now_ms=0)[:2] == (0, 1)
     info = log.append_as_leader(batch(b"c"), leader_epoch=3, now_ms=0)
@@ -84,7 +84,7 @@ def test_nothing_is_read_past_the_high_watermark() -> None:
     assert log.read(log.log_end_offset, 1000, log.log_end_offset, min_one=True) == []
 
 
-def test_offsets_that_are_not_there() -> None:
+def test_offsets_out_of_range() -> None:
     log = filled()
     assert code_of(log, log.log_end_offset + 1) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert code_of(log, -1) == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -93,7 +93,7 @@ def test_offsets_that_are_not_there() -> None:
     assert values(log)[0] == b"value 50"
 
 
-def test_a_refused_batch_leaves_no_trace() -> None:
+def test_a_rejected_batch_changes_nothing() -> None:
     files = MemoryFiles()
     log = new_log(files)
     log.append_as_leader(batch(b"a", producer=(1, 0, 0)), leader_epoch=0, now_ms=0)
@@ -134,7 +134,7 @@ def test_a_segment_is_rolled_by_size_by_time_and_when_its_index_is_full() -> Non
     assert values(by_index) == values(filled())
 
 
-def test_a_batch_larger_than_a_segment_is_refused() -> None:
+def test_a_batch_larger_than_a_segment_is_rejected() -> None:
     log = new_log(None, {"segment.bytes": "200"})
     with pytest.raises(KafkaError) as caught:
         log.append_as_leader(batch(bytes(200)), leader_epoch=0, now_ms=0)
@@ -154,7 +154,7 @@ def test_the_first_record_at_or_after_a_timestamp() -> None:
     assert new_log().max_timestamp() is None
 
 
-def test_timestamps_that_go_back_and_forth() -> None:
+def test_timestamps_out_of_order() -> None:
     log = new_log(None, {"segment.bytes": "2000", "index.interval.bytes": "100"})
     times = [(n * 7919) % 1000 for n in range(200)]
     for timestamp in times:
@@ -165,7 +165,7 @@ def test_timestamps_that_go_back_and_forth() -> None:
     assert log.max_timestamp() == (max(times), times.index(max(times)), 0)
 
 
-def test_truncation_forgets_records_epochs_and_sequences() -> None:
+def test_truncation_removes_records_epochs_and_sequences() -> None:
     files = MemoryFiles()
     log = open_directory(files).create(TP, TOPIC_ID, topic_config({"segment.bytes": "1500"}), 0)
     for n in range(60):
@@ -187,7 +187,7 @@ def test_truncation_forgets_records_epochs_and_sequences() -> None:
     assert values(log) == [b"far"]
 
 
-def test_a_follower_has_what_its_leader_has() -> None:
+def test_a_follower_has_the_same_bytes_as_its_leader() -> None:
     leader, follower = filled(), new_log(None, {"segment.bytes": "1500"})
     while follower.log_end_offset < leader.log_end_offset:
         data = joined(leader.read(follower.log_end_offset, 700, leader.log_end_offset, min_one=True))
@@ -198,7 +198,7 @@ def test_a_follower_has_what_its_leader_has() -> None:
         follower.append_as_follower(joined(leader.read(0, 700, 100, min_one=True)))
 
 
-def test_ends_of_epochs() -> None:
+def test_epoch_end_offsets() -> None:
     log = filled()
     starts = dict(log.leader_epochs.entries())
     assert log.epoch_end_offset(0) == (0, starts[1])
@@ -216,7 +216,7 @@ def test_retention_by_size_leaves_at_least_that_much() -> None:
     assert values(log)[0] == b"value %d" % log.log_start_offset
 
 
-def test_retention_by_time_takes_the_last_segment_too_but_no_offset_is_given_twice() -> None:
+def test_retention_by_time_removes_the_active_segment_and_offsets_continue() -> None:
     log = filled(retention_ms="1000")
     end = log.log_end_offset
     newest = [segment.max_timestamp for segment in log.segments]
@@ -228,7 +228,7 @@ def test_retention_by_time_takes_the_last_segment_too_but_no_offset_is_given_twi
     assert log.append_as_leader(batch(b"x"), leader_epoch=2, now_ms=0).first_offset == end
 
 
-def test_retention_keeps_what_is_not_replicated_and_compacted_logs() -> None:
+def test_retention_keeps_unreplicated_records_and_compacted_logs() -> None:
     log = filled(retention_ms="1")
     log.high_watermark = 90
     log.retain(10**9)
@@ -258,7 +258,7 @@ def test_deleted_records() -> None:
     assert values(log)[0] == b"value 90"
 
 
-def test_a_quiet_segment_is_rolled_by_the_clock() -> None:
+def test_an_idle_segment_is_rolled_by_the_clock() -> None:
     log = new_log(None, {"segment.ms": "1000"})
     log.roll_if_old(5000)
     assert len(log.segments) == 1  # empty

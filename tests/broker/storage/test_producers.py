@@ -29,7 +29,7 @@ def refused(producers: Producers, what: BatchHeader, *, sequence: bool = True) -
     return caught.value.code
 
 
-def test_each_of_the_last_five_batches_is_known_again() -> None:
+def test_duplicates_of_the_last_five_batches_are_detected() -> None:
     producers = Producers()
     for n in range(7):
         append(producers, header(n * 3, 3), 100 + n * 3)
@@ -43,14 +43,14 @@ def test_each_of_the_last_five_batches_is_known_again() -> None:
         assert refused(producers, strange) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_is_refused_and_the_next_sequence_is_not() -> None:
+def test_a_sequence_gap_is_rejected() -> None:
     producers = Producers()
     append(producers, header(0, 2), 0)
     assert refused(producers, header(3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producers.check(header(2), sequence=True)
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     producers = Producers()
     append(producers, header(1234), 0)  # KIP-360: its earlier records may have been deleted
     assert producers.states[5].last_sequence == 1234
@@ -85,7 +85,7 @@ def test_the_coordinators_batches_have_no_sequence_but_an_epoch() -> None:
     assert refused(producers, header(77, epoch=2), sequence=False) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_transaction_holds_the_last_stable_offset_back_until_its_marker() -> None:
+def test_the_last_stable_offset_waits_for_the_transaction_marker() -> None:
     producers = Producers()
     append(producers, header(0, transactional=True), 10)
     append(producers, header(1, transactional=True), 11)
@@ -98,7 +98,7 @@ def test_a_transaction_holds_the_last_stable_offset_back_until_its_marker() -> N
     assert set(producers.states) == {6}  # whoever has a transaction open does not expire
 
 
-def test_producers_that_are_silent_expire() -> None:
+def test_idle_producers_expire() -> None:
     producers = Producers()
     append(producers, header(0), 0)  # at timestamp 1000
     producers.expire(1999, 1000)
@@ -123,7 +123,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
     assert again.snapshot() == producers.snapshot()
 
 
-def test_a_damaged_snapshot_is_refused_at_every_byte() -> None:
+def test_a_snapshot_with_any_corrupt_byte_is_rejected() -> None:
     producers = Producers()
     append(producers, header(0), 0)
     good = producers.snapshot()

@@ -1,4 +1,4 @@
-"""A log that was not closed: what is checked, what is cut, what is reported."""
+"""Recovery after an unclean shutdown: what is checked, truncated and logged."""
 
 import random
 from collections.abc import MutableMapping
@@ -50,7 +50,7 @@ def cut(files: MemoryFiles, path: Path, size: int) -> None:
 
 
 def reads_of(files: MemoryFiles) -> dict[str, int]:
-    """From now on: how often each file is read."""
+    """Count the reads of each file from now on."""
     counts: dict[str, int] = {}
 
     def count(what: str, path: Path) -> None:
@@ -61,7 +61,7 @@ def reads_of(files: MemoryFiles) -> dict[str, int]:
     return counts
 
 
-def test_a_tail_torn_at_any_byte_is_cut(log_lines: Lines) -> None:
+def test_a_tail_torn_at_any_byte_is_truncated(log_lines: Lines) -> None:
     files = MemoryFiles()
     log = filled(files, 4)
     sizes = [log.segments.active.locate(n, log.size) for n in range(4)]
@@ -82,7 +82,7 @@ def test_a_tail_torn_at_any_byte_is_cut(log_lines: Lines) -> None:
         assert (state.last_sequence if state else -1) == whole - 1
 
 
-def test_garbage_behind_the_end_is_cut() -> None:
+def test_garbage_after_the_end_is_truncated() -> None:
     for garbage in (bytes(5000), random.Random(1).randbytes(5000), b"\xff" * 61):
         files = MemoryFiles()
         log = filled(files, 4)
@@ -90,7 +90,7 @@ def test_garbage_behind_the_end_is_cut() -> None:
         assert values(reopened(files.kill())) == expected(4)
 
 
-def test_what_is_before_the_recovery_point_is_not_read() -> None:
+def test_records_before_the_recovery_point_are_not_read() -> None:
     files = MemoryFiles()
     log = filled(files)
     log.flush()
@@ -108,7 +108,7 @@ def test_what_is_before_the_recovery_point_is_not_read() -> None:
     assert again.leader_epochs.entries() == [(0, 0), (1, 25), (2, 50)]
 
 
-def test_indexes_that_are_gone_or_broken_are_rebuilt() -> None:
+def test_missing_or_corrupt_indexes_are_rebuilt() -> None:
     for damage in ("remove", "cut", "zeros"):
         for clean in (True, False):
             files = MemoryFiles()
@@ -146,7 +146,7 @@ def damaged_in_the_middle(files: MemoryFiles, log: Log, offset: int) -> tuple[Pa
 
 
 @pytest.mark.parametrize("known_to_be_on_the_disk", [True, False])
-def test_a_broken_batch_in_a_closed_segment_is_reported_and_kept(
+def test_a_corrupt_batch_in_a_closed_segment_is_logged_and_kept(
     known_to_be_on_the_disk: bool, log_lines: Lines
 ) -> None:
     files = MemoryFiles()
@@ -169,12 +169,12 @@ def test_a_broken_batch_in_a_closed_segment_is_reported_and_kept(
     assert str(path) in str(caught.value)
     assert values(again, 21) == expected(60)[21:]
     assert [
-        (line["file"], line["position"], line["offset"]) for line in log_lines if line["event"] == "broken batch"
+        (line["file"], line["position"], line["offset"]) for line in log_lines if line["event"] == "corrupt batch"
     ] == [(str(path), position, 20)]
     assert again.producers.states[1].last_sequence == 59
 
 
-def test_what_was_synced_is_not_cut_even_at_the_end() -> None:
+def test_synced_batches_are_not_truncated() -> None:
     files = MemoryFiles()
     log = filled(files, 10)
     log.flush()
@@ -191,7 +191,7 @@ def test_what_was_synced_is_not_cut_even_at_the_end() -> None:
     assert values(again, 10) == [b"next"]
 
 
-def test_producers_come_back_from_the_snapshot_and_what_follows_it() -> None:
+def test_producers_are_restored_from_the_snapshot_and_later_batches() -> None:
     files = MemoryFiles()
     log = filled(files, 60)
     assert len(log.segments) > 2
@@ -204,14 +204,14 @@ def test_producers_come_back_from_the_snapshot_and_what_follows_it() -> None:
     assert (info.duplicate, info.first_offset) == (True, 59)
 
 
-def test_a_swap_that_was_interrupted_is_finished_and_one_that_was_not_begun_is_undone() -> None:
+def test_an_interrupted_swap_is_completed_or_undone() -> None:
     files = MemoryFiles()
     log = filled(files)
     base = log.segments.items[1].base_offset
     for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
         path = log.segments.items[1].path(kind)
         files.rename(path, path.with_name(path.name + names.SWAP))
-    # What it replaces is still there.
+    # The segments that it replaces still exist.
     handle = files.open(names.offset_path(PARTITION, base, names.LOG), create=True)
     files.write(handle, [b"old"], 0)
     for name in (names.offset_name(7, names.LOG + names.DELETED), names.offset_name(9, names.INDEX)):
@@ -224,7 +224,7 @@ def test_a_swap_that_was_interrupted_is_finished_and_one_that_was_not_begun_is_u
     assert not [name for name in undone.names(PARTITION) if name.endswith((names.SWAP, names.CLEANED, names.DELETED))]
 
 
-def test_a_log_that_ends_before_it_starts_goes_on_at_its_start(log_lines: Lines) -> None:
+def test_a_log_that_ends_before_its_start_offset_is_emptied(log_lines: Lines) -> None:
     files = MemoryFiles()
     log = filled(files, 30)
     log.delete_records(29)

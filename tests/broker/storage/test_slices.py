@@ -15,7 +15,7 @@ from barnabas_broker.storage.slices import FileSlice, OpenFile, joined
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import TOPIC_ID, TP, batch, new_log, open_directory, topic_config
 
-#: Of a batch: several times what is left in the file from.
+#: Bytes of a batch: several times the size from which batches stay in the file.
 MANY = 40
 
 
@@ -49,16 +49,16 @@ def test_whole_batches_whatever_the_limit(start: int, max_bytes: int) -> None:
     assert offsets(data) == list(range(start, start + fit))
 
 
-def test_only_what_is_below_the_mark() -> None:
+def test_reads_end_at_the_high_watermark() -> None:
     assert offsets(joined(filled().read(3, 10**9, 20, min_one=True))) == list(range(3, 20))
 
 
-def test_little_is_read_at_once() -> None:
+def test_small_reads_are_in_memory() -> None:
     (part,) = filled().read(0, 200_000, MANY, min_one=True)
     assert isinstance(part, memoryview)
 
 
-def test_a_batch_larger_than_the_limit_is_given_whole() -> None:
+def test_a_batch_larger_than_the_limit_is_complete() -> None:
     log = new_log()
     for n in range(2):
         log.append_as_leader(batch(bytes([n]) * 900_000), leader_epoch=0, now_ms=n)
@@ -77,7 +77,7 @@ def test_pieces_make_up_the_whole() -> None:
     assert b"".join(pieces) == whole
 
 
-def test_it_outlives_its_segment() -> None:
+def test_a_slice_outlives_its_segment() -> None:
     files = MemoryFiles()
     log = fill(new_log(files))
     (part,) = log.read(0, 10**9, MANY, min_one=True)
@@ -88,7 +88,7 @@ def test_it_outlives_its_segment() -> None:
     assert len(files._open) == before - 1
 
 
-def test_a_file_that_was_cut_is_no_silent_end() -> None:
+def test_reading_a_truncated_file_fails() -> None:
     log = filled()
     (part,) = log.read(0, 10**9, MANY, min_one=True)
     log.truncate_to(MANY // 2)
@@ -96,7 +96,7 @@ def test_a_file_that_was_cut_is_no_silent_end() -> None:
         joined([part])
 
 
-def test_batches_of_a_former_life_are_checked_before_they_are_sent() -> None:
+def test_batches_from_before_a_restart_are_checked_before_they_are_sent() -> None:
     files = MemoryFiles()
     directory = open_directory(files)
     fill(directory.create(TP, TOPIC_ID, topic_config(), 0))
@@ -120,7 +120,7 @@ def test_it_is_sent_without_being_read(tmp_path: Path) -> None:
     assert len(part) == 0
 
 
-def test_what_cannot_be_sent_now_is_left(tmp_path: Path) -> None:
+def test_what_the_socket_does_not_take_is_left(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(10_000_000))
     files = RealFiles()
     part = FileSlice(OpenFile(files, files.open(tmp_path / "x")), 0, 10_000_000)
@@ -148,7 +148,7 @@ def test_a_file_system_without_sendfile_is_read(tmp_path: Path, monkeypatch: pyt
         assert theirs.recv(1000) == bytes(range(10, 60))
 
 
-def test_a_file_that_was_cut_cannot_be_sent(tmp_path: Path) -> None:
+def test_sending_a_truncated_file_fails(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(10))
     files = RealFiles()
     part = FileSlice(OpenFile(files, files.open(tmp_path / "x")), 10, 5)
@@ -157,7 +157,7 @@ def test_a_file_that_was_cut_cannot_be_sent(tmp_path: Path) -> None:
         part.send(ours.fileno(), 5)
 
 
-def test_the_handle_is_given_back(tmp_path: Path) -> None:
+def test_the_handle_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"abc")
     files = RealFiles()

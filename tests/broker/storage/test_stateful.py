@@ -1,4 +1,4 @@
-"""Any sequence of what is done to a log, beside a model that is a list."""
+"""Random operations on a log, compared with a model that is a list."""
 
 import random
 from collections.abc import Iterator
@@ -56,13 +56,13 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def sequence(self) -> int:
-        """The next sequence of the producer, as it would know it."""
+        """The next sequence of the producer."""
         if self.batches and self.knows_producer():
             return self.batches[-1][3] + len(self.batches[-1][1])
         return 0
 
     def knows_producer(self) -> bool:
-        """Whether the log knows the last batch as its producer's last: not if it lies before the log's start."""
+        """Whether the log has the producer's last batch: not if it is before the log start offset."""
         state = self.log.producers.states.get(PRODUCER)
         if state is None or not state.batches:
             assert not self.batches or self.batches[-1][0] < self.start

@@ -1,4 +1,4 @@
-"""What may be appended, and what is answered to what may not."""
+"""Validation of batches, with Kafka's errors."""
 
 import struct
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def good(**kwargs: object) -> bytearray:
 
 
 def resealed(records: bytearray) -> bytearray:
-    """With a CRC that fits: only the damage itself is wrong."""
+    """The batch with a valid CRC, so that only the damage is wrong."""
     struct.pack_into(">I", records, 17, crc32c(memoryview(records)[21:]))
     return records
 
@@ -41,7 +41,7 @@ def code_of(records: bytes | bytearray, **overrides: str) -> ErrorCode:
     return caught.value.code
 
 
-def test_a_sound_batch_is_accepted() -> None:
+def test_a_valid_batch_is_accepted() -> None:
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         records = batch(b"one", b"two", timestamp=NOW, compression=codec, producer=(1, 0, 0))
         assert check_produced(memoryview(records), settings(), NOW) == read_header(records)
@@ -71,13 +71,13 @@ def test_a_sound_batch_is_accepted() -> None:
         (lambda: patched(43, ">q", 7), ErrorCode.INVALID_RECORD),  # a producer id without a sequence
     ],
 )  # fmt: skip
-def test_what_is_no_sound_batch_is_refused_with_kafkas_error(
+def test_an_invalid_batch_is_rejected_with_kafkas_error(
     broken: Callable[[], bytes | bytearray], code: ErrorCode
 ) -> None:
     assert code_of(broken()) == code
 
 
-def test_every_bit_of_a_batch_is_covered() -> None:
+def test_every_bit_flip_is_detected() -> None:
     for at in range(12, len(good())):
         if 12 <= at < 16:
             continue  # the leader epoch, which the broker overwrites
@@ -87,7 +87,7 @@ def test_every_bit_of_a_batch_is_covered() -> None:
             assert code_of(records) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
-def test_more_records_than_there_is_room_for() -> None:
+def test_more_records_than_fit_into_the_batch() -> None:
     records = good()
     struct.pack_into(">i", records, 23, 999)
     struct.pack_into(">i", records, 57, 1000)
@@ -120,7 +120,7 @@ def test_compacted_topics_need_keys() -> None:
     check_produced(memoryview(keyed), settings(cleanup_policy="compact"), NOW)
 
 
-def test_the_broker_itself_may_write_several_batches_and_markers() -> None:
+def test_internal_appends_may_have_several_batches_and_markers() -> None:
     both = good() + patched(21, ">h", 0x20)
     assert [header.is_control for header in check_internal(memoryview(both))] == [False, True]
     for broken in (b"", bytes(both[:-1])):
@@ -128,7 +128,7 @@ def test_the_broker_itself_may_write_several_batches_and_markers() -> None:
             check_internal(memoryview(broken))
 
 
-def test_a_follower_takes_whole_batches_that_go_on_where_it_ends() -> None:
+def test_a_follower_accepts_whole_batches_that_continue_its_log() -> None:
     both = batch(b"a", b"b", base_offset=10) + batch(b"c", base_offset=15)
     assert [h.base_offset for h in check_replicated(memoryview(both), 10)] == [10, 15]
     assert [h.base_offset for h in check_replicated(memoryview(both[:-3]), 10)] == [10]
@@ -142,7 +142,7 @@ def test_a_follower_takes_whole_batches_that_go_on_where_it_ends() -> None:
         assert caught.value.code == code
 
 
-def test_a_stamped_batch_is_sound_and_the_original_untouched() -> None:
+def test_a_stamped_batch_is_valid_and_the_original_unchanged() -> None:
     original = good()
     before = bytes(original)
     header, records = stamp(memoryview(original), 42, 7, -1)
@@ -154,7 +154,7 @@ def test_a_stamped_batch_is_sound_and_the_original_untouched() -> None:
     assert [record.offset for record in decode_records(stamped)] == [42, 43]
 
 
-def test_log_append_time_is_the_slow_twins() -> None:
+def test_log_append_time_agrees_with_the_slow_twin() -> None:
     header, records = stamp(memoryview(good()), 0, -1, 123_456)
     twin = good()
     restamp_log_append_time(twin, 0, 123_456)

@@ -54,7 +54,7 @@ async def test_port_and_data_outlive_a_stop(process: bool) -> None:
     broker.close()  # is closed already
 
 
-async def test_a_killed_broker_comes_back_with_its_data() -> None:
+async def test_a_killed_broker_restarts_with_its_data() -> None:
     with Broker() as broker:
         pid, port = broker.pid, broker.port
         broker.create_topic("kept", 2)

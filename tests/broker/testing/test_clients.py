@@ -88,7 +88,7 @@ async def test_barnabas_reads_on_after_an_error(running: Broker, faults: Faults)
     assert moved.fired == 1
 
 
-async def test_a_member_that_is_cut_off_comes_back(running: Broker, faults: Faults) -> None:
+async def test_a_disconnected_member_rejoins(running: Broker, faults: Faults) -> None:
     running.create_topic("cut-off")
     consumer = Consumer("cut-off", bootstrap_servers=running.bootstrap_servers, group_id="cut-off", client_id="member")
     async with asyncio.timeout(PATIENCE), consumer:

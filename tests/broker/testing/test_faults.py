@@ -131,7 +131,7 @@ async def test_an_error_after_it_was_done(faults: Faults, line: Wire, topic: str
     assert await end(line, topic) == 1
 
 
-async def test_an_error_that_cannot_be_told_closes_the_connection(faults: Faults, line: Wire, topic: str) -> None:
+async def test_an_error_without_a_field_closes_the_connection(faults: Faults, line: Wire, topic: str) -> None:
     faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
     line.send(produce(topic, acks=0), 9)
     assert await line.closed()

@@ -83,7 +83,7 @@ def test_a_topic_for_each_test(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
-def test_a_failing_test_is_told_what_the_broker_saw(pytester: pytest.Pytester, mode: str) -> None:
+def test_a_failing_test_shows_the_requests(pytester: pytest.Pytester, mode: str) -> None:
     pytester.makepyfile(
         HEADER
         + """
@@ -120,7 +120,7 @@ def test_without():
     assert "kafka" not in shown.partition("_ test_without _")[2]
 
 
-def test_a_failing_test_is_told_why_its_groups_rebalanced(pytester: pytest.Pytester) -> None:
+def test_a_failing_test_explains_its_rebalances(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from confluent_kafka import Consumer
@@ -142,7 +142,7 @@ def test_a_failing_test_is_told_why_its_groups_rebalanced(pytester: pytest.Pytes
     )
 
 
-def test_faults_end_with_their_test_and_a_stopped_broker_comes_back(pytester: pytest.Pytester) -> None:
+def test_faults_end_with_their_test_and_a_stopped_broker_is_started(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         HEADER
         + """

@@ -130,7 +130,7 @@ def test_there_is_no_answer_if_nothing_was_asked_about() -> None:
     assert refusal(ApiKey.METADATA, MetadataRequest(topics=[]), 12, CODE) is None
 
 
-def test_the_answer_says_who_made_the_error_where_it_can() -> None:
+def test_the_error_message_names_the_test_if_there_is_a_field() -> None:
     sample = Sampler(7).struct(api(ApiKey.CREATE_TOPICS).request)
     made: Any = refusal(ApiKey.CREATE_TOPICS, sample, 7, CODE)
     assert made.topics[0].error_message == "INVALID_REQUEST, made by a test"

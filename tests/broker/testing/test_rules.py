@@ -59,7 +59,7 @@ def test_what_is_taken_back_is_met_by_the_next_request() -> None:
     assert not rules.met_by(ApiKey.FETCH, "")
 
 
-def test_a_removed_rule_is_met_no_more_but_still_tells() -> None:
+def test_a_removed_rule_is_not_met_but_keeps_its_count() -> None:
     rules = Rules(first=7)
     rule = rules.add("drop", "Fetch", times=None)
     assert rules.met_by(ApiKey.FETCH, "")

@@ -27,10 +27,10 @@ def members(**topics: str) -> dict[str, MemberSubscription]:
 
 
 def assigned(
-    assignor: Assignor, partitions: Mapping[str, int], who: Mapping[str, MemberSubscription]
+    assignor: Assignor, partitions: Mapping[str, int], subscribers: Mapping[str, MemberSubscription]
 ) -> dict[str, str]:
-    result = assignor.assign(partitions, who)
-    return {name: " ".join(str(tp) for tp in result[name]) for name in who}
+    result = assignor.assign(partitions, subscribers)
+    return {name: " ".join(str(tp) for tp in result[name]) for name in subscribers}
 
 
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
@@ -69,58 +69,62 @@ def test_two_members_of_two_partitions(assignor: Assignor) -> None:
 
 
 def test_range_with_mixed_topics() -> None:
-    who = members(c1="t1", c2="t1 t2", c3="t1")
-    assert assigned(RANGE, {"t1": 3, "t2": 2}, who) == {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"}
+    subscribers = members(c1="t1", c2="t1 t2", c3="t1")
+    assert assigned(RANGE, {"t1": 3, "t2": 2}, subscribers) == {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"}
 
 
 def test_round_robin_with_mixed_topics() -> None:
-    who = members(c1="t1", c2="t1 t2", c3="t1")
-    assert assigned(ROUND_ROBIN, {"t1": 3, "t2": 2}, who) == {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"}
+    subscribers = members(c1="t1", c2="t1 t2", c3="t1")
+    assert assigned(ROUND_ROBIN, {"t1": 3, "t2": 2}, subscribers) == {
+        "c1": "t1-0",
+        "c2": "t1-1 t2-0 t2-1",
+        "c3": "t1-2",
+    }
 
 
 def test_range_with_two_members_of_two_topics() -> None:
-    who = members(c1="t1 t2", c2="t1 t2")
-    assert assigned(RANGE, {"t1": 3, "t2": 3}, who) == {"c1": "t1-0 t1-1 t2-0 t2-1", "c2": "t1-2 t2-2"}
+    subscribers = members(c1="t1 t2", c2="t1 t2")
+    assert assigned(RANGE, {"t1": 3, "t2": 3}, subscribers) == {"c1": "t1-0 t1-1 t2-0 t2-1", "c2": "t1-2 t2-2"}
 
 
 def test_round_robin_with_two_members_of_two_topics() -> None:
-    who = members(c1="t1 t2", c2="t1 t2")
-    assert assigned(ROUND_ROBIN, {"t1": 3, "t2": 3}, who) == {"c1": "t1-0 t1-2 t2-1", "c2": "t1-1 t2-0 t2-2"}
+    subscribers = members(c1="t1 t2", c2="t1 t2")
+    assert assigned(ROUND_ROBIN, {"t1": 3, "t2": 3}, subscribers) == {"c1": "t1-0 t1-2 t2-1", "c2": "t1-1 t2-0 t2-2"}
 
 
 def test_range_with_other_numbers_of_partitions() -> None:
-    who = members(c1="t1 t2", c2="t1 t2")
-    assert assigned(RANGE, {"t1": 5, "t2": 3}, who) == {
+    subscribers = members(c1="t1 t2", c2="t1 t2")
+    assert assigned(RANGE, {"t1": 5, "t2": 3}, subscribers) == {
         "c1": "t1-0 t1-1 t1-2 t2-0 t2-1",
         "c2": "t1-3 t1-4 t2-2",
     }
 
 
 def test_members_are_ordered_by_id() -> None:
-    who = members(c2="t1", c1="t1")
-    assert assigned(RANGE, {"t1": 3}, who) == {"c1": "t1-0 t1-1", "c2": "t1-2"}
+    subscribers = members(c2="t1", c1="t1")
+    assert assigned(RANGE, {"t1": 3}, subscribers) == {"c1": "t1-0 t1-1", "c2": "t1-2"}
 
 
 def test_static_members_come_first_by_instance_id() -> None:
-    who = {
+    subscribers = {
         "a": MemberSubscription(("t",)),
         "b": MemberSubscription(("t",), instance_id="i2"),
         "c": MemberSubscription(("t",), instance_id="i1"),
     }
-    assert in_order(who) == ["c", "b", "a"]
-    assert assigned(RANGE, {"t": 3}, who) == {"a": "t-2", "b": "t-1", "c": "t-0"}
-    assert assigned(ROUND_ROBIN, {"t": 4}, who) == {"a": "t-2", "b": "t-1", "c": "t-0 t-3"}
+    assert in_order(subscribers) == ["c", "b", "a"]
+    assert assigned(RANGE, {"t": 3}, subscribers) == {"a": "t-2", "b": "t-1", "c": "t-0"}
+    assert assigned(ROUND_ROBIN, {"t": 4}, subscribers) == {"a": "t-2", "b": "t-1", "c": "t-0 t-3"}
 
 
 def test_a_static_member_keeps_its_assignment_under_a_new_member_id() -> None:
-    def share(member_id: str) -> str:
-        who = {
+    def assignment(member_id: str) -> str:
+        subscribers = {
             member_id: MemberSubscription(("t",), instance_id="i1"),
             "m": MemberSubscription(("t",), instance_id="i2"),
         }
-        return assigned(RANGE, {"t": 3}, who)[member_id]
+        return assigned(RANGE, {"t": 3}, subscribers)[member_id]
 
-    assert share("a") == share("z") == "t-0 t-1"
+    assert assignment("a") == assignment("z") == "t-0 t-1"
 
 
 def test_both_are_eager_and_keep_nothing() -> None:
@@ -156,30 +160,30 @@ def test_range_gives_members_partitions_of_their_own_rack() -> None:
 
 @pytest.mark.parametrize("members_racks", ["@", "@x"])
 def test_range_without_common_racks(members_racks: str) -> None:
-    who = in_racks(c1="t1" + members_racks, c2="t1" + members_racks)
-    assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
+    subscribers = in_racks(c1="t1" + members_racks, c2="t1" + members_racks)
+    assert assigned(RANGE, counted(t1="a b a b"), subscribers) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
 
 
 def test_range_ignores_racks_that_all_have_all_partitions() -> None:
-    who = in_racks(c1="t1@b", c2="t1@a")
-    assert assigned(RANGE, counted(t1="ab ab ab ab"), who) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
+    subscribers = in_racks(c1="t1@b", c2="t1@a")
+    assert assigned(RANGE, counted(t1="ab ab ab ab"), subscribers) == {"c1": "t1-0 t1-1", "c2": "t1-2 t1-3"}
 
 
 def test_range_prefers_balance_to_racks() -> None:
-    who = in_racks(c1="t1@a", c2="t1@b")
-    assert assigned(RANGE, counted(t1="a a a a b b"), who) == {"c1": "t1-0 t1-1 t1-2", "c2": "t1-3 t1-4 t1-5"}
+    subscribers = in_racks(c1="t1@a", c2="t1@b")
+    assert assigned(RANGE, counted(t1="a a a a b b"), subscribers) == {"c1": "t1-0 t1-1 t1-2", "c2": "t1-3 t1-4 t1-5"}
 
 
 def test_range_keeps_the_numbers_of_topics_that_may_be_joined_together() -> None:
-    who = in_racks(c1="t1 t2@b", c2="t1 t2@a")
-    assert assigned(RANGE, counted(t1="a b", t2="a b"), who) == {"c1": "t1-1 t2-1", "c2": "t1-0 t2-0"}
+    subscribers = in_racks(c1="t1 t2@b", c2="t1 t2@a")
+    assert assigned(RANGE, counted(t1="a b", t2="a b"), subscribers) == {"c1": "t1-1 t2-1", "c2": "t1-0 t2-0"}
     # No member is near the same number of both topics: ranges without racks.
-    assert assigned(RANGE, counted(t1="a b", t2="b a"), who) == {"c1": "t1-0 t2-0", "c2": "t1-1 t2-1"}
+    assert assigned(RANGE, counted(t1="a b", t2="b a"), subscribers) == {"c1": "t1-0 t2-0", "c2": "t1-1 t2-1"}
 
 
 def test_range_with_a_member_without_a_rack() -> None:
-    who = in_racks(c1="t1@b", c2="t1")
-    assert assigned(RANGE, counted(t1="a b a b"), who) == {"c1": "t1-1 t1-3", "c2": "t1-0 t1-2"}
+    subscribers = in_racks(c1="t1@b", c2="t1")
+    assert assigned(RANGE, counted(t1="a b a b"), subscribers) == {"c1": "t1-1 t1-3", "c2": "t1-0 t1-2"}
 
 
 def test_counts_of_some_topics_and_what_changed() -> None:
@@ -221,38 +225,40 @@ def test_a_custom_assignor() -> None:
 )
 def test_racks_change_no_lengths(racks: dict[str, list[frozenset[str]]], homes: list[str | None]) -> None:
     counts = PartitionCounts({topic: len(near) for topic, near in racks.items()}, racks)
-    who = {f"m{number}": MemberSubscription(("t1", "t2", "t3"), rack=home) for number, home in enumerate(homes)}
-    result = RANGE.assign(counts, who)
-    assert sorted(tp for share in result.values() for tp in share) == sorted(
+    subscribers = {f"m{number}": MemberSubscription(("t1", "t2", "t3"), rack=home) for number, home in enumerate(homes)}
+    result = RANGE.assign(counts, subscribers)
+    assert sorted(tp for partitions in result.values() for tp in partitions) == sorted(
         TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
     )
     for topic, count in counts.items():
-        lengths = sorted(sum(tp.topic == topic for tp in share) for share in result.values())
-        assert lengths == sorted((count + rank) // len(who) for rank in range(len(who)))
+        lengths = sorted(sum(tp.topic == topic for tp in partitions) for partitions in result.values())
+        assert lengths == sorted((count + rank) // len(subscribers) for rank in range(len(subscribers)))
 
 
 @given(
     partitions=st.dictionaries(st.sampled_from(["t1", "t2", "t3"]), st.integers(1, 12)),
-    who=st.dictionaries(st.text("abc", min_size=1, max_size=3), st.sets(st.sampled_from(["t1", "t2", "t3", "t4"]))),
+    subscribers=st.dictionaries(
+        st.text("abc", min_size=1, max_size=3), st.sets(st.sampled_from(["t1", "t2", "t3", "t4"]))
+    ),
 )
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
 def test_every_partition_has_one_subscribed_owner(
-    assignor: Assignor, partitions: dict[str, int], who: dict[str, set[str]]
+    assignor: Assignor, partitions: dict[str, int], subscribers: dict[str, set[str]]
 ) -> None:
-    subscriptions = {name: MemberSubscription(tuple(sorted(topics))) for name, topics in who.items()}
+    subscriptions = {name: MemberSubscription(tuple(sorted(topics))) for name, topics in subscribers.items()}
     result = assignor.assign(partitions, subscriptions)
-    dealt = [tp for share in result.values() for tp in share]
-    wanted = set().union(*who.values()) if who else set()
-    assert len(dealt) == len(set(dealt))
-    assert set(dealt) == {
+    all_assigned = [tp for partitions in result.values() for tp in partitions]
+    wanted = set().union(*subscribers.values()) if subscribers else set()
+    assert len(all_assigned) == len(set(all_assigned))
+    assert set(all_assigned) == {
         (topic, number) for topic, count in partitions.items() if topic in wanted for number in range(count)
     }
-    assert all(tp.topic in who[name] for name, share in result.items() for tp in share)
+    assert all(tp.topic in subscribers[name] for name, partitions in result.items() for tp in partitions)
 
 
 @given(count=st.integers(0, 40), size=st.integers(1, 7))
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN])
 def test_assignments_of_equal_members_differ_by_at_most_one(assignor: Assignor, count: int, size: int) -> None:
-    who = {f"m{number}": MemberSubscription(("t",)) for number in range(size)}
-    sizes = [len(share) for share in assignor.assign({"t": count}, who).values()]
+    subscribers = {f"m{number}": MemberSubscription(("t",)) for number in range(size)}
+    sizes = [len(partitions) for partitions in assignor.assign({"t": count}, subscribers).values()]
     assert max(sizes) - min(sizes) <= 1

@@ -36,12 +36,12 @@ def cooperative(topics: str, owned: str = "", generation: int = 1) -> MemberSubs
     return MemberSubscription(tuple(topics.split()), owned=tuple(tps(owned)), generation=generation)
 
 
-def shares(assignor: Assignor, counts: Mapping[str, int], **members: MemberSubscription) -> dict[str, str]:
-    return {name: " ".join(map(str, share)) for name, share in assignor.assign(counts, members).items()}
+def assignments(assignor: Assignor, counts: Mapping[str, int], **members: MemberSubscription) -> dict[str, str]:
+    return {name: " ".join(map(str, assigned)) for name, assigned in assignor.assign(counts, members).items()}
 
 
 def sizes(result: Assignments) -> list[int]:
-    return sorted(len(share) for share in result.values())
+    return sorted(len(assigned) for assigned in result.values())
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Group:
     counts: dict[str, int]
     topics: dict[str, Sequence[str]] = field(default_factory=dict)
     assignors: dict[str, Assignor] = field(default_factory=dict)
-    held: Assignments = field(default_factory=dict)
+    owned: Assignments = field(default_factory=dict)
     generation: int = 0
     rounds: int = 0
 
@@ -60,10 +60,10 @@ class Group:
         for member in members:
             self.topics[member] = tuple(self.counts) if topics is None else topics
             self.assignors.setdefault(member, self.kind())
-            self.held.setdefault(member, [])
+            self.owned.setdefault(member, [])
 
     def leave(self, member: str) -> None:
-        for known in (self.topics, self.assignors, self.held):
+        for known in (self.topics, self.assignors, self.owned):
             del known[member]
 
     def rebalance(self) -> Assignments:
@@ -72,43 +72,43 @@ class Group:
         while self._round():
             assert self.rounds < 4, "the group does not come to rest"
         self.check(everything=True)
-        return self.held
+        return self.owned
 
     def _round(self) -> bool:
         self.rounds += 1
         keeps = RebalanceProtocol.COOPERATIVE in self.kind().protocols
         members = {}
         for member, topics in self.topics.items():
-            held = [tp for tp in self.held[member] if keeps and tp.topic in topics]
-            self.held[member] = held
+            owned = [tp for tp in self.owned[member] if keeps and tp.topic in topics]
+            self.owned[member] = owned
             members[member] = MemberSubscription(
                 tuple(topics),
-                owned=tuple(held),
-                generation=self.generation if held else -1,
+                owned=tuple(owned),
+                generation=self.generation if owned else -1,
                 user_data=self.assignors[member].user_data(topics),
             )
         leader = min(self.topics)
         result = self.assignors[leader].assign(self.counts, members)
         self.generation += 1
         revoked = False
-        taken = {tp: member for member, held in self.held.items() for tp in held}
-        for member, share in result.items():
-            assert all(taken.get(tp, member) == member for tp in share), "given before it was given up"
-            revoked |= not set(self.held[member]) <= set(share)
-            self.assignors[member].assigned(share, self.generation)
-        self.held = result
+        taken = {tp: member for member, owned in self.owned.items() for tp in owned}
+        for member, assigned in result.items():
+            assert all(taken.get(tp, member) == member for tp in assigned), "assigned before it was revoked"
+            revoked |= not set(self.owned[member]) <= set(assigned)
+            self.assignors[member].assigned(assigned, self.generation)
+        self.owned = result
         self.check(everything=False)
         return revoked
 
     def check(self, *, everything: bool) -> None:
-        dealt = [tp for share in self.held.values() for tp in share]
+        all_assigned = [tp for assigned in self.owned.values() for tp in assigned]
         wanted = {topic for topics in self.topics.values() for topic in topics}
         all_of_them = {
             TopicPartition(topic, n) for topic, count in self.counts.items() if topic in wanted for n in range(count)
         }
-        assert len(dealt) == len(set(dealt))
-        assert set(dealt) == all_of_them if everything else set(dealt) <= all_of_them
-        assert all(tp.topic in self.topics[member] for member, share in self.held.items() for tp in share)
+        assert len(all_assigned) == len(set(all_assigned))
+        assert set(all_assigned) == all_of_them if everything else set(all_assigned) <= all_of_them
+        assert all(tp.topic in self.topics[member] for member, assigned in self.owned.items() for tp in assigned)
 
 
 def moved(before: Assignments, after: Assignments) -> int:
@@ -116,8 +116,8 @@ def moved(before: Assignments, after: Assignments) -> int:
     return sum(len(set(before[member]) - set(after[member])) for member in before.keys() & after.keys())
 
 
-def copy(held: Assignments) -> Assignments:
-    return {member: list(share) for member, share in held.items()}
+def copy(owned: Assignments) -> Assignments:
+    return {member: list(assigned) for member, assigned in owned.items()}
 
 
 both = pytest.mark.parametrize("kind", [StickyAssignor, CooperativeStickyAssignor])
@@ -131,18 +131,18 @@ Kind = type[StickyAssignor] | type[CooperativeStickyAssignor]
 def test_no_members_and_no_topics(kind: Kind) -> None:
     assert kind().assign({}, {}) == {}
     assert kind().assign({"t": 3}, {}) == {}
-    assert shares(kind(), {}, a=cooperative("")) == {"a": ""}
-    assert shares(kind(), {}, a=cooperative("missing")) == {"a": ""}
+    assert assignments(kind(), {}, a=cooperative("")) == {"a": ""}
+    assert assignments(kind(), {}, a=cooperative("missing")) == {"a": ""}
 
 
 @both
 def test_only_what_is_subscribed_to(kind: Kind) -> None:
-    assert shares(kind(), {"t": 2, "other": 2}, a=cooperative("t")) == {"a": "t-0 t-1"}
+    assert assignments(kind(), {"t": 2, "other": 2}, a=cooperative("t")) == {"a": "t-0 t-1"}
 
 
 @both
 def test_a_first_assignment_is_round_robin(kind: Kind) -> None:
-    result = shares(kind(), {"t1": 3, "t2": 3}, b=cooperative("t1 t2"), a=cooperative("t2 t1"))
+    result = assignments(kind(), {"t1": 3, "t2": 3}, b=cooperative("t1 t2"), a=cooperative("t2 t1"))
     assert result == {"a": "t1-0 t1-2 t2-1", "b": "t1-1 t2-0 t2-2"}
 
 
@@ -187,15 +187,15 @@ def test_members_keep_their_partitions_when_another_one_leaves(kind: Kind, alike
     after = group.rebalance()
     assert sizes(after) == [5, 5, 5, 6]
     assert moved(before, after) == 0
-    assert group.rounds == 1, "nobody had to give up anything"
+    assert group.rounds == 1, "no partition had to be revoked"
 
 
 @both
 def test_nothing_changes_without_a_reason(kind: Kind) -> None:
     group = Group(kind, {"t": 7, "u": 5})
     group.join("a", "b", "c", "d", "e")
-    before = {member: set(share) for member, share in group.rebalance().items()}
-    assert {member: set(share) for member, share in group.rebalance().items()} == before
+    before = {member: set(assigned) for member, assigned in group.rebalance().items()}
+    assert {member: set(assigned) for member, assigned in group.rebalance().items()} == before
 
 
 @both
@@ -250,7 +250,7 @@ def test_a_member_without_topics_receives_no_partitions(kind: Kind, first: str) 
 
 
 def test_an_older_claim_yields_to_a_newer_one() -> None:
-    result = shares(
+    result = assignments(
         StickyAssignor(), {"t": 3}, a=_known(sticky("t", "t-0 t-1", 3)), b=_known(sticky("t", "t-0 t-2", 4))
     )
     assert result["b"] == "t-0 t-2"
@@ -258,7 +258,9 @@ def test_an_older_claim_yields_to_a_newer_one() -> None:
 
 
 def test_two_claims_for_the_same_generation_do_not_count() -> None:
-    result = shares(CooperativeStickyAssignor(), {"t": 2}, a=cooperative("t", "t-0"), b=cooperative("t", "t-0 t-1"))
+    result = assignments(
+        CooperativeStickyAssignor(), {"t": 2}, a=cooperative("t", "t-0"), b=cooperative("t", "t-0 t-1")
+    )
     assert result == {"a": "", "b": "t-1"}, "t-0 is free when both have given it up"
 
 
@@ -313,7 +315,10 @@ def test_cooperative_sticky_sends_its_generation_and_supports_both_protocols() -
 
 def test_a_leader_reads_the_generation_of_older_members_from_their_data() -> None:
     old = MemberSubscription(("t",), owned=tuple(tps("t-0")), user_data=encode_generation(5))
-    assert shares(CooperativeStickyAssignor(), {"t": 1}, a=cooperative("t", "t-0", 4), b=old) == {"a": "", "b": "t-0"}
+    assert assignments(CooperativeStickyAssignor(), {"t": 1}, a=cooperative("t", "t-0", 4), b=old) == {
+        "a": "",
+        "b": "t-0",
+    }
 
 
 def test_a_moving_partition_is_first_revoked() -> None:
@@ -336,7 +341,7 @@ def test_members_receive_partitions_of_their_rack_if_that_is_balanced(kind: Kind
     }
     result = kind().assign(PartitionCounts({"t": 6}, racks), members)
     assert sizes(result) == [1, 1, 2, 2]
-    assert all(members[name].rack in racks["t"][tp.partition] for name, share in result.items() for tp in share)
+    assert all(members[name].rack in racks["t"][tp.partition] for name, assigned in result.items() for tp in assigned)
 
 
 # In all situations.
@@ -369,8 +374,8 @@ def _could_be_more_even(group: Group, result: Assignments) -> bool:
     return any(
         len(result[other]) > len(result[member]) + 1
         for member, topics in group.topics.items()
-        for other, share in result.items()
-        if any(tp.topic in topics for tp in share)
+        for other, assigned in result.items()
+        if any(tp.topic in topics for tp in assigned)
     )
 
 
@@ -394,17 +399,17 @@ def test_no_unnecessary_moves(kind: Kind, count: int, size: int, leaving: int, j
 
 @given(owners=st.lists(st.sampled_from("abc"), min_size=1, max_size=20), data=st.data())
 def test_no_partition_has_two_owners(owners: list[str], data: st.DataObject) -> None:
-    held: dict[str, list[TopicPartition]] = {member: [] for member in "abcd"}
+    owned: dict[str, list[TopicPartition]] = {member: [] for member in "abcd"}
     for number, owner in enumerate(owners):
-        held[owner].append(TopicPartition("t", number))
+        owned[owner].append(TopicPartition("t", number))
     members = {}
-    for member, partitions in held.items():
+    for member, partitions in owned.items():
         topics = data.draw(st.sampled_from([("t",), ("t", "u")]))
         members[member] = MemberSubscription(topics, owned=tuple(partitions), generation=data.draw(st.integers(1, 2)))
     result = CooperativeStickyAssignor().assign({"t": len(owners), "u": 2}, members)
-    assert _foreign(result, held) == []
+    assert _foreign(result, owned) == []
 
 
-def _foreign(result: Assignments, held: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
-    owner = {tp: member for member, share in held.items() for tp in share}
-    return [tp for member, share in result.items() for tp in share if owner.get(tp, member) != member]
+def _foreign(result: Assignments, owned: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
+    owner = {tp: member for member, assigned in owned.items() for tp in assigned}
+    return [tp for member, assigned in result.items() for tp in assigned if owner.get(tp, member) != member]

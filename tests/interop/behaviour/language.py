@@ -11,6 +11,7 @@ The same scenario is run against Apache Kafka and against Barnabas, and the answ
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, Literal
 
 from barnabas_protocol.registry import ApiKey, api
@@ -117,13 +118,48 @@ class Hang:
 Step = Ask | Hear | Raw | Hang
 
 
+class Rule(Enum):
+    """A behaviour of classic groups that implementers get wrong. Its value begins the names of its scenarios."""
+
+    MEMBER_ID_FIRST = "Member id first (KIP-394)"
+    PENDING_MEMBERS = "Pending members"
+    UNKNOWN_MEMBERS = "Unknown members"
+    FENCING = "Fencing (KIP-345)"
+    STATIC_REJOIN = "Static member rejoins (KIP-345)"
+    STATIC_LEADER_REJOIN = "Static leader rejoins (KIP-814)"
+    INSTANCE_ID_FIRST = "Instance id before member id"
+    INITIAL_DELAY = "Initial rebalance delay (KIP-134)"
+    REBALANCE_TIMEOUT = "Rebalance timeout"
+    END_OF_JOIN_PHASE = "End of the join phase"
+    DEFERRED_JOIN = "Deferred JoinGroup"
+    SESSION_TIMEOUT = "Session timeout bounds"
+    JOIN_IN_COMPLETING = "JoinGroup in CompletingRebalance"
+    JOIN_IN_STABLE = "JoinGroup in Stable"
+    MEMBER_LIST = "Member list"
+    PROTOCOL_SELECTION = "Protocol selection"
+    MISSING_LEADER = "Missing leader"
+    SYNC_PHASE = "Sync phase"
+    SYNC_IN_STABLE = "SyncGroup in Stable"
+    SYNC_TIMEOUT = "Sync timeout"
+    HEARTBEATS = "Heartbeats"
+    COMMIT_OUTSIDE_OF_GROUPS = "Commit outside of groups"
+    COMMIT_OF_MEMBER = "Commit of a member"
+    UNKNOWN_GROUP = "Unknown group"
+    EMPTY_GROUP = "Empty group"
+    OFFSET_EXPIRY = "Offset expiry"
+    LEAVE_ERRORS = "LeaveGroup errors"
+    FULL_GROUP = "Full group (KIP-389)"
+    NO_PROTOCOL = "No protocol"
+    COORDINATOR_PARTITION = "Coordinator partition"
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """Steps with a name. `rule` is the number of the rule of classic groups that it shows."""
+    """Steps with a name, and the rule of classic groups that they show, if any."""
 
     name: str
     steps: tuple[Step, ...]
-    rule: int = 0
+    rule: Rule | None = None
     server: Server = "plain"
 
 

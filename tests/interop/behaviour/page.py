@@ -1,4 +1,4 @@
-"""Write docs/compatibility.md: what is not as in Apache Kafka, and why, out of the declarations beside the scenarios.
+"""Write docs/compatibility.md: the differences from Apache Kafka that the scenarios declare, and their reasons.
 
 python -m tests.interop.behaviour.page
 """
@@ -14,23 +14,23 @@ from tests.interop.behaviour.language import Ask, Family
 from tests.interop.kafka_server import kafka_version
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "compatibility.md"
-#: Scenarios that are named for a difference at most.
+#: The most scenarios that the page names for one difference.
 NAMED: Final = 3
 
 HEAD: Final = """\
 # Compatibility with Apache Kafka
 
-Barnabas is compared with Apache Kafka {version} by {scenarios} scenarios: requests by API, version and content over raw
-connections, and the answers field by field. What Kafka answered is written down beside the scenarios, so that every
-test run compares with it; `make interop` plays the scenarios against a running Apache Kafka as well and sees that it
-still answers so. A difference that is not declared fails, and so does a declaration without a difference.
+Barnabas is compared with Apache Kafka {version} in {scenarios} scenarios. A scenario sends requests over raw
+connections and compares the responses field by field. Kafka's responses are stored beside the scenarios, so that
+`make test` compares with them. `make interop` also runs the scenarios against Apache Kafka itself and checks that the
+stored responses are still right. An undeclared difference fails a test, and so does a declaration without a difference.
 
-Not compared are what no two runs have in common (ids, ports, the time of day), the order of lists in which order means
-nothing, throttle times, disk sizes, and the texts beside error codes.
+Four things are not compared: values that differ from run to run (ids, ports, the time of day), the order of lists in
+which order has no meaning, throttle times and disk sizes, and the texts beside error codes.
 
-This page is made from the declarations: `python -m tests.interop.behaviour.page`.
+This page is generated from the declarations: `python -m tests.interop.behaviour.page`.
 
-## What is compared
+## Scenarios
 
 | Area | Scenarios | APIs and versions |
 |---|---|---|
@@ -42,13 +42,12 @@ def _covered(family: Family) -> str:
     for scenario in family.scenarios:
         for step in scenario.steps:
             if isinstance(step, Ask) and not step.quiet:
-                versions.setdefault(step.api.name, set()).add(step.version)
-    names = {name: "".join(part.capitalize() for part in name.split("_")) for name in versions}
-    return ", ".join(f"{names[name]} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
+                versions.setdefault(step.api.title, set()).add(step.version)
+    return ", ".join(f"{name} {_ranges(sorted(found))}" for name, found in sorted(versions.items()))
 
 
 def _ranges(numbers: list[int]) -> str:
-    """1, 2, 3, 7 as 1-3/7."""
+    """Format numbers as ranges: 1, 2, 3, 7 as 1-3/7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -59,12 +58,12 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def render() -> str:
-    """The page."""
+    """Return the text of the page."""
     every = families()
     count = sum(len(family.scenarios) for family in every.values())
     lines = [HEAD.format(version=kafka_version(), scenarios=count).rstrip()]
     lines += [f"| {family.title} | {len(family.scenarios)} | {_covered(family)} |" for family in every.values()]
-    lines += ["", "## What differs"]
+    lines += ["", "## Differences"]
     for family in every.values():
         if not family.differences:
             continue
@@ -76,7 +75,7 @@ def render() -> str:
             lines.append(f"- **{difference.title}.** {difference.reason} *({where})*")
     same = [family.title for family in every.values() if not family.differences]
     if same:
-        lines += ["", f"Nothing differs in: {', '.join(same)}."]
+        lines += ["", f"No differences: {', '.join(same)}."]
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""Write down what Apache Kafka answers: the golden files that Barnabas is compared with where there is no Java.
+"""Record the responses of Apache Kafka in the golden files, with which Barnabas is compared without Java.
 
 python -m tests.interop.behaviour.record                every family
 python -m tests.interop.behaviour.record fetch topics   some
-python -m tests.interop.behaviour.record --beside       also plays them against Barnabas and prints what differs
+python -m tests.interop.behaviour.record --beside       also runs them against Barnabas and prints the differences
 """
 
 import argparse

@@ -14,22 +14,20 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import KafkaError, for_code
 
 from tests.interop.clients.base import (
-    HEARTBEAT_MS,
     LIMIT,
-    Acks,
     Admin,
-    Assignor,
     Client,
-    Compression,
     Delivered,
     Group,
     GroupMember,
     Loop,
     Partition,
     Reader,
+    ReaderOptions,
     Record,
     Refused,
     Sender,
+    SenderOptions,
     state_name,
 )
 
@@ -78,7 +76,7 @@ class AioSender(Sender):
     def flush(self, timeout: float = LIMIT) -> list[Delivered]:
         async def told(sent: list[Awaitable[Any]]) -> list[Delivered]:
             answers = [await _call(one) for one in sent]
-            # Without acknowledgement aiokafka resolves with nothing.
+            # Without acknowledgement, aiokafka's result is None.
             return [Delivered(-1, -1) if one is None else Delivered(one.partition, one.offset) for one in answers]
 
         sent, self._sent = self._sent, []
@@ -90,7 +88,7 @@ class AioSender(Sender):
 
 
 class Gate:
-    """A rebalance listener: partitions go only while nobody has records of them in hand."""
+    """A rebalance listener that delays a revocation while the scenario still works on records of the last poll."""
 
     def __init__(self) -> None:
         self.in_hand = asyncio.Lock()
@@ -126,24 +124,13 @@ class AioReader(Reader):
 
     def poll(self, timeout: float = 0.5) -> list[Record]:
         got = self._loop.run(self._take(timeout), timeout + LIMIT)
-        return [
-            Record(
-                Partition(one.topic, one.partition),
-                one.offset,
-                one.timestamp,
-                one.key,
-                one.value,
-                tuple(one.headers),
-            )
-            for batch in got.values()
-            for one in batch
-        ]
+        return [Record.of(one) for batch in got.values() for one in batch]
 
     async def _take(self, timeout: float) -> dict[TopicPartition, list[Any]]:
         in_hand = self._gate.in_hand
         if in_hand.locked():
             in_hand.release()
-            await asyncio.sleep(0)  # to whoever waited for it
+            await asyncio.sleep(0)  # lets the listener have it
         got: dict[TopicPartition, list[Any]] = await _call(self._consumer.getmany(timeout_ms=int(timeout * 1000)))
         if got:
             await in_hand.acquire()
@@ -265,46 +252,12 @@ class AioAdmin(Admin):
 class Aio(Client):
     NAME: ClassVar[str] = "aiokafka"
 
-    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
-        return AioSender(
-            {
-                "bootstrap_servers": self.bootstrap_servers,
-                "acks": acks,
-                "compression_type": None if compression == "none" else compression,
-                "enable_idempotence": idempotent,
-                "linger_ms": linger_ms,
-                "max_request_size": 10_000_000,
-            }
-        )
+    def _sender(self, options: SenderOptions) -> Sender:
+        return AioSender({"bootstrap_servers": self.bootstrap_servers, **options.as_keywords()})
 
-    def _reader(
-        self,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> Reader:
-        return AioReader(
-            {
-                "bootstrap_servers": self.bootstrap_servers,
-                "group_id": group,
-                "client_id": client_id,
-                "group_instance_id": instance_id,
-                "auto_offset_reset": "earliest" if from_start else "latest",
-                "enable_auto_commit": auto_commit,
-                "auto_commit_interval_ms": 200,
-                "partition_assignment_strategy": [ASSIGNORS[assignor]],
-                "isolation_level": "read_committed" if read_committed else "read_uncommitted",
-                "session_timeout_ms": session_timeout_ms,
-                "heartbeat_interval_ms": HEARTBEAT_MS,
-                "max_poll_records": 500,
-                "metadata_max_age_ms": 1000,
-            }
-        )
+    def _reader(self, options: ReaderOptions) -> Reader:
+        settings = options.as_keywords(ASSIGNORS[options.assignor])
+        return AioReader({"bootstrap_servers": self.bootstrap_servers, "max_poll_records": 500, **settings})
 
     def _admin(self) -> Admin:
         return AioAdmin(self.bootstrap_servers)

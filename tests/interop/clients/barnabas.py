@@ -1,4 +1,4 @@
-"""Our own client."""
+"""The client of this project."""
 
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,22 +24,21 @@ from barnabas_client import (
 )
 from barnabas_client import Assignor as AnyAssignor
 from tests.interop.clients.base import (
-    HEARTBEAT_MS,
     LIMIT,
-    Acks,
     Admin,
     Assignor,
     Client,
-    Compression,
     Delivered,
     Group,
     GroupMember,
     Loop,
     Partition,
     Reader,
+    ReaderOptions,
     Record,
     Refused,
     Sender,
+    SenderOptions,
     state_name,
 )
 
@@ -59,21 +58,10 @@ async def _call(work: Awaitable[T]) -> T:
 
 
 class BarnabasSender(Sender):
-    def __init__(
-        self, bootstrap_servers: str, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, options: SenderOptions) -> None:
         self._loop = Loop(uvloop.new_event_loop)
         self._sent: list[Awaitable[RecordMetadata]] = []
-        self._producer = self._loop.call(
-            lambda: Producer(
-                bootstrap_servers=bootstrap_servers,
-                acks=acks,
-                compression_type=None if compression == "none" else compression,
-                enable_idempotence=idempotent,
-                linger_ms=linger_ms,
-                max_request_size=10_000_000,
-            )
-        )
+        self._producer = self._loop.call(lambda: Producer(bootstrap_servers=bootstrap_servers, **options.as_keywords()))
         self._loop.run(_call(self._producer.start()))
 
     def send(
@@ -103,34 +91,10 @@ class BarnabasSender(Sender):
 
 
 class BarnabasReader(Reader):
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, options: ReaderOptions) -> None:
         self._loop = Loop(uvloop.new_event_loop)
         self._consumer = self._loop.call(
-            lambda: Consumer(
-                bootstrap_servers=bootstrap_servers,
-                group_id=group,
-                client_id=client_id,
-                group_instance_id=instance_id,
-                auto_offset_reset="earliest" if from_start else "latest",
-                enable_auto_commit=auto_commit,
-                auto_commit_interval_ms=200,
-                partition_assignment_strategy=[STRATEGIES[assignor]()],
-                isolation_level="read_committed" if read_committed else "read_uncommitted",
-                session_timeout_ms=session_timeout_ms,
-                heartbeat_interval_ms=HEARTBEAT_MS,
-                metadata_max_age_ms=1000,
-            )
+            lambda: Consumer(bootstrap_servers=bootstrap_servers, **options.as_keywords(STRATEGIES[options.assignor]()))
         )
         self._loop.run(_call(self._consumer.start()))
 
@@ -144,10 +108,8 @@ class BarnabasReader(Reader):
         self._loop.call(lambda: self._consumer.assign([TopicPartition(*partition) for partition in partitions]))
 
     def poll(self, timeout: float = 0.5) -> list[Record]:
-        return [
-            Record(Partition(one.topic, one.partition), one.offset, one.timestamp, one.key, one.value, one.headers)
-            for one in self._loop.run(_call(self._consumer.poll(round(timeout * 1000))), timeout + LIMIT)
-        ]
+        got = self._loop.run(_call(self._consumer.poll(round(timeout * 1000))), timeout + LIMIT)
+        return [Record.of(one) for one in got]
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(Partition(*one) for one in self._loop.call(self._consumer.assignment))
@@ -252,31 +214,11 @@ class Barnabas(Client):
     NAME: ClassVar[str] = "barnabas"
     ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
-    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
-        return BarnabasSender(self.bootstrap_servers, acks, compression, idempotent, linger_ms)
+    def _sender(self, options: SenderOptions) -> Sender:
+        return BarnabasSender(self.bootstrap_servers, options)
 
-    def _reader(
-        self,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> Reader:
-        return BarnabasReader(
-            self.bootstrap_servers,
-            group,
-            client_id,
-            instance_id,
-            from_start,
-            auto_commit,
-            assignor,
-            read_committed,
-            session_timeout_ms,
-        )
+    def _reader(self, options: ReaderOptions) -> Reader:
+        return BarnabasReader(self.bootstrap_servers, options)
 
     def _admin(self) -> Admin:
         return BarnabasAdmin(self.bootstrap_servers)

@@ -1,7 +1,7 @@
-"""One face for every client library, so that a scenario is written once.
+"""One interface for all client libraries, so that a scenario is written once.
 
-The face is small and plain: calls block, every wait is bounded, a broker's error code comes out as `Refused`, what a
-library does not have as `Unsupported`. What is behind it is the library as its users have it, nothing replaced.
+The interface is small: calls block, every wait has a limit, a broker's error code is raised as `Refused`, and what a
+library lacks as `Unsupported`. Behind it is the unmodified library.
 """
 
 import abc
@@ -11,6 +11,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
@@ -19,9 +20,12 @@ T = TypeVar("T")
 
 #: Seconds that one call may take.
 LIMIT: Final = 30.0
-#: The least that brokers accept by default (group.min.session.timeout.ms).
+#: The shortest one that brokers accept by default (group.min.session.timeout.ms).
 SESSION_TIMEOUT_MS: Final = 6000
 HEARTBEAT_MS: Final = 300
+AUTO_COMMIT_MS: Final = 200
+METADATA_MAX_AGE_MS: Final = 1000
+MAX_REQUEST_BYTES: Final = 10_000_000
 
 Acks = Literal[0, 1, "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -67,9 +71,15 @@ class Record(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
+    @classmethod
+    def of(cls, record: Any) -> Self:
+        """Convert a record of a library that names its attributes as aiokafka does."""
+        at = Partition(record.topic, record.partition)
+        return cls(at, record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
 
 class Delivered(NamedTuple):
-    """What a producer was told of a record; without acknowledgement the offset is -1."""
+    """Where a record was stored; without acknowledgement, the offset is -1."""
 
     partition: int
     offset: int
@@ -82,10 +92,68 @@ class GroupMember(NamedTuple):
 
 
 class Group(NamedTuple):
-    """`state` is in capitals, words separated: STABLE, PREPARING_REBALANCE."""
+    """A group as its description shows it. `state` is in capitals: STABLE, PREPARING_REBALANCE."""
 
     state: str
     members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True)
+class SenderOptions:
+    """How a producer sends."""
+
+    acks: Acks
+    compression: Compression
+    idempotent: bool
+    linger_ms: int
+
+    def as_keywords(self) -> dict[str, Any]:
+        """Return the arguments of a producer that is built like aiokafka's."""
+        return {
+            "acks": self.acks,
+            "compression_type": None if self.compression == "none" else self.compression,
+            "enable_idempotence": self.idempotent,
+            "linger_ms": self.linger_ms,
+            "max_request_size": MAX_REQUEST_BYTES,
+        }
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """How a consumer reads, and which group it belongs to."""
+
+    group: str | None
+    client_id: str
+    instance_id: str | None
+    from_start: bool
+    auto_commit: bool
+    assignor: Assignor
+    read_committed: bool
+    session_timeout_ms: int
+
+    @property
+    def offset_reset(self) -> Literal["earliest", "latest"]:
+        return "earliest" if self.from_start else "latest"
+
+    @property
+    def isolation(self) -> Literal["read_committed", "read_uncommitted"]:
+        return "read_committed" if self.read_committed else "read_uncommitted"
+
+    def as_keywords(self, assignor: object) -> dict[str, Any]:
+        """Return the arguments of a consumer that is built like aiokafka's, with the library's own `assignor`."""
+        return {
+            "group_id": self.group,
+            "client_id": self.client_id,
+            "group_instance_id": self.instance_id,
+            "auto_offset_reset": self.offset_reset,
+            "enable_auto_commit": self.auto_commit,
+            "auto_commit_interval_ms": AUTO_COMMIT_MS,
+            "partition_assignment_strategy": [assignor],
+            "isolation_level": self.isolation,
+            "session_timeout_ms": self.session_timeout_ms,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "metadata_max_age_ms": METADATA_MAX_AGE_MS,
+        }
 
 
 class Closeable(abc.ABC):
@@ -122,22 +190,22 @@ class Sender(Closeable):
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Hands one record over; its fate is told by the next flush."""
+        """Hand one record to the library. The next `flush` returns its result."""
 
     @abc.abstractmethod
     def flush(self, timeout: float = LIMIT) -> list[Delivered]:
-        """What became of the records sent since the last flush, in their order.
+        """Wait for the records that were sent since the last flush; return their results in the order of sending.
 
         Raises:
             Refused: a record was not delivered.
-            TimeoutError: some have no answer yet.
+            TimeoutError: some records have no result yet.
         """
 
 
 class Reader(Closeable):
     """A consumer."""
 
-    #: Seconds that a poll should wait where it is called again and again.
+    #: Seconds that a poll should wait in a loop of polls.
     PATIENCE: ClassVar[float] = 0.1
 
     @abc.abstractmethod
@@ -145,17 +213,17 @@ class Reader(Closeable):
 
     @abc.abstractmethod
     def subscribe_pattern(self, pattern: str) -> None:
-        """Topics whose whole name the regular expression matches."""
+        """Subscribe to the topics whose whole name matches the regular expression."""
 
     @abc.abstractmethod
     def assign(self, *partitions: Partition) -> None: ...
 
     @abc.abstractmethod
     def poll(self, timeout: float = 0.5) -> list[Record]:
-        """Records that are there, or that come within `timeout` seconds; possibly none.
+        """Return records that are available, or that arrive within `timeout` seconds; possibly none.
 
-        Between two polls no partition is given up or given: a commit is then one of the generation that the records
-        were read in. Where a library rebalances in the background its adapter holds it back, as its users have to.
+        Between two polls no partition is revoked or assigned, so that a commit belongs to the generation in which the
+        records were read. The adapter of a library that rebalances in the background delays it, as its users have to.
         """
 
     @abc.abstractmethod
@@ -163,7 +231,7 @@ class Reader(Closeable):
 
     @abc.abstractmethod
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Returns when the broker has acknowledged it."""
+        """Commit offsets; return when the broker has acknowledged them."""
 
     @abc.abstractmethod
     def committed(self, partition: Partition) -> int | None: ...
@@ -176,11 +244,11 @@ class Reader(Closeable):
 
     @abc.abstractmethod
     def bounds(self, partition: Partition) -> tuple[int, int]:
-        """The first offset and the one after the last."""
+        """Return the first offset and the offset after the last one."""
 
     @abc.abstractmethod
     def offset_at(self, partition: Partition, timestamp: int) -> int | None:
-        """The first offset whose record is as new as `timestamp`, if there is one."""
+        """Return the first offset whose timestamp is `timestamp` or later, if there is one."""
 
 
 class Admin(Closeable):
@@ -192,7 +260,7 @@ class Admin(Closeable):
 
     @abc.abstractmethod
     def topics(self) -> dict[str, int]:
-        """Every topic with its number of partitions."""
+        """Return the number of partitions of every topic."""
 
     @abc.abstractmethod
     def nodes(self) -> list[int]: ...
@@ -229,7 +297,7 @@ class Admin(Closeable):
 
 
 class Client(abc.ABC):
-    """One library, pointed at one cluster. What it opened is closed with it."""
+    """One library, connected to one cluster. Closing it closes everything that it opened."""
 
     NAME: ClassVar[str]
     COMPRESSIONS: ClassVar[frozenset[Compression]] = frozenset(COMPRESSIONS)
@@ -240,20 +308,10 @@ class Client(abc.ABC):
         self._open = contextlib.ExitStack()
 
     @abc.abstractmethod
-    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender: ...
+    def _sender(self, options: SenderOptions) -> Sender: ...
 
     @abc.abstractmethod
-    def _reader(
-        self,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> Reader: ...
+    def _reader(self, options: ReaderOptions) -> Reader: ...
 
     @abc.abstractmethod
     def _admin(self) -> Admin: ...
@@ -270,11 +328,11 @@ class Client(abc.ABC):
         idempotent: bool | None = None,
         linger_ms: int = 5,
     ) -> Sender:
-        """Idempotent where it can be: other senders may change the order of what they have to send again."""
+        """Return a producer, idempotent where it can be: others may change the order of records that they retry."""
         if compression not in self.COMPRESSIONS:
-            raise Unsupported(f"{compression} needs a package that is not here")
+            raise Unsupported(f"{compression} needs a package that is not installed")
         wanted = acks == "all" if idempotent is None else idempotent
-        return self._open.enter_context(self._sender(acks, compression, wanted, linger_ms))
+        return self._open.enter_context(self._sender(SenderOptions(acks, compression, wanted, linger_ms)))
 
     def reader(
         self,
@@ -290,10 +348,10 @@ class Client(abc.ABC):
     ) -> Reader:
         if assignor not in self.ASSIGNORS:
             raise Unsupported(f"no {assignor} assignor")
-        reader = self._reader(
+        options = ReaderOptions(
             group, client_id, instance_id, from_start, auto_commit, assignor, read_committed, session_timeout_ms
         )
-        return self._open.enter_context(reader)
+        return self._open.enter_context(self._reader(options))
 
     def admin(self) -> Admin:
         return self._open.enter_context(self._admin())
@@ -303,7 +361,7 @@ class Client(abc.ABC):
 
 
 class Loop:
-    """An event loop in a thread of its own: a library's background tasks run while a scenario does something else."""
+    """An event loop in its own thread, so that a library's background tasks run between the calls of a scenario."""
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         self._loop = factory()
@@ -319,7 +377,7 @@ class Loop:
             raise
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function where the library expects its calls: in the loop."""
+        """Run a function in the loop, where the library expects its calls."""
 
         async def once() -> T:
             return function()
@@ -341,5 +399,5 @@ class Loop:
 
 
 def state_name(state: str) -> str:
-    """A group's state as `Group` has it, from Kafka's spelling: PreparingRebalance."""
+    """Convert a group's state from Kafka's spelling: PreparingRebalance to PREPARING_REBALANCE."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", state).upper()

@@ -23,21 +23,24 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.interop.clients.base import (
+    AUTO_COMMIT_MS,
     HEARTBEAT_MS,
     LIMIT,
-    Acks,
+    MAX_REQUEST_BYTES,
+    METADATA_MAX_AGE_MS,
     Admin,
     Assignor,
     Client,
-    Compression,
     Delivered,
     Group,
     GroupMember,
     Partition,
     Reader,
+    ReaderOptions,
     Record,
     Refused,
     Sender,
+    SenderOptions,
 )
 
 K = TypeVar("K")
@@ -287,46 +290,36 @@ class Confluent(Client):
     def _settings(self) -> dict[str, str | int]:
         return {"bootstrap.servers": self.bootstrap_servers, "reconnect.backoff.max.ms": 500, "log_level": 2}
 
-    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
+    def _sender(self, options: SenderOptions) -> Sender:
         return ConfluentSender(
             {
                 **self._settings,
-                "acks": acks,
-                "compression.type": compression,
-                "enable.idempotence": idempotent,
-                "linger.ms": linger_ms,
-                "message.max.bytes": 10_000_000,
+                "acks": options.acks,
+                "compression.type": options.compression,
+                "enable.idempotence": options.idempotent,
+                "linger.ms": options.linger_ms,
+                "message.max.bytes": MAX_REQUEST_BYTES,
             }
         )
 
-    def _reader(
-        self,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> Reader:
+    def _reader(self, options: ReaderOptions) -> Reader:
         settings: dict[str, object] = {
             **self._settings,
-            "group.id": group or "no group",  # it wants one even where none is used
-            "client.id": client_id,
-            "auto.offset.reset": "earliest" if from_start else "latest",
-            "enable.auto.commit": auto_commit,
-            "auto.commit.interval.ms": 200,
-            "partition.assignment.strategy": assignor,
-            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "session.timeout.ms": session_timeout_ms,
+            "group.id": options.group or "no group",  # it requires one even where none is used
+            "client.id": options.client_id,
+            "auto.offset.reset": options.offset_reset,
+            "enable.auto.commit": options.auto_commit,
+            "auto.commit.interval.ms": AUTO_COMMIT_MS,
+            "partition.assignment.strategy": options.assignor,
+            "isolation.level": options.isolation,
+            "session.timeout.ms": options.session_timeout_ms,
             "heartbeat.interval.ms": HEARTBEAT_MS,
-            "topic.metadata.refresh.interval.ms": 1000,
+            "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
         }
-        if instance_id is not None:
-            settings["group.instance.id"] = instance_id
-        # Without a group there is nothing committed to ask for: it takes its start as an offset.
-        start = OFFSET_STORED if group else OFFSET_BEGINNING if from_start else OFFSET_END
+        if options.instance_id is not None:
+            settings["group.instance.id"] = options.instance_id
+        # Without a group it has no committed offsets to look up: it takes its start as an offset.
+        start = OFFSET_STORED if options.group else OFFSET_BEGINNING if options.from_start else OFFSET_END
         return ConfluentReader(settings, start)
 
     def _admin(self) -> Admin:

@@ -14,9 +14,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError, for_code, kafka_errors
 from kafka.structs import OffsetAndMetadata
 
 from tests.interop.clients.base import (
-    HEARTBEAT_MS,
     LIMIT,
-    Acks,
     Admin,
     Assignor,
     Client,
@@ -26,9 +24,11 @@ from tests.interop.clients.base import (
     GroupMember,
     Partition,
     Reader,
+    ReaderOptions,
     Record,
     Refused,
     Sender,
+    SenderOptions,
     state_name,
 )
 
@@ -38,7 +38,7 @@ ASSIGNORS: Final = {
     "roundrobin": RoundRobinPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-#: What it takes from other packages, if they are here.
+#: The codecs that need another package.
 CODECS: Final[Mapping[Compression, str]] = {"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"}
 
 
@@ -92,8 +92,8 @@ class PythonSender(Sender):
 
 
 class PythonReader(Reader):
-    # A SyncGroup answer that comes in the moment in which a poll runs out is lost: 3.0.12 then neither takes its
-    # partitions nor heartbeats, whatever the broker. With longer polls a rebalance fits into one.
+    # kafka-python 3.0.12 loses a SyncGroup response that arrives in the moment in which a poll ends: it then neither
+    # takes its partitions nor sends heartbeats, with any broker. In longer polls, a rebalance fits into one.
     PATIENCE: ClassVar[float] = 1.0
 
     def __init__(self, settings: Mapping[str, object]) -> None:
@@ -109,13 +109,8 @@ class PythonReader(Reader):
         self._consumer.assign([TopicPartition(*partition) for partition in partitions])
 
     def poll(self, timeout: float = 0.5) -> list[Record]:
-        return [
-            Record(
-                Partition(one.topic, one.partition), one.offset, one.timestamp, one.key, one.value, tuple(one.headers)
-            )
-            for batch in _call(self._consumer.poll, int(timeout * 1000)).values()
-            for one in batch
-        ]
+        got = _call(self._consumer.poll, int(timeout * 1000))
+        return [Record.of(one) for batch in got.values() for one in batch]
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(Partition(*one) for one in self._consumer.assignment())
@@ -211,7 +206,7 @@ class PythonAdmin(Admin):
 
     def delete_group(self, group: str) -> None:
         told = _call(self._admin.delete_groups, [group])[group]
-        if told != "OK":  # it names the error's class and keeps the code to itself
+        if told != "OK":  # the name of the error's class, without its code
             _check(next(code for code, kind in kafka_errors.items() if kind.__name__ == told), group)
 
     def delete_records(self, partition: Partition, before: int) -> None:
@@ -226,48 +221,16 @@ class Python(Client):
     COMPRESSIONS: ClassVar[frozenset[Compression]] = _available()
     ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
-    def _sender(self, acks: Acks, compression: Compression, idempotent: bool, linger_ms: int) -> Sender:
-        return PythonSender(
-            {
-                "bootstrap_servers": self.bootstrap_servers,
-                "acks": acks,
-                "compression_type": None if compression == "none" else compression,
-                "enable_idempotence": idempotent,
-                "linger_ms": linger_ms,
-                "max_request_size": 10_000_000,
-                "max_block_ms": int(LIMIT * 1000),
-                "reconnect_backoff_max_ms": 500,
-            }
-        )
+    def _sender(self, options: SenderOptions) -> Sender:
+        settings = {"max_block_ms": int(LIMIT * 1000), **options.as_keywords()}
+        return PythonSender({**self._settings, **settings})
 
-    def _reader(
-        self,
-        group: str | None,
-        client_id: str,
-        instance_id: str | None,
-        from_start: bool,
-        auto_commit: bool,
-        assignor: Assignor,
-        read_committed: bool,
-        session_timeout_ms: int,
-    ) -> Reader:
-        return PythonReader(
-            {
-                "bootstrap_servers": self.bootstrap_servers,
-                "group_id": group,
-                "client_id": client_id,
-                "group_instance_id": instance_id,
-                "auto_offset_reset": "earliest" if from_start else "latest",
-                "enable_auto_commit": auto_commit,
-                "auto_commit_interval_ms": 200,
-                "partition_assignment_strategy": [ASSIGNORS[assignor]],
-                "isolation_level": "read_committed" if read_committed else "read_uncommitted",
-                "session_timeout_ms": session_timeout_ms,
-                "heartbeat_interval_ms": HEARTBEAT_MS,
-                "metadata_max_age_ms": 1000,
-                "reconnect_backoff_max_ms": 500,
-            }
-        )
+    def _reader(self, options: ReaderOptions) -> Reader:
+        return PythonReader({**self._settings, **options.as_keywords(ASSIGNORS[options.assignor])})
+
+    @property
+    def _settings(self) -> dict[str, object]:
+        return {"bootstrap_servers": self.bootstrap_servers, "reconnect_backoff_max_ms": 500}
 
     def _admin(self) -> Admin:
         return PythonAdmin(self.bootstrap_servers)

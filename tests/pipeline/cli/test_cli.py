@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -150,3 +151,17 @@ def test_to_the_lake_and_back(
     assert main(["replay", lake, f"{topic}-nowhere", *common]) == 1
     assert "there is no topic" in capsys.readouterr().err
     broker.delete_topic(f"{topic}-copy")
+
+
+def test_help_and_errors_need_no_pyspark() -> None:
+    program = """
+import sys
+sys.modules["pyspark"] = None
+from barnabas_pipeline.cli import main
+assert main(["archive", "--help"]) == 0
+assert main(["archive"]) == 2
+assert main(["archive", "t", "-l", "x"]) == 1
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("pyspark is not installed. To do: pip install 'barnabas[spark]'\n")

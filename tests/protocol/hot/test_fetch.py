@@ -22,6 +22,8 @@ from barnabas_protocol.messages.fetch import (
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
 from tests.protocol.support import damaged, outcome, some, structs
 
+pytestmark = pytest.mark.broad
+
 VERSIONS = range(4, 19)
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

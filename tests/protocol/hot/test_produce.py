@@ -14,6 +14,8 @@ from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas_protocol.wire import MAX_ELEMENTS
 from tests.protocol.support import damaged, outcome, some, structs
 
+pytestmark = pytest.mark.broad
+
 VERSIONS = range(3, 14)
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

@@ -195,7 +195,7 @@ def delete_topic(image: Image, name: str) -> TopicDeleted:
 def configure_topic(
     image: Image, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> TopicConfigured:
-    """KeyChange a topic's overrides: `change` returns the new ones for the old ones.
+    """Change a topic's overrides: `change` returns the new ones for the old ones.
 
     Raises:
         KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or what `change` raises.

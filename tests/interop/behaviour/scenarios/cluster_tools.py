@@ -48,16 +48,16 @@ SCENARIOS: Final = (
     _with("DescribeLogDirs v4: an unknown partition", _dirs(4, 0, 9)),
     Scenario("DescribeLogDirs v4: an unknown topic", (_dirs(4, 0),)),
     Scenario("DescribeLogDirs v4: no topics", (ask(L, 4, topics=[]),)),
-    *(_with(f"AlterReplicaLogDirs v{v}: a directory that is not there", _move(v, "/nowhere")) for v in (1, 2)),
+    *(_with(f"AlterReplicaLogDirs v{v}: a directory that does not exist", _move(v, "/nowhere")) for v in (1, 2)),
     _with("AlterReplicaLogDirs v2: a relative directory", _move(2, "nowhere")),
     _with("AlterReplicaLogDirs v2: an unknown topic", _move(2, "/nowhere", "$topic-b")),
     *(_with(f"ElectLeaders v{v}: the preferred one leads", _elect(v, 0)) for v in spread(E)),
     _with("ElectLeaders v2: any leader will do", _elect(2, 0, kind=1)),
     _with("ElectLeaders v2: an unknown partition", _elect(2, 7)),
     _with("ElectLeaders v2: an unknown topic", _elect(2, 0, topic="$topic-b")),
-    _with("ElectLeaders v2: an election that is none", _elect(2, 0, kind=9)),
+    _with("ElectLeaders v2: an invalid election type", _elect(2, 0, kind=9)),
     _with("AlterPartitionReassignments v0: where it is", _reassign([1]), _ongoing(0)),
-    _with("AlterPartitionReassignments v0: a broker that is not there", _reassign([7])),
+    _with("AlterPartitionReassignments v0: a broker that does not exist", _reassign([7])),
     _with("AlterPartitionReassignments v0: nowhere", _reassign([])),
     _with("AlterPartitionReassignments v0: twice on one broker", _reassign([1, 1])),
     _with("AlterPartitionReassignments v0: a negative broker", _reassign([-1])),
@@ -67,7 +67,7 @@ SCENARIOS: Final = (
     _with("AlterPartitionReassignments v1: where it is", _reassign([1], version=1), _ongoing(0)),
     _with("AlterPartitionReassignments v1: as many replicas as before", _as_many([1])),
     _with("AlterPartitionReassignments v1: as many replicas, cancelled without any", _as_many(None)),
-    _with("AlterPartitionReassignments v1: as many replicas, but one more that is not there", _as_many([1, 7])),
+    _with("AlterPartitionReassignments v1: as many replicas, but one more that does not exist", _as_many([1, 7])),
     _with("AlterPartitionReassignments v1: as many replicas, but none", _as_many([])),
     _with("ListPartitionReassignments v0: none", _ongoing(0, 1)),
     _with("ListPartitionReassignments v0: an unknown partition", _ongoing(7)),
@@ -96,16 +96,16 @@ SCENARIOS: Final = (
         "DescribeProducers v0: an illegal topic", (ask(P, 0, topics=[{"name": "a/b", "partition_indexes": [0]}]),)
     ),
     *(Scenario(f"ListTransactions v{v}", (ask(T, v),)) for v in (0, 1)),
-    Scenario("ListTransactions v0: states, one of which is none", (ask(T, 0, state_filters=["Ongoing", "Lost"]),)),
+    Scenario("ListTransactions v0: states, one of them invalid", (ask(T, 0, state_filters=["Ongoing", "Lost"]),)),
     Scenario("ListTransactions v0: of a producer", (ask(T, 0, producer_id_filters=[12345]),)),
 )
 
 DIFFERENCES: Final = (
     Difference(
-        "An unknown kind of election is refused as a whole",
+        "An unknown election type gets one error for the whole request",
         "Kafka repeats the error for every partition.",
-        (("ElectLeaders v2: an election that is none", "*.replica_election_results*"),),
+        (("ElectLeaders v2: an invalid election type", "*.replica_election_results*"),),
     ),
 )
 
-FAMILY: Final = Family("Tools for the cluster", SCENARIOS, DIFFERENCES)
+FAMILY: Final = Family("Cluster tools", SCENARIOS, DIFFERENCES)

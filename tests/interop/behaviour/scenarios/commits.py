@@ -45,7 +45,7 @@ SCENARIOS: Final = (
         for version in range(1, 10)
     ),
     *(
-        _commits(f"OffsetFetch v{version}: all there is", commit(), commit(partition=1), _fetch(version, topics=None))
+        _commits(f"OffsetFetch v{version}: all partitions", commit(), commit(partition=1), _fetch(version, topics=None))
         for version in (2, 5, 7, 8, 9)
     ),
     *(_commits(f"OffsetFetch v{version}: an unknown partition", commit(), _fetch(version, 9)) for version in (1, 7, 9)),
@@ -104,7 +104,7 @@ SCENARIOS: Final = (
         _commits(f"OffsetCommit v{version}: too much metadata", commit(metadata="x" * 4097, version=version))
         for version in (2, 9)
     ),
-    _commits("OffsetCommit v7: as much metadata as may be", commit(metadata="x" * 4096)),
+    _commits("OffsetCommit v7: as much metadata as is allowed", commit(metadata="x" * 4096)),
     _commits("OffsetCommit v7: null metadata", commit(metadata=None), _fetch()),
     _commits("OffsetCommit v7: a negative offset", commit(offset=-5), _fetch()),
     _commits("OffsetCommit v7: offset -1", commit(), commit(offset=-1), _fetch()),
@@ -113,7 +113,7 @@ SCENARIOS: Final = (
     _commits("OffsetCommit v7: generation -2", commit("x", -2)),
     _commits("OffsetCommit v9: a member without a generation", alone(), commit("$a_id", -1, version=9)),
     _commits("OffsetCommit v7: nothing", ask(C, 7, group_id="$group", topics=[])),
-    _commits("OffsetCommit v7: it keeps a member alive", alone(), commit("$a_id", 1), heartbeat("$a_id")),
+    _commits("OffsetCommit v7: it extends a member's session", alone(), commit("$a_id", 1), heartbeat("$a_id")),
     *(
         _commits(
             f"OffsetCommit v{version}: a leader epoch",
@@ -140,7 +140,7 @@ SCENARIOS: Final = (
         for version in (6, 9)
     ),
     _commits(
-        "OffsetCommit v7: one that is well, one too long, one unknown",
+        "OffsetCommit v7: one valid, one too long, one unknown",
         ask(
             C,
             7,
@@ -159,7 +159,7 @@ SCENARIOS: Final = (
         _fetch(7, 0, 1),
     ),
     _commits(
-        "Offsets go with their topic",
+        "Offsets are deleted with their topic",
         commit(),
         ask(ApiKey.DELETE_TOPICS, 5, topic_names=["$topic"], timeout_ms=10_000, quiet=True),
         _fetch(7, topics=None, until={"topics.length": 0}),
@@ -213,7 +213,7 @@ SCENARIOS: Final = (
 DIFFERENCES: Final = (
     Difference(
         "A commit is checked for its member before its topics",
-        "Kafka finds unknown topics first. Both refuse the commit.",
+        "Kafka checks the topics first. Both refuse the commit.",
         (("OffsetCommit v7: an unknown topic and an unknown member", "*.error_code"),),
     ),
 )

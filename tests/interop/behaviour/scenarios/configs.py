@@ -164,8 +164,8 @@ SCENARIOS: Final = (
         "DescribeConfigs v4: many of a broker's keys",
         (_describe(*_BROKER_KEYS, kind=BROKER, name="1", include_synonyms=True),),
     ),
-    Scenario("DescribeConfigs v4: a broker that is not there", (_describe(kind=BROKER, name="9"),)),
-    Scenario("DescribeConfigs v4: a broker that is no number", (_describe(kind=BROKER, name="one"),)),
+    Scenario("DescribeConfigs v4: a broker that does not exist", (_describe(kind=BROKER, name="9"),)),
+    Scenario("DescribeConfigs v4: a broker id that is not a number", (_describe(kind=BROKER, name="one"),)),
     Scenario("DescribeConfigs v4: all brokers' defaults", (_describe("num.partitions", kind=BROKER, name=""),)),
     _changed("set", ("retention.ms", SET, "1000"), then="1000"),
     _changed("delete", ("retention.ms", DELETE, None), then="604800000", retention__ms="5"),
@@ -182,17 +182,17 @@ SCENARIOS: Final = (
     _changed(
         "subtract from a list", ("cleanup.policy", SUBTRACT, "delete"), then="compact", cleanup__policy="compact,delete"
     ),
-    _changed("append to what is no list", ("retention.ms", APPEND, "1")),
-    _changed("subtract from what is no list", ("retention.ms", SUBTRACT, "1")),
+    _changed("append to a key that is not a list", ("retention.ms", APPEND, "1")),
+    _changed("subtract from a key that is not a list", ("retention.ms", SUBTRACT, "1")),
     _changed("set to null", ("retention.ms", SET, None)),
     _changed("an unknown key", ("no.such.key", SET, "1")),
     _changed("delete an unknown key", ("no.such.key", DELETE, None)),
-    _changed("a value that is no number", ("retention.ms", SET, "soon")),
+    _changed("a value that is not a number", ("retention.ms", SET, "soon")),
     _changed("a value out of range", ("segment.bytes", SET, "1")),
-    _changed("a cleanup policy that is none", ("cleanup.policy", SET, "burn")),
+    _changed("an invalid cleanup policy", ("cleanup.policy", SET, "burn")),
     _changed("an unknown operation", ("retention.ms", 9, "1")),
     _changed("the same key twice", ("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
-    _changed("one that is well and one that is not", ("retention.ms", SET, "1"), ("segment.bytes", SET, "x")),
+    _changed("one valid and one invalid", ("retention.ms", SET, "1"), ("segment.bytes", SET, "x")),
     Scenario(
         "IncrementalAlterConfigs v0: only checked",
         flat(
@@ -222,9 +222,9 @@ SCENARIOS: Final = (
     Scenario("IncrementalAlterConfigs v1: an unknown kind of resource", (_set(("a", SET, "1"), kind=3, name="x"),)),
     _broker("a key that is not dynamic", ("num.partitions", SET, "2")),
     _broker("an unknown key", ("no.such.key", SET, "1")),
-    _broker("a value that is no number", ("log.retention.ms", SET, "soon")),
-    _broker("a broker that is not there", ("log.retention.ms", SET, "1"), name="9"),
-    _broker("a broker that is no number", ("log.retention.ms", SET, "1"), name="one"),
+    _broker("a value that is not a number", ("log.retention.ms", SET, "soon")),
+    _broker("a broker that does not exist", ("log.retention.ms", SET, "1"), name="9"),
+    _broker("a broker id that is not a number", ("log.retention.ms", SET, "1"), name="one"),
     Scenario(
         "IncrementalAlterConfigs v1: broker, set and delete",
         (
@@ -262,7 +262,7 @@ SCENARIOS: Final = (
     ),
     *(
         Scenario(
-            f"AlterConfigs v{version}: what is not named goes",
+            f"AlterConfigs v{version}: keys that are not named are reset",
             flat(
                 make_topic(retention__ms="5", segment__bytes="2000000"),
                 _replace(version=version, segment__bytes="3000000"),
@@ -274,7 +274,7 @@ SCENARIOS: Final = (
     ),
     Scenario("AlterConfigs v2: a null value", flat(make_topic(), _replace(retention__ms=None))),
     Scenario("AlterConfigs v2: an unknown key", flat(make_topic(), _replace(no__such__key="1"))),
-    Scenario("AlterConfigs v2: a value that is no number", flat(make_topic(), _replace(retention__ms="soon"))),
+    Scenario("AlterConfigs v2: a value that is not a number", flat(make_topic(), _replace(retention__ms="soon"))),
     Scenario("AlterConfigs v2: an unknown topic", (_replace(retention__ms="1"),)),
     Scenario("AlterConfigs v2: an unknown kind of resource", (_replace(kind=3, name="x", a="1"),)),
     Scenario("ListConfigResources v0", (ask(L, 0),)),
@@ -305,13 +305,13 @@ _ALL: Final = tuple(f"DescribeConfigs v4: {what}" for what in ("all of a topic's
 DIFFERENCES: Final = (
     Difference(
         "Keys that would have no effect are not offered for topics",
-        "Compression levels (batches stay as the producer made them), preallocation, roll jitter, replication "
-        "throttles and tiered storage. To set one is refused instead of ignored.",
+        "These are compression levels (batches stay as the producer made them), preallocation, roll jitter, "
+        "replication throttles and tiered storage. Setting one is refused instead of ignored.",
         tuple((name, f"*.configs.{key}") for name in _ALL for key in NO_EFFECT),
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         (
             *((name, "*.configs.min.insync.replicas.config_source") for name in _ALL),
             ("DescribeConfigs v4: synonyms of all keys", "*.configs.min.insync.replicas.synonyms"),
@@ -319,7 +319,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "Groups, client metrics and loggers have no configuration",
-        "There is nothing that could be set: no groups of KIP-848, no telemetry, and one log level.",
+        "They have nothing to configure: there are no groups of KIP-848, no telemetry, and only one log level.",
         (
             *((f"DescribeConfigs v4: {what}", "*") for what in ("a group", "client metrics", "loggers of a broker")),
             ("ListConfigResources v1: loggers of brokers", "*"),
@@ -327,7 +327,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "max.connections, producer.id.expiration.ms and unclean.leader.election.enable need a restart",
-        "They are read when the broker starts.",
+        "The broker reads them when it starts.",
         tuple(
             ("DescribeConfigs v4: many of a broker's keys", f"*.{key}.read_only")
             for key in ("max.connections", "producer.id.expiration.ms", "unclean.leader.election.enable")
@@ -335,17 +335,17 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "broker.session.timeout.ms is 2,000 by default",
-        "A dead leader is replaced sooner: the lease of a broker in etcd can be as short as that.",
+        "The lease of a broker in etcd can be that short, and a dead leader is replaced sooner.",
         (("DescribeConfigs v4: many of a broker's keys", "*.broker.session.timeout.ms.*"),),
     ),
     Difference(
         "An unknown operation in IncrementalAlterConfigs is INVALID_REQUEST",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
         (("IncrementalAlterConfigs v1: an unknown operation", "*.error_code"),),
     ),
     Difference(
-        "A broker key that nobody knows is refused",
-        "Kafka keeps it for plugins; here it can only be a slip of the pen.",
+        "An unknown broker key is refused",
+        "Kafka stores it for plugins. Barnabas has none, so that it can only be a typing error.",
         (("IncrementalAlterConfigs v1: broker, an unknown key", "*"),),
     ),
 )

@@ -178,8 +178,8 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "OFFSET_OUT_OF_RANGE comes with the start of the log",
-        "Whoever has fallen behind need not ask for it.",
+        "OFFSET_OUT_OF_RANGE comes with the log start offset",
+        "A consumer that has fallen behind need not request it.",
         (
             *(
                 (f"Fetch: {title}", "*.log_start_offset")
@@ -194,13 +194,13 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "An isolation level that is none counts as read_uncommitted",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "An unknown isolation level counts as read_uncommitted",
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
         (("Fetch: an isolation level that is none", "*"),),
     ),
     Difference(
-        "No fetch session is opened for no partitions",
-        "Kafka opens one that holds nothing.",
+        "A fetch without partitions opens no fetch session",
+        "Kafka opens an empty one.",
         (("Fetch session: without partitions", "*.session_id"),),
     ),
 )

@@ -53,13 +53,13 @@ SCENARIOS: Final = (
     Scenario("DescribeGroups v5: none", (ask(D, 5, groups=[]),)),
     *(_listed("one", version) for version in range(6)),
     _listed("its state", states_filter=["Stable"]),
-    _listed("its state, in other letters", states_filter=["sTaBlE"]),
+    _listed("its state, in another case", states_filter=["sTaBlE"]),
     _listed("another state", states_filter=["Empty"]),
-    _listed("a state that is none", states_filter=["Asleep"]),
+    _listed("an invalid state", states_filter=["Asleep"]),
     _listed("its type", types_filter=["classic"]),
-    _listed("its type, in other letters", types_filter=["CLASSIC"]),
+    _listed("its type, in another case", types_filter=["CLASSIC"]),
     _listed("another type", types_filter=["consumer"]),
-    _listed("a type that is none", types_filter=["strange"]),
+    _listed("an invalid type", types_filter=["strange"]),
     _listed("only offsets", 5, make_topic(), commit()),
     _listed("empty", 5, alone(), leave(("$a_id", None), quiet=True)),
     *(
@@ -100,4 +100,4 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final[tuple[Difference, ...]] = ()
 
-FAMILY: Final = Family("Tools for groups", SCENARIOS, DIFFERENCES)
+FAMILY: Final = Family("Group tools", SCENARIOS, DIFFERENCES)

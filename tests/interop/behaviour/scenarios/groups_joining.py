@@ -1,4 +1,4 @@
-"""Members come together: JoinGroup, and the rules 1 to 16 of classic groups that implementers get wrong."""
+"""JoinGroup, and the rules of classic groups about it that implementers get wrong."""
 
 from typing import Any, Final
 
@@ -20,13 +20,13 @@ from tests.interop.behaviour.common import (
     sync,
     until_state,
 )
-from tests.interop.behaviour.language import Difference, Family, Hear, Scenario, Server, Step, flat, spread
+from tests.interop.behaviour.language import Difference, Family, Hear, Rule, Scenario, Server, Step, flat, spread
 
 J: Final = ApiKey.JOIN_GROUP
 
 
-def _rule(number: int, title: str, *steps: Any, server: Server = "plain") -> Scenario:
-    return Scenario(f"Rule {number}: {title}", flat(*steps), number, server)
+def _rule(rule: Rule, title: str, *steps: Any, server: Server = "plain") -> Scenario:
+    return Scenario(f"{rule.value}: {title}", flat(*steps), rule, server)
 
 
 def _static_pair() -> list[Step]:
@@ -60,7 +60,7 @@ def _leader_and_static(session: int = LONG, rebalance: int = LONG) -> list[Step]
 
 
 def _instance(what: str) -> Scenario:
-    """Rule 7 for one API: the instance id is looked at before the member id."""
+    """For one API: the instance id is checked before the member id."""
 
     def asked(member: str, instance: str) -> Step:
         options: dict[str, Any] = {"on": "c", "instance": instance}
@@ -75,7 +75,7 @@ def _instance(what: str) -> Scenario:
         return leave((member, instance), on="c")
 
     return _rule(
-        7,
+        Rule.INSTANCE_ID_FIRST,
         f"the instance is checked first, {what}",
         make_topic() if what == "OffsetCommit" else (),
         _leader_and_static(),
@@ -108,19 +108,19 @@ SCENARIOS: Final = (
     ),
     # Kafka shows the group only once some group of the same partition has written something after it came into being.
     _rule(
-        1,
+        Rule.MEMBER_ID_FIRST,
         "an unknown dynamic member gets an id first",
         join(version=4),
         clock(100),
         describe(),
         join("$a_id", version=4),
     ),
-    _rule(1, "no client id", join(version=4, client_id=None), join("$a_id", version=4)),
-    _rule(1, "not below version 4", join(version=3)),
-    _rule(1, "not for static members", join(version=5, instance="one")),
+    _rule(Rule.MEMBER_ID_FIRST, "no client id", join(version=4, client_id=None), join("$a_id", version=4)),
+    _rule(Rule.MEMBER_ID_FIRST, "not below version 4", join(version=3)),
+    _rule(Rule.MEMBER_ID_FIRST, "not for static members", join(version=5, instance="one")),
     _rule(
-        1,
-        "the id is good for the session timeout",
+        Rule.MEMBER_ID_FIRST,
+        "the id is valid for the session timeout",
         alone(),
         join(on="p", version=4, session=400),
         join("$a_id", later=True),
@@ -128,7 +128,7 @@ SCENARIOS: Final = (
         join("$p_id", on="p", version=4, save={}),
     ),
     _rule(
-        2,
+        Rule.PENDING_MEMBERS,
         "pending members hold back join completion",
         alone(),
         join(on="p", version=4),
@@ -140,19 +140,23 @@ SCENARIOS: Final = (
         hear_join("p"),
     ),
     _rule(
-        2,
+        Rule.PENDING_MEMBERS,
         "pending members do not count towards group.max.size",
         join(on="a", version=4),
         join(on="b", version=4),
         join(on="c", version=4),
         server="strict",
     ),
-    _rule(3, "a member id on an unknown group", join("somebody", save={})),
-    _rule(3, "a member id and an instance on an unknown group", join("somebody", instance="one", save={})),
-    _rule(3, "a member id that the group does not know", alone(), join("somebody", on="b", save={})),
+    _rule(Rule.UNKNOWN_MEMBERS, "a member id on an unknown group", join("somebody", save={})),
     _rule(
-        4,
-        "a static member without id fences its parked join",
+        Rule.UNKNOWN_MEMBERS,
+        "a member id and an instance on an unknown group",
+        join("somebody", instance="one", save={}),
+    ),
+    _rule(Rule.UNKNOWN_MEMBERS, "a member id that the group does not know", alone(), join("somebody", on="b", save={})),
+    _rule(
+        Rule.FENCING,
+        "a static member without id fences its deferred JoinGroup",
         _leader_and_static(),
         join("$s_id", on="s", instance="s", metadata=CHANGED, later=True),
         until_state("PreparingRebalance"),
@@ -163,8 +167,8 @@ SCENARIOS: Final = (
         hear_join("new"),
     ),
     _rule(
-        4,
-        "a static member without id fences its parked sync",
+        Rule.FENCING,
+        "a static member without id fences its deferred SyncGroup",
         alone(),
         join(on="s", instance="s", later=True),
         until_state("PreparingRebalance"),
@@ -180,7 +184,7 @@ SCENARIOS: Final = (
     ),
     *(
         _rule(
-            5,
+            Rule.STATIC_REJOIN,
             f"no rebalance in Stable with the same protocol, v{version}",
             _leader_and_static(),
             join(on="new", version=version, instance="s"),
@@ -191,7 +195,7 @@ SCENARIOS: Final = (
         for version in (5, 7, 9)
     ),
     _rule(
-        5,
+        Rule.STATIC_REJOIN,
         "a rebalance in CompletingRebalance",
         alone(),
         join(on="s", instance="s", later=True),
@@ -204,7 +208,7 @@ SCENARIOS: Final = (
         heartbeat("$a_id", 2),
     ),
     _rule(
-        5,
+        Rule.STATIC_REJOIN,
         "a rebalance when another protocol is selected",
         join(on="s", instance="s", protocols=("range", "sticky"), quiet=True),
         sync("$s_id", on="s", instance="s", shares={"$s_id": b"share"}, quiet=True),
@@ -212,8 +216,8 @@ SCENARIOS: Final = (
     ),
     *(
         _rule(
-            6,
-            f"a static leader comes back, v{version}",
+            Rule.STATIC_LEADER_REJOIN,
+            f"a static leader rejoins, v{version}",
             _static_pair(),
             join(on="new", version=version, instance="s"),
             describe(),
@@ -222,8 +226,8 @@ SCENARIOS: Final = (
     ),
     *(_instance(what) for what in ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "LeaveGroup")),
     _rule(
-        8,
-        "a first rebalance waits for company",
+        Rule.INITIAL_DELAY,
+        "the first rebalance waits for more members",
         join(on="a", later=True),
         until_state("PreparingRebalance"),
         join(on="b", later=True),
@@ -232,8 +236,8 @@ SCENARIOS: Final = (
         server="strict",
     ),
     _rule(
-        8,
-        "it waits even if everybody has left",
+        Rule.INITIAL_DELAY,
+        "it waits even if all members have left",
         join(version=4),
         join("$a_id", version=4, later=True),
         until_state("PreparingRebalance"),
@@ -245,8 +249,8 @@ SCENARIOS: Final = (
         server="strict",
     ),
     _rule(
-        9,
-        "the rebalance timeout is the largest of all",
+        Rule.REBALANCE_TIMEOUT,
+        "the rebalance timeout is the largest of all members'",
         alone(rebalance=300),
         join(on="b", later=True),
         until_state("PreparingRebalance"),
@@ -260,22 +264,22 @@ SCENARIOS: Final = (
         heartbeat("$b_id", 2, on="b"),
     ),
     _rule(
-        9,
+        Rule.REBALANCE_TIMEOUT,
         "version 0 uses the session timeout",
         join(version=0, session=400, rebalance=-1, quiet=True),
         join(on="b", version=0, session=400, rebalance=-1),
     ),
     _rule(
-        10,
-        "at expiry dynamic members go, static ones stay",
+        Rule.END_OF_JOIN_PHASE,
+        "dynamic members are removed, static ones stay",
         _leader_and_static(rebalance=500),
         join("$a_id", rebalance=500, metadata=CHANGED, later=True),
         hear_join("a"),
         describe(),
     ),
     _rule(
-        10,
-        "at expiry a dynamic member that has not rejoined is unknown",
+        Rule.END_OF_JOIN_PHASE,
+        "a dynamic member that has not rejoined is unknown",
         pair(rebalance=500),
         settled(),
         join("$a_id", rebalance=500, metadata=CHANGED, later=True),
@@ -283,8 +287,8 @@ SCENARIOS: Final = (
         heartbeat("$b_id", 3, on="b"),
     ),
     _rule(
-        11,
-        "a parked member does not expire",
+        Rule.DEFERRED_JOIN,
+        "a member with a deferred JoinGroup does not expire",
         alone(session=400),
         join(on="b", session=LONG, later=True),
         until_state("PreparingRebalance"),
@@ -300,24 +304,30 @@ SCENARIOS: Final = (
         hear_join("b"),
     ),
     *(
-        _rule(12, f"a session timeout of {session} ms, v{version}", join(version=version, session=session, save={}))
+        _rule(
+            Rule.SESSION_TIMEOUT,
+            f"a session timeout of {session} ms, v{version}",
+            join(version=version, session=session, save={}),
+        )
         for version in spread(J)
         for session in (99, 1_800_001)
     ),
-    _rule(12, "the shortest session timeout there is", join(session=100)),
-    _rule(12, "the longest session timeout there is", join(session=1_800_000)),
-    _rule(12, "an invalid session timeout of a known member", alone(), join("$a_id", session=5, save={})),
+    _rule(Rule.SESSION_TIMEOUT, "the shortest session timeout allowed", join(session=100)),
+    _rule(Rule.SESSION_TIMEOUT, "the longest session timeout allowed", join(session=1_800_000)),
     _rule(
-        13,
-        "in CompletingRebalance equal protocols get the current generation",
+        Rule.SESSION_TIMEOUT, "an invalid session timeout of a known member", alone(), join("$a_id", session=5, save={})
+    ),
+    _rule(
+        Rule.JOIN_IN_COMPLETING,
+        "equal protocols get the current generation",
         pair(),
         join("$a_id"),
         join("$b_id", on="b"),
         describe(),
     ),
     _rule(
-        13,
-        "changed protocols start a rebalance, and parked syncs hear of it",
+        Rule.JOIN_IN_COMPLETING,
+        "changed protocols start a rebalance, and deferred SyncGroups are answered",
         pair(),
         sync("$b_id", 2, on="b", later=True),
         join("$a_id", metadata=CHANGED, later=True),
@@ -326,8 +336,8 @@ SCENARIOS: Final = (
         describe(),
     ),
     _rule(
-        14,
-        "in Stable a rejoining leader rebalances",
+        Rule.JOIN_IN_STABLE,
+        "a rejoining leader starts a rebalance",
         pair(),
         settled(),
         join("$a_id", later=True),
@@ -335,16 +345,16 @@ SCENARIOS: Final = (
         heartbeat("$b_id", 2, on="b"),
     ),
     _rule(
-        14,
-        "in Stable an unchanged follower gets the current generation",
+        Rule.JOIN_IN_STABLE,
+        "an unchanged follower gets the current generation",
         pair(),
         settled(),
         join("$b_id", on="b"),
         describe(),
     ),
     _rule(
-        14,
-        "in Stable a changed follower rebalances",
+        Rule.JOIN_IN_STABLE,
+        "a changed follower starts a rebalance",
         pair(),
         settled(),
         join("$b_id", on="b", metadata=CHANGED, later=True),
@@ -353,7 +363,7 @@ SCENARIOS: Final = (
     ),
     *(
         _rule(
-            15,
+            Rule.MEMBER_LIST,
             f"only the leader's answer carries members, v{version}",
             alone(),
             join(on="b", version=version, later=True),
@@ -365,7 +375,7 @@ SCENARIOS: Final = (
         for version in (0, 2)
     ),
     _rule(
-        15,
+        Rule.MEMBER_LIST,
         "only the leader's answer carries members, v9",
         alone(),
         join(on="b", version=9),
@@ -376,7 +386,7 @@ SCENARIOS: Final = (
         hear_join("b"),
     ),
     _rule(
-        16,
+        Rule.PROTOCOL_SELECTION,
         "each member votes for its first protocol that all support",
         alone(protocols=("own", "range", "sticky")),
         join(on="b", protocols=("sticky", "range"), later=True),
@@ -388,9 +398,11 @@ SCENARIOS: Final = (
         hear_join("b"),
         hear_join("c"),
     ),
-    _rule(16, "no protocol in common", alone(), join(on="b", protocols=("sticky",), save={})),
-    _rule(16, "another protocol type", alone(), join(on="b", kind="connect", save={})),
-    _rule(16, "a lone member may change its protocols", alone(), join("$a_id", protocols=("sticky",))),
+    _rule(Rule.PROTOCOL_SELECTION, "no protocol in common", alone(), join(on="b", protocols=("sticky",), save={})),
+    _rule(Rule.PROTOCOL_SELECTION, "another protocol type", alone(), join(on="b", kind="connect", save={})),
+    _rule(
+        Rule.PROTOCOL_SELECTION, "a lone member may change its protocols", alone(), join("$a_id", protocols=("sticky",))
+    ),
 )
 
 DIFFERENCES: Final[tuple[Difference, ...]] = ()

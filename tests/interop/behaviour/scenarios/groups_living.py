@@ -1,4 +1,4 @@
-"""Groups at work: SyncGroup, Heartbeat, LeaveGroup, and the rules 17 to 31 of classic groups."""
+"""Groups after the join phase: SyncGroup, Heartbeat, LeaveGroup, and the rules of classic groups about them."""
 
 from typing import Any, Final
 
@@ -20,13 +20,13 @@ from tests.interop.behaviour.common import (
     until_state,
     when,
 )
-from tests.interop.behaviour.language import Difference, Family, Hear, Scenario, Server, ask, flat, spread
+from tests.interop.behaviour.language import Difference, Family, Hear, Rule, Scenario, Server, ask, flat, spread
 
 S, H, L = ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
 
 
-def _rule(number: int, title: str, *steps: Any, server: Server = "plain") -> Scenario:
-    return Scenario(f"Rule {number}: {title}", flat(*steps), number, server)
+def _rule(rule: Rule, title: str, *steps: Any, server: Server = "plain") -> Scenario:
+    return Scenario(f"{rule.value}: {title}", flat(*steps), rule, server)
 
 
 def _leave_one(member: str, version: int) -> Any:
@@ -57,7 +57,7 @@ def _shard(group: str, partition: int) -> Scenario:
         topics=[{"name": "__consumer_offsets", "partitions": parts}],
     )
     return _rule(
-        31,
+        Rule.COORDINATOR_PARTITION,
         f"{group!r} belongs to partition {partition}",
         make_topic(),
         _loaded(group),
@@ -131,13 +131,13 @@ SCENARIOS: Final = (
     ),
     *(Scenario(f"LeaveGroup v{version}: an unknown group", (_leave_one("nobody", version),)) for version in range(6)),
     Scenario("LeaveGroup v3: an empty group id", (leave(("nobody", None), group=""),)),
-    Scenario("LeaveGroup v3: nobody", flat(alone(), leave())),
+    Scenario("LeaveGroup v3: no members", flat(alone(), leave())),
     Scenario(
         "LeaveGroup v3: a pending member",
         flat(join(version=4), leave(("$a_id", None)), join("$a_id", version=4, save={})),
     ),
     _rule(
-        17,
+        Rule.MISSING_LEADER,
         "a leader that has not rejoined is replaced",
         pair(rebalance=500),
         settled(),
@@ -145,8 +145,8 @@ SCENARIOS: Final = (
         hear_join("b"),
     ),
     _rule(
-        17,
-        "nobody has joined: the timer starts again",
+        Rule.MISSING_LEADER,
+        "no member has rejoined: the timer starts again",
         join(on="s", instance="s", rebalance=300, quiet=True),
         sync("$s_id", on="s", instance="s", shares={"$s_id": b"share"}, quiet=True),
         join(on="n", version=4, rebalance=300),
@@ -159,7 +159,7 @@ SCENARIOS: Final = (
         join("$s_id", on="s", instance="s", rebalance=300),
     ),
     _rule(
-        18,
+        Rule.SYNC_PHASE,
         "a follower's sync waits for the leader's",
         pair(),
         sync("$b_id", 2, on="b", later=True),
@@ -169,15 +169,15 @@ SCENARIOS: Final = (
         describe(),
     ),
     _rule(
-        18,
+        Rule.SYNC_PHASE,
         "members that are missing in the assignment get nothing",
         pair(),
         sync("$a_id", 2, shares={"$a_id": b"share a", "nobody": b"lost"}),
         sync("$b_id", 2, on="b"),
     ),
     _rule(
-        19,
-        "in Stable the stored assignment is told",
+        Rule.SYNC_IN_STABLE,
+        "the stored assignment is returned",
         pair(),
         settled(),
         sync("$b_id", 2, on="b"),
@@ -185,8 +185,8 @@ SCENARIOS: Final = (
         sync("$b_id", 2, on="b"),
     ),
     _rule(
-        20,
-        "who does not sync is removed, and the others rebalance",
+        Rule.SYNC_TIMEOUT,
+        "a member that does not sync is removed, and the others rebalance",
         pair(rebalance=500),
         sync("$a_id", 2, shares={"$a_id": b"share a", "$b_id": b"share b"}),
         until_state("PreparingRebalance"),
@@ -195,14 +195,14 @@ SCENARIOS: Final = (
         describe(),
     ),
     _rule(
-        20,
-        "nobody syncs, and nobody is left",
+        Rule.SYNC_TIMEOUT,
+        "no member syncs, and the group becomes empty",
         pair(rebalance=400),
         until_state("Empty"),
         describe(),
     ),
     _rule(
-        21,
+        Rule.HEARTBEATS,
         "heartbeats while a rebalance is prepared",
         pair(),
         settled(),
@@ -212,21 +212,33 @@ SCENARIOS: Final = (
         heartbeat("$b_id", 1, on="b"),
         heartbeat("nobody", 2, on="b"),
     ),
-    _rule(21, "heartbeats while a rebalance completes", pair(), heartbeat("$a_id", 2), heartbeat("$b_id", 1, on="b")),
-    _rule(21, "heartbeats in Stable", pair(), settled(), heartbeat("$a_id", 2), heartbeat("$a_id", 3)),
     _rule(
-        21,
+        Rule.HEARTBEATS,
+        "heartbeats while a rebalance completes",
+        pair(),
+        heartbeat("$a_id", 2),
+        heartbeat("$b_id", 1, on="b"),
+    ),
+    _rule(Rule.HEARTBEATS, "heartbeats in Stable", pair(), settled(), heartbeat("$a_id", 2), heartbeat("$a_id", 3)),
+    _rule(
+        Rule.HEARTBEATS,
         "without heartbeats a member's session ends",
         alone(session=300),
         until_state("Empty"),
         heartbeat("$a_id"),
     ),
     *(
-        _rule(22, f"a commit outside of groups, v{version}", make_topic(), commit(version=version), _fetched())
+        _rule(
+            Rule.COMMIT_OUTSIDE_OF_GROUPS,
+            f"a commit outside of groups, v{version}",
+            make_topic(),
+            commit(version=version),
+            _fetched(),
+        )
         for version in (2, 7, 9)
     ),
     _rule(
-        22,
+        Rule.COMMIT_OUTSIDE_OF_GROUPS,
         "a commit outside of groups, while the group is empty",
         make_topic(),
         alone(),
@@ -234,12 +246,40 @@ SCENARIOS: Final = (
         commit(),
         _fetched(),
     ),
-    _rule(22, "a commit outside of groups, while the group has members", make_topic(), alone(), commit(), _fetched()),
-    _rule(22, "generation -1 with a member id, no group", make_topic(), commit("nobody"), _fetched()),
-    _rule(23, "a commit in Stable", make_topic(), pair(), settled(), commit("$b_id", 2, on="b"), _fetched()),
-    _rule(23, "a commit while a rebalance completes", make_topic(), pair(), commit("$a_id", 2), _fetched()),
     _rule(
-        23,
+        Rule.COMMIT_OUTSIDE_OF_GROUPS,
+        "a commit outside of groups, while the group has members",
+        make_topic(),
+        alone(),
+        commit(),
+        _fetched(),
+    ),
+    _rule(
+        Rule.COMMIT_OUTSIDE_OF_GROUPS,
+        "generation -1 with a member id, no group",
+        make_topic(),
+        commit("nobody"),
+        _fetched(),
+    ),
+    _rule(
+        Rule.COMMIT_OF_MEMBER,
+        "a commit in Stable",
+        make_topic(),
+        pair(),
+        settled(),
+        commit("$b_id", 2, on="b"),
+        _fetched(),
+    ),
+    _rule(
+        Rule.COMMIT_OF_MEMBER,
+        "a commit while a rebalance completes",
+        make_topic(),
+        pair(),
+        commit("$a_id", 2),
+        _fetched(),
+    ),
+    _rule(
+        Rule.COMMIT_OF_MEMBER,
         "a commit while a rebalance is prepared",
         make_topic(),
         pair(),
@@ -249,16 +289,23 @@ SCENARIOS: Final = (
         commit("$b_id", 2, on="b"),
         _fetched(on="c"),
     ),
-    _rule(23, "a commit of another generation", make_topic(), alone(), commit("$a_id", 7), _fetched()),
-    _rule(23, "a commit of nobody", make_topic(), alone(), commit("nobody", 1), _fetched()),
+    _rule(
+        Rule.COMMIT_OF_MEMBER, "a commit of another generation", make_topic(), alone(), commit("$a_id", 7), _fetched()
+    ),
+    _rule(Rule.COMMIT_OF_MEMBER, "an unknown member", make_topic(), alone(), commit("nobody", 1), _fetched()),
     *(
-        _rule(23, f"a commit with a generation, no group, v{version}", make_topic(), commit("x", 3, version=version))
+        _rule(
+            Rule.COMMIT_OF_MEMBER,
+            f"a commit with a generation, no group, v{version}",
+            make_topic(),
+            commit("x", 3, version=version),
+        )
         for version in (2, 8, 9)
     ),
     *(
         _rule(
-            24,
-            f"offsets of a group that is not there, v{version}",
+            Rule.UNKNOWN_GROUP,
+            f"a group that does not exist, v{version}",
             ask(
                 ApiKey.OFFSET_FETCH,
                 version,
@@ -269,17 +316,20 @@ SCENARIOS: Final = (
         )
         for version in (1, 4, 7)
     ),
-    *(_rule(24, f"offsets of a group that is not there, v{version}", _fetched(version=version)) for version in (8, 9)),
+    *(
+        _rule(Rule.UNKNOWN_GROUP, f"a group that does not exist, v{version}", _fetched(version=version))
+        for version in (8, 9)
+    ),
     _rule(
-        25,
-        "when the last member goes the generation rises",
+        Rule.EMPTY_GROUP,
+        "the generation rises when the last member leaves",
         alone(),
         leave(("$a_id", None)),
         describe(),
         join(),
     ),
     _rule(
-        25,
+        Rule.EMPTY_GROUP,
         "an empty group that is deleted is gone",
         alone(),
         leave(("$a_id", None)),
@@ -288,8 +338,8 @@ SCENARIOS: Final = (
         heartbeat("$a_id"),
     ),
     _rule(
-        26,
-        "offsets with a time of their own expire",
+        Rule.OFFSET_EXPIRY,
+        "offsets with a retention time of their own expire",
         make_topic(),
         _loaded(),
         ask(
@@ -310,7 +360,7 @@ SCENARIOS: Final = (
     ),
     *(
         _rule(
-            27,
+            Rule.LEAVE_ERRORS,
             f"each member that leaves has its own error, v{version}",
             join(on="s", instance="s", quiet=True),
             leave(("nobody", None), ("nobody", "s"), ("", "unknown"), ("$s_id", "s"), version=version),
@@ -318,19 +368,24 @@ SCENARIOS: Final = (
         for version in (3, 4, 5)
     ),
     _rule(
-        27,
+        Rule.LEAVE_ERRORS,
         "an instance without a member id is removed",
         join(on="s", instance="s", quiet=True),
         leave(("", "s")),
         describe(),
     ),
     *(
-        _rule(27, f"before version 3 there is one error, v{version}", alone(), _leave_one("nobody", version))
+        _rule(
+            Rule.LEAVE_ERRORS,
+            f"before version 3 there is one error, v{version}",
+            alone(),
+            _leave_one("nobody", version),
+        )
         for version in (0, 2)
     ),
     *(
         _rule(
-            28,
+            Rule.FULL_GROUP,
             f"a full group, v{version}",
             join(on="a", later=True),
             until_state("PreparingRebalance"),
@@ -343,7 +398,7 @@ SCENARIOS: Final = (
         for version in (0, 3)
     ),
     _rule(
-        28,
+        Rule.FULL_GROUP,
         "a full group, a member that was given an id",
         join(on="a", later=True),
         until_state("PreparingRebalance"),
@@ -355,8 +410,8 @@ SCENARIOS: Final = (
         server="strict",
     ),
     _rule(
-        28,
-        "while a rebalance is prepared, those that wait count",
+        Rule.FULL_GROUP,
+        "in PreparingRebalance, waiting members count",
         join(on="a", later=True),
         until_state("PreparingRebalance"),
         join(on="b", later=True),
@@ -367,7 +422,11 @@ SCENARIOS: Final = (
         server="strict",
     ),
     *(
-        _rule(29, f"the protocol's name where there is none, v{version}", join("nobody", version=version, save={}))
+        _rule(
+            Rule.NO_PROTOCOL,
+            f"the protocol's name where there is none, v{version}",
+            join("nobody", version=version, save={}),
+        )
         for version in (0, 6, 7, 9)
     ),
     *(_shard(group, partition) for group, partition in (("test-group", 12), ("polygenelubricants", 0), ("😀", 49))),
@@ -375,4 +434,4 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final[tuple[Difference, ...]] = ()
 
-FAMILY: Final = Family("Groups: at work", SCENARIOS, DIFFERENCES)
+FAMILY: Final = Family("Groups: sync, heartbeat, leave", SCENARIOS, DIFFERENCES)

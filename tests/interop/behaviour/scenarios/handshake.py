@@ -32,7 +32,7 @@ def _closing(title: str, frame: bytes, size: int | None = None) -> Scenario:
 
 SCENARIOS: Final = (
     *(_versions(version) for version in (0, 1, 2, 3, 4)),
-    Scenario("ApiVersions of a version that nobody has", (Raw(_head(18, 99) + b"\x00\x02a\x02b\x00"),)),
+    Scenario("ApiVersions of an unknown version", (Raw(_head(18, 99) + b"\x00\x02a\x02b\x00"),)),
     Scenario("ApiVersions of the version after the newest", (Raw(_head(18, 5) + b"\x00\x02a\x02b\x00"),)),
     Scenario("ApiVersions of a negative version", (Raw(_head(18, -1)),)),
     _software("no name", "", "1"),
@@ -47,7 +47,7 @@ SCENARIOS: Final = (
     ),
     _closing("an API that does not exist", _head(999, 0)),
     _closing("an API with a negative key", _head(-5, 0)),
-    _closing("Metadata of a version that nobody has", _head(3, 99)),
+    _closing("Metadata of an unknown version", _head(3, 99)),
     _closing("Metadata of a negative version", _head(3, -1)),
     _closing("Fetch v3, which Kafka 4 no longer has", _head(1, 3)),
     _closing("JoinGroup of the version after the newest", _head(11, 10)),
@@ -59,21 +59,21 @@ SCENARIOS: Final = (
     _closing("a frame of negative size", b"", size=-1),
     _closing("a frame over socket.request.max.bytes", b"", size=104_857_601),
     Scenario(
-        "a body with something after it",
+        "a body with trailing bytes",
         (Raw(_head(12, 0) + struct.pack(">h1sih1s", 1, b"g", 1, 1, b"m") + b"more"),),
     ),
     Scenario("a null client id", (heartbeat("nobody", client_id=None),)),
     Scenario("an empty client id", (heartbeat("nobody", client_id=""),)),
     *(
         Scenario(
-            f"SaslHandshake v{version} where there is no SASL",
+            f"SaslHandshake v{version} without SASL",
             (ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN"),),
         )
         for version in spread(ApiKey.SASL_HANDSHAKE)
     ),
     *(
         Scenario(
-            f"SaslAuthenticate v{version} where there is no SASL",
+            f"SaslAuthenticate v{version} without SASL",
             (ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0user\0password"),),
         )
         for version in spread(ApiKey.SASL_AUTHENTICATE)
@@ -94,20 +94,20 @@ SCENARIOS: Final = (
 DIFFERENCES: Final = (
     Difference(
         "Consumer groups of KIP-848, share groups, streams groups and transactions are not served",
-        "The classic group protocol and idempotent producers are; clients see in ApiVersions what there is.",
+        "The classic group protocol and idempotent producers are served. ApiVersions tells clients which APIs exist.",
         tuple(
             ("ApiVersions v[01234]", f"*.api_keys.{key}")
             for key in (24, 25, 26, 27, 28, 68, 69, *range(76, 80), *range(83, 93))
         ),
     ),
     Difference(
-        "No telemetry, delegation tokens, SCRAM or quota changes, features or quorum to be told about",
-        "Nothing here could use them; the quorum of a cluster is etcd's, which has its own tools.",
+        "Telemetry, delegation tokens, changes of SCRAM and quotas, features and the quorum are not served",
+        "Barnabas has nothing that they could control. The quorum of a cluster is etcd's, which has its own tools.",
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 49, 51, 55, 57, 64, 80, 81)),
     ),
     Difference(
         "Older versions of some APIs than Kafka 4 has",
-        "Clients of before 2017 still get in; the newer versions are answered alike.",
+        "Clients from before 2017 can still connect. Newer versions are answered as by Kafka.",
         tuple(
             ("ApiVersions v[01234]", f"*.api_keys.{key}.min_version")
             for key in (2, 8, 9, 19, 20, 23, 29, 30, 31, 32, 34, 35)
@@ -115,12 +115,12 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "OffsetCommit and OffsetFetch 10, DescribeLogDirs 5 and ListTransactions 2 are missing",
-        "Clients use the version before: topics by name in commits.",
+        "Clients use the previous version, in which commits name topics instead of ids.",
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}.max_version") for key in (8, 9, 35, 66)),
     ),
     Difference(
-        "No features are told, and none are finalized",
-        "They switch on what this broker does not have, such as the second version of transactions (KIP-890).",
+        "ApiVersions lists no features, and none are finalized",
+        "They would switch on functions that Barnabas lacks, such as the second version of transactions (KIP-890).",
         (
             ("ApiVersions v[34]", "*_features*"),
             ("ApiVersions v3: a name with dots and dashes inside", "*_features*"),
@@ -129,9 +129,9 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "A request with bytes after its end closes the connection",
-        "Kafka ignores them. Whoever sends them has written something else than was meant; Metadata, where a widely "
-        "used client does, is the exception.",
-        (("a body with something after it", "0 raw bytes"),),
+        "Kafka ignores them. Trailing bytes mean that the client and the broker disagree about the schema. Metadata is "
+        "the exception, because a widely used client sends them there.",
+        (("a body with trailing bytes", "0 raw bytes"),),
     ),
 )
 

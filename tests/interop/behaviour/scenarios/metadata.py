@@ -34,7 +34,7 @@ def _create(version: int, server: Any = "plain") -> Scenario:
     title = f"Metadata v{version}: an unknown topic that may be created"
     first = ask(M, version, topics=[{"name": "$topic"}], until=known if server == "plain" else None)
     return Scenario(
-        title if server == "plain" else f"{title}, but auto.create.topics.enable=false", (first,), 0, server
+        title if server == "plain" else f"{title}, but auto.create.topics.enable=false", (first,), server=server
     )
 
 
@@ -85,7 +85,7 @@ SCENARIOS: Final = (
         flat(make_topic(), ask(M, 9, topics=[{"name": "$topic"}, {"name": "$topic"}])),
     ),
     Scenario(
-        "Metadata v9: a topic that is there and one that is not",
+        "Metadata v9: one topic that exists and one that does not",
         flat(
             make_topic(),
             ask(M, 9, topics=[{"name": "$topic"}, {"name": "$topic-b"}], allow_auto_topic_creation=False),
@@ -107,7 +107,7 @@ SCENARIOS: Final = (
         )
         for version in (8, 10, 13)
     ),
-    Scenario("Metadata v12: the topic of offsets", (ask(M, 12, topics=[{"name": "__consumer_offsets"}]),)),
+    Scenario("Metadata v12: the offsets topic", (ask(M, 12, topics=[{"name": "__consumer_offsets"}]),)),
     *(_find(version, 0) for version in range(7)),
     *(_find(version, 0, "") for version in (0, 4, 6)),
     *(_find(version, 7) for version in (1, 4, 6)),
@@ -166,7 +166,7 @@ SCENARIOS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "Metadata that asks for a topic by neither name nor id is answered as for an illegal name",
+        "A Metadata request for a topic with neither name nor id is answered as for an illegal name",
         "Kafka fails with UNKNOWN_SERVER_ERROR.",
         (("Metadata v12: neither name nor id", "*"),),
     ),

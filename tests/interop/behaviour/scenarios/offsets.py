@@ -100,7 +100,7 @@ SCENARIOS: Final = (
         flat(make_topic(cleanup__policy="compact"), produce(("k", "v")), _delete(1)),
     ),
     *(Scenario(f"DeleteRecords v{version}: an unknown topic", (_delete(1, version),)) for version in spread(R)),
-    Scenario("DeleteRecords v2: the topic of offsets", (_delete(0, topic="__consumer_offsets"),)),
+    Scenario("DeleteRecords v2: the offsets topic", (_delete(0, topic="__consumer_offsets"),)),
     _filled("DeleteRecords v2: then later segments only", _delete(3), _epoch(0), _list(LARGEST)),
 )
 

@@ -61,7 +61,7 @@ SCENARIOS: Final = (
         _send(Batch(("after",)), acks=1),
         fetch(),
     ),
-    *(_produce(f"acks={acks}, which is none", _send(Batch(), acks=acks)) for acks in (2, -2)),
+    *(_produce(f"acks={acks}, which is invalid", _send(Batch(), acks=acks)) for acks in (2, -2)),
     _produce("acks=0 to an unknown partition", _send(Batch(), acks=0, partition=7)),
     *(_produce(f"v{version}: an unknown topic", _send(Batch(), version, topic="$topic-b")) for version in (3, 9, 12)),
     _produce("v13: an unknown topic id", _send(Batch(), 13, topic=b"0123456789abcdef")),
@@ -70,13 +70,13 @@ SCENARIOS: Final = (
     _produce("a negative partition", _send(Batch(), partition=-1)),
     _produce("an illegal topic", _send(Batch(), topic="a/b")),
     _produce("an empty topic", _send(Batch(), 9, topic="")),
-    Scenario("Produce: the topic of offsets", (_send(Batch(), topic="__consumer_offsets"),)),
+    Scenario("Produce: the offsets topic", (_send(Batch(), topic="__consumer_offsets"),)),
     _produce("empty records", _send(b"")),
     _produce("two batches for one partition", _send(Batch(times=2))),
     _produce("no topics", ask(P, 9, acks=-1, timeout_ms=1000, topic_data=[])),
     _produce("a wrong CRC", _send(Batch(spoil=(CRC, b"\0\0\0\0")))),
     *(_produce(f"magic {magic}", _send(Batch(spoil=(MAGIC, bytes([magic]))))) for magic in (0, 1, 3)),
-    _produce("a count that is not so", _send(Batch(spoil=(COUNT, b"\0\0\0\7")))),
+    _produce("a wrong count", _send(Batch(spoil=(COUNT, b"\0\0\0\7")))),
     _produce("a length beyond the batch", _send(Batch(spoil=(LENGTH, b"\0\0\x7f\0")))),
     _produce("a negative length", _send(Batch(spoil=(LENGTH, b"\xff\xff\xff\xff")))),
     _produce("half a batch", _send(b"\0" * 30)),
@@ -159,8 +159,8 @@ DIFFERENCES: Final = (
         (("Produce v[012], which Kafka 4 no longer has", "*"),),
     ),
     Difference(
-        "A refused batch is not told with the start of the log, nor with which of its records was at fault",
-        "A batch is looked at as a whole here: nothing is done per record.",
+        "The response to a refused batch contains neither the log start offset nor the index of the invalid record",
+        "The broker checks batches as a whole: it does nothing per record.",
         tuple((f"Produce: {title}", "*.partition_responses.0.log_start_offset") for title in _START_TOLD)
         + tuple(
             (f"Produce: {title}", "*.record_errors")
@@ -168,8 +168,8 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "A batch that is appended already is not told with its time",
-        "Kafka tells the newest timestamp of the batch as the time of the append.",
+        "The response to a duplicate batch does not contain its append time",
+        "Kafka returns the largest timestamp of the batch as its append time.",
         (("Produce: a batch again", "*.log_append_time_ms"),),
     ),
 )

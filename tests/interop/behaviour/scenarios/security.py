@@ -51,11 +51,11 @@ SCENARIOS: Final = (
         for v in (0, 1)
     ),
     Scenario(
-        "DescribeUserScramCredentials v0: nobody has any",
+        "DescribeUserScramCredentials v0: none are set",
         (ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None),),
     ),
     Scenario(
-        "DescribeUserScramCredentials v0: of somebody",
+        "DescribeUserScramCredentials v0: of one user",
         (ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "somebody"}]),),
     ),
 )

@@ -68,15 +68,15 @@ SCENARIOS: Final = (
     _create("250 letters", _new("x" * 250)),
     _create("an umlaut", _new("ä")),
     _create("an unknown configuration", _new(**_config("no.such.key", "1"))),
-    _create("a value that is no number", _new(**_config("retention.ms", "soon"))),
+    _create("a value that is not a number", _new(**_config("retention.ms", "soon"))),
     _create("a value out of range", _new(**_config("segment.bytes", "1"))),
-    _create("a cleanup policy that is none", _new(**_config("cleanup.policy", "burn"))),
-    _create("a timestamp type that is none", _new(**_config("message.timestamp.type", "Whenever"))),
+    _create("an invalid cleanup policy", _new(**_config("cleanup.policy", "burn"))),
+    _create("an invalid timestamp type", _new(**_config("message.timestamp.type", "Whenever"))),
     _create("twice in one request", _new(), _new()),
-    _create("one that is well and one that is not", _new(), _new("$topic-b", partitions=0)),
+    _create("one valid and one invalid", _new(), _new("$topic-b", partitions=0)),
     _create("placed by hand", _new(partitions=-1, factor=-1, **_placed((1,), (1,)))),
     _create("placed by hand, and a number of partitions", _new(partitions=1, factor=-1, **_placed((1,)))),
-    _create("placed on a broker that is not there", _new(partitions=-1, factor=-1, **_placed((9,)))),
+    _create("placed on a broker that does not exist", _new(partitions=-1, factor=-1, **_placed((9,)))),
     _create("placed twice on one broker", _new(partitions=-1, factor=-1, **_placed((1, 1)))),
     _create("placed nowhere", _new(partitions=-1, factor=-1, **_placed(()))),
     _create(
@@ -85,7 +85,7 @@ SCENARIOS: Final = (
     ),
     _create("no topics"),
     *(
-        Scenario(f"CreateTopics v{version}: it is there already", flat(make_topic(), ask(C, version, topics=[_new()])))
+        Scenario(f"CreateTopics v{version}: it exists already", flat(make_topic(), ask(C, version, topics=[_new()])))
         for version in (2, 7)
     ),
     Scenario(
@@ -98,7 +98,7 @@ SCENARIOS: Final = (
     _grow("none", 0),
     _grow("negative", -1),
     _grow("placed by hand", 2, assignments=[{"broker_ids": [1]}]),
-    _grow("placed on a broker that is not there", 2, assignments=[{"broker_ids": [9]}]),
+    _grow("placed on a broker that does not exist", 2, assignments=[{"broker_ids": [9]}]),
     _grow("fewer places than partitions", 3, assignments=[{"broker_ids": [1]}]),
     _grow("more places than partitions", 2, assignments=[{"broker_ids": [1]}, {"broker_ids": [1]}]),
     Scenario(
@@ -170,7 +170,7 @@ _CREATED: Final = (
     "CreateTopics v[567]: one",
     "CreateTopics v[57]: only checked",
     "CreateTopics v5: with a configuration",
-    "CreateTopics v7: one that is well and one that is not",
+    "CreateTopics v7: one valid and one invalid",
     "CreateTopics v7: placed by hand",
     "CreateTopics v7: the broker's defaults",
 )
@@ -178,13 +178,13 @@ _CREATED: Final = (
 DIFFERENCES: Final = (
     Difference(
         "Keys that would have no effect are not offered for topics",
-        "Compression levels (batches stay as the producer made them), preallocation, roll jitter, replication "
-        "throttles and tiered storage. To set one is refused instead of ignored.",
+        "These are compression levels (batches stay as the producer made them), preallocation, roll jitter, "
+        "replication throttles and tiered storage. Setting one is refused instead of ignored.",
         tuple((name, f"*.configs.{key}") for name in _CREATED for key in NO_EFFECT),
     ),
     Difference(
         "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and newer set it as a dynamic default of the cluster when eligible leader replicas are switched on.",
+        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         tuple((name, "*.configs.min.insync.replicas.config_source") for name in _CREATED),
     ),
 )
