@@ -1,5 +1,7 @@
-"""What programs give, checked where they give it: a name or a number that no request can carry would fail later, and
-perhaps take along what has nothing to do with it. Pure."""
+"""Checks arguments that programs pass: topics, partitions, offsets. Pure.
+
+A name or a number that does not fit into a request would fail later, together with other items of the same request.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
@@ -8,7 +10,7 @@ from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 
 V = TypeVar("V")
 
-#: What a commit takes as an offset.
+#: An offset to commit.
 Offset = int | tuple[int, str] | OffsetAndMetadata
 
 #: The longest name of a topic. Source: Kafka's ``Topic.java``.
@@ -18,14 +20,14 @@ _INT64_END: Final = 1 << 63
 
 
 def check_topic(what: str, name: object) -> str:
-    """The name of a topic, as far as it can be asked about; which characters are good is for the broker to say.
+    """Check that a topic name fits into a request. The broker checks its characters.
 
     Raises:
-        TypeError: no string, or an empty one.
-        ValueError: longer than Kafka's names are, or not encodable.
+        TypeError: `name` is not a string, or empty.
+        ValueError: `name` is longer than Kafka allows, or is not ASCII.
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"{what}: {name!r} is no topic: give its name")
+        raise TypeError(f"{what}: {name!r} is not a topic: give its name")
     if len(name) > MAX_TOPIC_NAME:
         raise ValueError(f"{what}: {name[:20]!r}... has {len(name)} characters: give a name of 1 to {MAX_TOPIC_NAME}")
     if not name.isascii():
@@ -34,60 +36,62 @@ def check_topic(what: str, name: object) -> str:
 
 
 def check_partition(what: str, number: object) -> int:
-    """The number of a partition.
+    """Check the number of a partition.
 
     Raises:
-        TypeError: no integer.
-        ValueError: negative, or more than an int32 holds.
+        TypeError: `number` is not an integer.
+        ValueError: `number` is negative, or does not fit into an int32.
     """
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{what}: partition is {number!r}: give its number")
     if not 0 <= number < _INT32_END:
-        raise ValueError(f"{what}: partition is {number}: give a number from 0 on")
+        raise ValueError(f"{what}: partition is {number}: give a number of at least 0")
     return number
 
 
 def is_int64(value: object) -> bool:
-    """Whether this is an integer that an offset or a time in milliseconds can be: from 0 to what an int64 holds."""
+    """Whether `value` is an integer of at least 0 that fits into an int64, as offsets and times do."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64_END
 
 
 def partitions_of(what: str, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Partitions as given by a program; plain tuples will do.
+    """Check partitions; plain tuples are accepted.
 
     Raises:
-        TypeError: something else.
-        ValueError: a topic or a number that no partition has.
+        TypeError: `partitions` is not a list of partitions.
+        ValueError: a topic or a partition number is not valid.
     """
     if not isinstance(partitions, Iterable):
-        raise TypeError(f"{what}: {partitions!r} is no list of partitions: give such as [TopicPartition(topic, 0)]")
+        raise TypeError(
+            f"{what}: {partitions!r} is not a list of partitions: give for example [TopicPartition(topic, 0)]"
+        )
     made = []
     for given in partitions:
         if not (
             isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int)
         ):
-            raise TypeError(f"{what}: {given!r} is no partition: give TopicPartition(topic, number)")
+            raise TypeError(f"{what}: {given!r} is not a partition: give TopicPartition(topic, number)")
         made.append(TopicPartition(check_topic(what, given[0]), check_partition(what, given[1])))
     return tuple(made)
 
 
 def mapped(what: str, given: Mapping[TopicPartition, V]) -> Mapping[TopicPartition, V]:
-    """What is given for each of some partitions.
+    """Check that an argument is a mapping of partitions.
 
     Raises:
-        TypeError: no mapping.
+        TypeError: `given` is not a mapping.
     """
     if not isinstance(given, Mapping):
-        raise TypeError(f"{what}: {given!r} is no mapping: give such as {{TopicPartition(topic, 0): 5}}")
+        raise TypeError(f"{what}: {given!r} is not a mapping: give for example {{TopicPartition(topic, 0): 5}}")
     return given
 
 
 def offsets_of(what: str, offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit as given by a program: alone, with metadata, or with metadata and leader epoch.
+    """Check offsets to commit: alone, with metadata, or with metadata and leader epoch.
 
     Raises:
-        TypeError: something else.
-        ValueError: a number that no offset is.
+        TypeError: an offset has another type.
+        ValueError: an offset is negative, or does not fit into an int64.
     """
     made = {}
     for tp, given in zip(partitions_of(what, mapped(what, offsets)), offsets.values(), strict=True):

@@ -29,16 +29,16 @@ MAX_NAME_SIZE: Final = 32_767
 
 #: Makes an object from the bytes of a record's key or value.
 Deserializer = Callable[[bytes], Any]
-#: Makes the bytes of a record's key or value.
+#: Converts an object to the bytes of a record's key or value.
 Serializer = Callable[[Any], bytes]
-#: Chooses a partition: the key's bytes or None, all partitions, those that have a leader now.
+#: Chooses a partition. Arguments: the key's bytes or None, all partitions, the partitions that have a leader.
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 
 Address = tuple[str, int]
 
 
 def parse_servers(servers: str | Iterable[str]) -> tuple[Address, ...]:
-    """The addresses in ``"host:port,host"`` or in a list of such. The default port is 9092; IPv6 in brackets.
+    """Parse ``"host:port,host"``, or a list of such strings. The default port is 9092; IPv6 addresses are in brackets.
 
     Raises:
         TypeError: something else than strings.
@@ -46,7 +46,7 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[Address, ...]:
     """
     texts = [servers] if isinstance(servers, str) else list(servers) if isinstance(servers, Iterable) else [servers]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f'bootstrap_servers is {servers!r}: give "host:port" or a list of such')
+        raise TypeError(f'bootstrap_servers is {servers!r}: give "host:port" or a list of such strings')
     return tuple(_address(part.strip()) for text in texts for part in text.split(",") if part.strip()) or _no_server()
 
 
@@ -129,7 +129,7 @@ class ClientConfig:
         return self.request_timeout_ms / 1000
 
     def tls(self) -> ssl.SSLContext | None:
-        """The context that connections use, None for plain text."""
+        """The TLS context of connections, None for plain text."""
         if self.security_protocol == "PLAINTEXT":
             return None
         return self.ssl_context or ssl.create_default_context()
@@ -146,7 +146,7 @@ _CLIENT_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """A consumer's settings.
+    """The settings of a consumer.
 
     Attributes:
         group_id: the group to join and to commit for; None reads without a group.
@@ -219,7 +219,8 @@ class ConsumerConfig:
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms {self.heartbeat_interval_ms} is not below session_timeout_ms "
-                f"{self.session_timeout_ms}: give at most a third of it, so that one lost heartbeat does no harm"
+                f"{self.session_timeout_ms}: give at most a third of it, so that one lost heartbeat does not "
+                "end the session"
             )
         self._check_assignors()
 
@@ -254,7 +255,7 @@ def default_assignors() -> tuple[Assignor, ...]:
 
 
 def common_protocols(assignors: Sequence[Assignor]) -> frozenset[RebalanceProtocol]:
-    """The rebalance protocols that all of `assignors` support."""
+    """Return the rebalance protocols that all `assignors` support."""
     return frozenset.intersection(*(assignor.protocols for assignor in assignors))
 
 
@@ -274,7 +275,7 @@ _CONSUMER_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """A producer's settings.
+    """The settings of a producer.
 
     Attributes:
         acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
@@ -319,7 +320,7 @@ class ProducerConfig:
 
     @property
     def required_acks(self) -> int:
-        """`acks` as on the wire: -1, 0 or 1."""
+        """`acks` as in a Produce request: -1, 0 or 1."""
         return self.acks if isinstance(self.acks, int) else -1
 
     @property

@@ -1,9 +1,8 @@
-"""What the client raises. Every message says what happened, why as far as it is known, and what to do about it.
+"""The errors of the client. Each message says what happened, why if it is known, and what to do about it.
 
-All of it is a :class:`~barnabas_protocol.errors.KafkaError`, so ``except KafkaError`` catches whatever a broker or the
-client itself has to complain about, and ``error.retriable`` tells whether trying again may help. Codes that people
-catch by name have a class here; the others come as the plain `KafkaError` with their code. Names are aiokafka's where
-aiokafka has one.
+All are a :class:`~barnabas_protocol.errors.KafkaError`, so ``except KafkaError`` catches every error of a broker or of
+the client, and ``error.retriable`` says whether trying again may help. Error codes that programs catch by name have a
+class here; the others are raised as `KafkaError` with their code. Names are aiokafka's where aiokafka has one.
 """
 
 from collections.abc import Iterable
@@ -46,7 +45,7 @@ __all__ = [
 
 
 class _Named(KafkaError):
-    """An error whose class says its code."""
+    """An error whose class has its code."""
 
     CODE: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -55,37 +54,37 @@ class _Named(KafkaError):
 
 
 class KafkaConnectionError(_Named):
-    """No connection could be made, or it broke while an answer was due. Safe to try again where the request is."""
+    """A connection could not be opened, or it ended before a response. The request may have been carried out."""
 
     CODE = ErrorCode.NETWORK_EXCEPTION
 
 
 class KafkaTimeoutError(_Named):
-    """Something did not happen within the time it was given."""
+    """An operation took longer than its timeout."""
 
     CODE = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """The producer's `buffer_memory` stayed full for `max_block_ms`: the brokers take less than the program sends."""
+    """The producer's `buffer_memory` stayed full for `max_block_ms`: the brokers are slower than the program."""
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
-    """A record was not acknowledged within `delivery_timeout_ms`. It may have been written all the same."""
+    """A record was not acknowledged within `delivery_timeout_ms`. It may have been written."""
 
 
 class UnsupportedVersionError(_Named):
-    """The broker is too old (or too new) for what was asked of it."""
+    """The broker is too old or too new for a request."""
 
     CODE = ErrorCode.UNSUPPORTED_VERSION
 
 
 class IllegalStateError(_Named):
-    """A call that makes no sense now: not started, mixing subscribe and assign, a partition that is not assigned."""
+    """A call that is not valid now: not started, subscribe after assign, a partition that is not assigned."""
 
 
 class IllegalOperationError(IllegalStateError):
-    """A call that this object can never fulfil as it was configured, such as a commit without a group."""
+    """A call that is never valid with these settings, such as a commit without a group."""
 
 
 class ConsumerStoppedError(IllegalStateError):
@@ -97,26 +96,30 @@ class ProducerClosedError(IllegalStateError):
 
 
 class WakeupError(_Named):
-    """`Consumer.wakeup()` was called: raised once, by the poll that was under way or by the next one."""
+    """`Consumer.wakeup()` was called: raised once, by the current poll or by the next one."""
 
 
 class NoOffsetForPartitionError(_Named):
-    """Nothing was committed for a partition and `auto_offset_reset` is "none"."""
+    """A partition has no committed offset, and `auto_offset_reset` is "none"."""
 
 
 class OffsetOutOfRangeError(_Named):
-    """A position lies outside of what the partition holds and `auto_offset_reset` is "none"."""
+    """A position is outside of its partition, and `auto_offset_reset` is "none"."""
 
     CODE = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """Records that were read are no longer part of the partition, and `auto_offset_reset` is "none" (KIP-320).
+    """Records that were read are no longer in the partition, and `auto_offset_reset` is "none" (KIP-320).
 
-    A new leader did not have them, which unclean elections and lost disks bring about. `position` is where the program
-    stood; from `offset` on, of `leader_epoch`, the partition's history is another one (both None and -1 if the leader
-    cannot tell). What the program derived from records at and after `offset` may have to be undone; `seek(offset)` goes
-    on where the new history begins.
+    A new leader does not have them, after an unclean leader election or the loss of a disk. What the program derived
+    from records at and after `offset` may have to be undone; `seek(offset)` continues with the first new record.
+
+    Attributes:
+        topic_partition: the partition.
+        position: of the consumer.
+        offset: from here on the partition has other records than before; None if the leader does not know.
+        leader_epoch: of that offset, -1 if the leader does not know.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class RecordTooLargeError(_Named):
-    """A record does not fit: into one fetch when consuming, into `max_request_size` when producing."""
+    """A record is larger than one fetch response, or than the producer's `max_request_size`."""
 
     CODE = ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -142,13 +145,13 @@ class MessageSizeTooLargeError(_Named):
 
 
 class CorruptRecordError(_Named):
-    """A record batch does not match its checksum or cannot be read."""
+    """A record batch does not match its checksum, or cannot be decoded."""
 
     CODE = ErrorCode.CORRUPT_MESSAGE
 
 
 class RecordDeserializationError(_Named):
-    """A deserializer raised. The record is at `topic_partition` and `offset`; the cause is what was raised."""
+    """A deserializer raised an exception, which is the cause. The record is at `topic_partition` and `offset`."""
 
     CODE = ErrorCode.INVALID_RECORD
 
@@ -163,65 +166,64 @@ class RecordDeserializationError(_Named):
 
 
 class RebalanceListenerError(_Named):
-    """The program's rebalance listener raised; the cause is what it raised. The rebalance itself went on."""
+    """The program's rebalance listener raised an exception, which is the cause. The rebalance continued."""
 
 
 class CommitFailedError(_Named):
-    """Offsets were not committed because this consumer is no longer a member of its group, or not of this
-    generation."""
+    """Offsets were not committed, because this consumer is not a member of its group's current generation."""
 
     CODE = ErrorCode.ILLEGAL_GENERATION
 
 
 class RebalanceInProgressError(_Named):
-    """Offsets were not committed because the group is rebalancing. Poll, so that it can end, and commit again."""
+    """Offsets were not committed, because the group is rebalancing. Poll, so that it can end, and commit again."""
 
     CODE = ErrorCode.REBALANCE_IN_PROGRESS
 
     @property
     def retriable(self) -> bool:
-        """True, once the rebalance is over."""
+        """True: the commit may succeed after the rebalance."""
         return True
 
 
 class FencedInstanceIdError(_Named):
-    """Another consumer took over this `group_instance_id`."""
+    """Another consumer uses the same `group_instance_id`."""
 
     CODE = ErrorCode.FENCED_INSTANCE_ID
 
 
 class GroupAuthorizationFailedError(_Named):
-    """The broker does not let this client use that group."""
+    """This client is not allowed to use the group."""
 
     CODE = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 class TopicAuthorizationFailedError(_Named):
-    """The broker does not let this client use that topic."""
+    """This client is not allowed to use the topic."""
 
     CODE = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class TopicAlreadyExistsError(_Named):
-    """A topic of that name exists."""
+    """A topic with this name exists."""
 
     CODE = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class InvalidTopicError(_Named):
-    """No topic can have that name."""
+    """The topic name is not valid."""
 
     CODE = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class UnknownTopicOrPartitionError(_Named):
-    """The broker has no such topic or partition, or does not lead it."""
+    """The topic or the partition does not exist, or the broker does not lead it."""
 
     CODE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OutOfOrderSequenceNumberError(_Named):
-    """The broker misses records that an idempotent producer sent before: some acknowledged ones may be lost."""
+    """The broker does not have all earlier records of an idempotent producer; acknowledged ones may be lost."""
 
     CODE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -261,7 +263,7 @@ _REMEDIES: Final = {
     ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
     ErrorCode.OFFSET_OUT_OF_RANGE: "choose an offset from the start to the end of the partition",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten what is noted beside the offset, or raise the broker's "
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the offset, or raise the broker's "
     "offset.metadata.max.bytes",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "give all members of the group at least one common "
     "partition_assignment_strategy",
@@ -270,20 +272,20 @@ _REMEDIES: Final = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
     ErrorCode.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use another compression_type, or a newer broker",
-    ErrorCode.CORRUPT_MESSAGE: "retry; if it stays, the data is damaged on its way or on the broker's disk",
+    ErrorCode.CORRUPT_MESSAGE: "retry; if the error remains, the data is damaged in transit or on the broker's disk",
     ErrorCode.TOPIC_ALREADY_EXISTS: "use it as it is, or delete it first",
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "check what became of the topic: it may have lost records or been made "
-    "anew",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "check the topic: it may have lost records, or been deleted "
+    "and created again",
 }
 
 
 def error_for(code: int, what: str, detail: str | None = None) -> KafkaError:
-    """The exception for a code that a broker answered.
+    """Create the exception for an error code of a broker.
 
     Args:
-        code: the answered code; one newer than this client knows is UNKNOWN_SERVER_ERROR.
+        code: the error code; a code that this client does not know becomes UNKNOWN_SERVER_ERROR.
         what: what was attempted, such as ``"commit to group 'g'"``.
-        detail: the broker's own words, if it sent any.
+        detail: the broker's error message, if it sent one.
     """
     known = ErrorCode.of(code)
     message = f"{what}: {known.name}"

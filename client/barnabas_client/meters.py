@@ -1,39 +1,44 @@
-"""Totals, rates, means and peaks of the last half minute. Pure: each call is told the time, in seconds of any clock."""
+"""Totals, rates, means and maxima of the last half minute. Pure: `now` is an argument, in seconds of any clock."""
 
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-#: What a rate, a mean and a peak look back on, in seconds, and in how many steps it moves on. As Kafka's metrics do.
+#: The window of rates, means and maxima in seconds, and the number of its steps, as in Kafka's metrics.
 WINDOW: Final = 30.0
 STEPS: Final = 6
 
 
 @dataclass(slots=True)
 class _Step:
+    """The values of one step of the window."""
+
     begun: float
     count: int = 0
     total: float = 0.0
-    most: float = 0.0
+    maximum: float = 0.0
 
 
 class Meter:
-    """Measures something that happens now and then and has a size: bytes of a fetch, or its seconds."""
+    """Measures events that have a size, such as the bytes or the seconds of a fetch.
+
+    Attributes:
+        count: the number of events.
+        total: the sum of all sizes.
+        last: the last size, None before the first event.
+    """
 
     __slots__ = ("_begun", "_steps", "count", "last", "total")
 
     def __init__(self, now: float) -> None:
-        #: How often it happened, all in all.
         self.count = 0
-        #: The sum of all sizes.
         self.total = 0.0
-        #: The last size.
         self.last: float | None = None
         self._begun = now
         self._steps: deque[_Step] = deque()
 
     def add(self, size: float, now: float) -> None:
-        """It happened."""
+        """Add an event."""
         self.count += 1
         self.total += size
         self.last = size
@@ -43,31 +48,31 @@ class Meter:
         step = self._steps[-1]
         step.count += 1
         step.total += size
-        step.most = max(step.most, size)
+        step.maximum = max(step.maximum, size)
 
     def rate(self, now: float) -> float:
-        """Size a second."""
+        """The size per second."""
         self._forget(now)
         return sum(step.total for step in self._steps) / self._seconds(now)
 
     def frequency(self, now: float) -> float:
-        """Times a second."""
+        """The number of events per second."""
         self._forget(now)
         return sum(step.count for step in self._steps) / self._seconds(now)
 
     def mean(self, now: float) -> float | None:
-        """Size each time, None if it did not happen lately."""
+        """The mean size, None without an event in the window."""
         self._forget(now)
         count = sum(step.count for step in self._steps)
         return sum(step.total for step in self._steps) / count if count else None
 
-    def most(self, now: float) -> float | None:
-        """The largest size, None if it did not happen lately."""
+    def maximum(self, now: float) -> float | None:
+        """The largest size, None without an event in the window."""
         self._forget(now)
-        return max((step.most for step in self._steps), default=None)
+        return max((step.maximum for step in self._steps), default=None)
 
     def _seconds(self, now: float) -> float:
-        # Not less than a step, so that the first event of all does not look like a flood.
+        # At least a step: otherwise the first event would have a very high rate.
         return max(min(now - self._begun, WINDOW), WINDOW / STEPS)
 
     def _forget(self, now: float) -> None:

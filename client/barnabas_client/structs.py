@@ -1,6 +1,6 @@
-"""What the client hands out and takes in: partitions, offsets, records. Names and fields are aiokafka's.
+"""Partitions, offsets and records: arguments and results of the client. Names and fields are aiokafka's.
 
-All are tuples: they hash, compare and unpack, and one costs little more than the tuple itself.
+All are tuples: they can be hashed, compared and unpacked, and need little memory.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-#: A record's headers: names with values, in order; a name may come twice.
+#: A record's headers: names with values, in order; a name may occur several times.
 Headers = tuple[tuple[str, bytes | None], ...]
 
 CREATE_TIME = 0
@@ -31,8 +31,13 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: that of the next record to read, what was noted beside it, and the leader epoch of the last
-    read record, -1 if unknown (KIP-320)."""
+    """A committed offset.
+
+    Attributes:
+        offset: of the next record to read.
+        metadata: a text that is stored with it.
+        leader_epoch: of the last record that was read, -1 if it is not known (KIP-320).
+    """
 
     offset: int
     metadata: str = ""
@@ -40,7 +45,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after a time, and its own timestamp in milliseconds since 1970."""
+    """The first offset at or after a time, with the record's timestamp in milliseconds since 1970."""
 
     offset: int
     timestamp: int
@@ -48,9 +53,9 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as consumed.
+    """A consumed record.
 
-    `key` and `value` are bytes or None, or whatever the deserializers make of them. `timestamp` is in milliseconds
+    `key` and `value` are bytes or None, or the results of the deserializers. `timestamp` is in milliseconds
     since 1970; `timestamp_type` is 0 where the producer set it and 1 where the broker did.
     """
 
@@ -65,13 +70,15 @@ class ConsumerRecord(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record is from."""
+        """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record was written. `offset` is -1 with `acks=0`, or when the broker had it already and no longer
-    knows."""
+    """The position at which a sent record was written.
+
+    `offset` is -1 with `acks=0`, or if the broker had the record already and no longer knows its offset.
+    """
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""Consumers that do not wait long, for tests against a fake broker."""
+"""Consumers with short timeouts for tests against a fake broker."""
 
 from typing import Any
 

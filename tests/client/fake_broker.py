@@ -1,4 +1,4 @@
-"""A broker in the test's own event loop: partitions in memory, a coordinator that agrees, and scripted faults.
+"""A broker in the test's event loop: partitions in memory, a coordinator, and scripted faults.
 
 It speaks through the protocol package's codecs, so a test sees real bytes on a real socket. What a request gets is
 decided by the first of: a scripted :data:`Action` for its API (each serves once), the default handler. Every request is

@@ -1,4 +1,4 @@
-"""Producers that do not wait long, for tests against a fake broker, and what they wrote."""
+"""Producers with short timeouts for tests against a fake broker, and the records they wrote."""
 
 from typing import Any
 

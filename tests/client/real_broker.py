@@ -1,4 +1,4 @@
-"""Real brokers for tests of the client: one of ours in the test's own event loop, or any that is made as new."""
+"""Real brokers for tests of the client: Barnabas in the test's event loop, or another broker that is emptied."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What makes no sense is refused where it is given, by an error that says what would be right."""
+"""Invalid arguments and invalid responses are refused with an error that shows a valid value."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,12 +46,12 @@ async def test_arguments_of_a_consumer_of_a_wrong_type(broker: FakeBroker) -> No
         calls: dict[str, Callable[[], Any]] = {
             "give a list of topics": lambda: reader.subscribe(wrong),
             "is not a regular expression": lambda: reader.subscribe(pattern=wrong),
-            "assign: 5 is no list of partitions": lambda: reader.assign(wrong),
+            "assign: 5 is not a list of partitions": lambda: reader.assign(wrong),
             "timeout_ms is '5'": lambda: reader.getmany(timeout_ms=text),
             "max_records is '5'": lambda: reader.getmany(max_records=text),
-            "end_offsets: 5 is no list of partitions": lambda: reader.end_offsets(wrong),
-            "commit: 5 is no mapping": lambda: reader.commit(wrong),
-            "offsets_for_times: 5 is no mapping": lambda: reader.offsets_for_times(wrong),
+            "end_offsets: 5 is not a list of partitions": lambda: reader.end_offsets(wrong),
+            "commit: 5 is not a mapping": lambda: reader.commit(wrong),
+            "offsets_for_times: 5 is not a mapping": lambda: reader.offsets_for_times(wrong),
             "give milliseconds since 1970": lambda: reader.offsets_for_times({T0: text}),
         }
         for message, call in calls.items():
@@ -75,7 +75,7 @@ async def test_arguments_of_a_producer_of_a_wrong_type(broker: FakeBroker) -> No
     assert broker.values("t") == [b"y"]
 
 
-async def test_one_name_is_no_list_of_names(broker: FakeBroker) -> None:
+async def test_a_single_name_is_not_a_list_of_names(broker: FakeBroker) -> None:
     """It would delete the topics that are called as its letters."""
     broker.create("t")
     wrong: Any = "t"
@@ -95,14 +95,16 @@ async def test_one_name_is_no_list_of_names(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
-async def test_a_broker_that_answers_nonsense_to_a_start(broker: FakeBroker, key: ApiKey) -> None:
+async def test_start_at_a_broker_with_invalid_responses(broker: FakeBroker, key: ApiKey) -> None:
     broker.always(key, lambda request: Raw(NONSENSE))
-    with pytest.raises(KafkaConnectionError, match=r"no Kafka answer.*To do: check that a Kafka broker listens there"):
+    with pytest.raises(
+        KafkaConnectionError, match=r"not a Kafka response.*To do: check that a Kafka broker listens there"
+    ):
         await consumer(broker, "t", request_timeout_ms=1_000).start()
 
 
 @pytest.mark.parametrize("key", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH])
-async def test_a_broker_that_answers_nonsense_for_a_while(broker: FakeBroker, key: ApiKey) -> None:
+async def test_a_broker_with_invalid_responses_for_a_while(broker: FakeBroker, key: ApiKey) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     broker.once(key, *[lambda request: Raw(NONSENSE)] * 2)
@@ -110,7 +112,7 @@ async def test_a_broker_that_answers_nonsense_for_a_while(broker: FakeBroker, ke
         assert (await reader.getone()).value == b"a"
 
 
-async def test_a_broker_that_answers_nonsense_to_a_commit(broker: FakeBroker) -> None:
+async def test_a_commit_with_an_invalid_response(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
     async with member(broker, "t", request_timeout_ms=500, close_timeout_ms=100) as reader:
@@ -123,12 +125,12 @@ async def test_a_broker_that_answers_nonsense_to_a_commit(broker: FakeBroker) ->
 # What no request can carry is refused at once: it would make requests fail that others need, too.
 
 
-async def test_names_and_numbers_of_partitions_that_cannot_be(broker: FakeBroker) -> None:
+async def test_invalid_topics_and_partition_numbers(broker: FakeBroker) -> None:
     async with consumer(broker) as reader:
         calls: list[tuple[str, Callable[[], Any]]] = [
             ("subscribe.*give a name of the characters", lambda: reader.subscribe(["caf\u00e9"])),
             ("has 250 characters: give a name of 1 to 249", lambda: reader.subscribe(["x" * 250])),
-            ("assign: partition is -1: give a number from 0 on", lambda: reader.assign([TopicPartition("t", -1)])),
+            ("assign: partition is -1: give a number of at least 0", lambda: reader.assign([TopicPartition("t", -1)])),
             ("assign: partition is 2147483648", lambda: reader.assign([TopicPartition("t", 1 << 31)])),
             ("assign: '\\\\ud800': give a name", lambda: reader.assign([TopicPartition("\ud800", 0)])),
         ]
@@ -138,7 +140,7 @@ async def test_names_and_numbers_of_partitions_that_cannot_be(broker: FakeBroker
         reader.assign([TopicPartition("t", (1 << 31) - 1)])
 
 
-async def test_offsets_that_cannot_be(broker: FakeBroker) -> None:
+async def test_invalid_offsets(broker: FakeBroker) -> None:
     broker.create("t")
     wrong: Any = [1 << 63, -1, (-1, ""), (1 << 63, "noted", 3)]
     mistyped: Any = [True, None, "3", 3.5, (), (1, None), (1, "", "0"), (1, "", 0, 0)]
@@ -156,7 +158,7 @@ async def test_offsets_that_cannot_be(broker: FakeBroker) -> None:
         assert broker.committed == {("g", "t", 0): ((1 << 63) - 1, "noted")}
 
 
-async def test_offsets_that_an_admin_cannot_set(broker: FakeBroker) -> None:
+async def test_invalid_offsets_of_an_admin_client(broker: FakeBroker) -> None:
     wrong: Any = "5"
     async with Admin(bootstrap_servers=broker.address) as admin:
         with pytest.raises(TypeError, match="alter_consumer_group_offsets: '5' for t-0: give an offset"):
@@ -165,7 +167,7 @@ async def test_offsets_that_an_admin_cannot_set(broker: FakeBroker) -> None:
             await admin.alter_consumer_group_offsets("g", {T0: -5})
 
 
-async def test_records_that_cannot_be_do_no_harm_to_others(broker: FakeBroker) -> None:
+async def test_invalid_records_do_not_affect_others(broker: FakeBroker) -> None:
     broker.create("t")
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (ValueError, "timestamp_ms is -5: give milliseconds since 1970", {"timestamp_ms": -5}),
@@ -191,7 +193,7 @@ async def test_records_that_cannot_be_do_no_harm_to_others(broker: FakeBroker) -
     assert broker.values("t") == [b"first", b"last"]
 
 
-async def test_a_topic_that_cannot_be_is_told_by_every_poll(broker: FakeBroker) -> None:
+async def test_every_poll_reports_an_invalid_topic(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a"])
 
@@ -212,7 +214,7 @@ async def test_a_topic_that_cannot_be_is_told_by_every_poll(broker: FakeBroker) 
         assert (await reader.getone()).value == b"a"
 
 
-def test_a_group_id_that_no_coordinator_could_keep() -> None:
+def test_a_group_id_that_is_too_long() -> None:
     with pytest.raises(ValueError, match="group_id has 32768 characters: give at most 32767 bytes"):
         Consumer("t", group_id="x" * 32_768)
 
@@ -234,7 +236,7 @@ async def test_a_poll_from_another_event_loop(broker: FakeBroker) -> None:
             await asyncio.to_thread(elsewhere, reader)
 
 
-async def test_tls_where_there_is_none() -> None:
+async def test_tls_to_a_plain_text_listener() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
     port = server.sockets[0].getsockname()[1]
     reader = Consumer("t", bootstrap_servers=f"{HOST}:{port}", security_protocol="SSL", request_timeout_ms=5_000)

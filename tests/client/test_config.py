@@ -1,4 +1,4 @@
-"""Settings: what is accepted, and what a refusal says."""
+"""Settings: valid values, and the errors for others."""
 
 import dataclasses
 import inspect
@@ -31,7 +31,7 @@ def test_addresses(given: str | list[str], parsed: list[tuple[str, int]]) -> Non
 
 
 @pytest.mark.parametrize("given", ["", " , ", [], "a:", "a:x", "a:0", "a:70000", ":9092", "[::1", "[::1]x", "a:-1"])
-def test_addresses_that_are_none(given: str | list[str]) -> None:
+def test_invalid_addresses(given: str | list[str]) -> None:
     with pytest.raises(ValueError, match="bootstrap_servers"):
         parse_servers(given)
 

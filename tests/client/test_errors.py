@@ -1,4 +1,4 @@
-"""What errors say: what happened, why, and what to do."""
+"""The texts of errors: what happened, why, and what to do."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_every_code_has_an_exception_that_names_it(code: ErrorCode) -> None:
     assert str(error).startswith(f"do something: {code.name}")
 
 
-def test_an_exception_that_people_catch_by_name() -> None:
+def test_an_exception_with_a_class_of_its_own() -> None:
     error = error_for(36, "create topic 't'", "Topic 't' already exists.")
     assert type(error) is TopicAlreadyExistsError
     assert str(error) == (

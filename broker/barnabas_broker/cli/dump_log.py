@@ -1,4 +1,4 @@
-"""`barnabas dump log`: the batches of log files, in the words of Kafka's DumpLogSegments."""
+"""`barnabas dump log`: prints the batches of log files in the format of Kafka's DumpLogSegments."""
 
 import base64
 from argparse import ArgumentParser, Namespace
@@ -18,7 +18,7 @@ _DELETE_HORIZON: Final = 0x40
 
 
 def dump_log(arguments: Namespace, output: Output) -> int:
-    """Print each batch; the exit status is 1 if one is broken."""
+    """Print each batch; returns the exit status, 1 if a batch is corrupt."""
     problems = 0
     for file in _files([Path(name) for name in arguments.files]):
         if not output.json:
@@ -43,7 +43,7 @@ def dump_log(arguments: Namespace, output: Output) -> int:
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:
-    """The named files, and the log files of named directories."""
+    """Yield the named files, and the log files of named directories."""
     for path in paths:
         if path.is_dir():
             yield from sorted(path.glob(f"*{names.LOG}"))
@@ -139,7 +139,7 @@ def _starting_offset(file: Path) -> int:
 
 
 def _delete_horizon(header: BatchHeader) -> str:
-    """When the tombstones of a compacted batch may go: it then stands in place of the base timestamp (KIP-534)."""
+    """The time from which tombstones of a compacted batch may be deleted: it replaces the base timestamp (KIP-534)."""
     return f"OptionalLong[{header.base_timestamp}]" if header.attributes & _DELETE_HORIZON else "OptionalLong.empty"
 
 
@@ -158,12 +158,12 @@ def _size(data: bytes | None) -> int:
 
 
 def _text(data: bytes) -> str:
-    """Bytes on one line."""
+    """Format bytes on one line."""
     return data.decode(errors="backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _shown(data: bytes | None) -> Any:
-    """Bytes for JSON: text where they are, base64 where not."""
+    """Convert bytes for JSON: to text if they are UTF-8, else to base64."""
     if data is None:
         return None
     try:
@@ -174,13 +174,13 @@ def _shown(data: bytes | None) -> Any:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a .log file, or the directory of a partition")
-    parser.add_argument("--records", action="store_true", help="with the records of each batch")
+    parser.add_argument("--records", action="store_true", help="print the records of each batch")
     parser.add_argument("--verify", action="store_true", help="check the CRC and structure of each batch")
 
 
 COMMAND: Final[dict[str, Any]] = {
     "path": ("dump", "log"),
-    "help": "the batches of log files",
+    "help": "print the batches of log files",
     "add_arguments": _arguments,
     "run": dump_log,
     "offline": True,

@@ -1,4 +1,4 @@
-"""`barnabas log check`: whether a log directory is sound, without a broker and without changing anything."""
+"""`barnabas log check`: checks a log directory, without a broker and without changing anything."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -9,7 +9,7 @@ from barnabas_broker.storage.inspect import check
 
 
 def log_check(arguments: Namespace, output: Output) -> int:
-    """Print what is wrong; the exit status is 1 if anything is."""
+    """Print the problems; returns the exit status, 1 if there is a problem."""
     directory = Path(arguments.directory)
     report = check(directory, records=arguments.records)
     if output.json:
@@ -31,7 +31,7 @@ def log_check(arguments: Namespace, output: Output) -> int:
             }
         )
     if not report.files:
-        output.error(f"{directory} holds no logs. To do: give the broker's log.dir, or the directory of a partition")
+        output.error(f"{directory} has no logs. To do: give the broker's log.dir, or the directory of a partition")
         return 1
     if not output.json:
         for problem in report.problems:
@@ -44,12 +44,12 @@ def log_check(arguments: Namespace, output: Output) -> int:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="a log directory, or the directory of a partition")
-    parser.add_argument("--records", action="store_true", help="decode the records too, which takes longer")
+    parser.add_argument("--records", action="store_true", help="decode the records as well, which takes longer")
 
 
 COMMAND: Final[dict[str, Any]] = {
     "path": ("log", "check"),
-    "help": "whether a log directory is sound; changes nothing",
+    "help": "check a log directory without changing it",
     "add_arguments": _arguments,
     "run": log_check,
     "offline": True,

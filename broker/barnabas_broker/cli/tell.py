@@ -16,4 +16,4 @@ def tell(values: Iterable[bytes], *, since: int | None = None, generation: int |
         generation: only the rebalance that led to this generation.
     """
     events = [event for event in map(decode_event, values) if event is not None]
-    return [told.as_data() for told in explain(events, since=since, generation=generation)]
+    return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]

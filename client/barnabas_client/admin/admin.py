@@ -1,39 +1,69 @@
-"""The admin client: topics, configurations, groups, offsets and the cluster.
+"""The admin client: topics, configurations, groups, committed offsets and the cluster.
 
-A call about several things answers for each: what could be done is done, and the first refusal is raised after that,
-with the others as its notes; ``raise_errors=False`` gives the results instead, each with its `error`. Names are
-aiokafka's where aiokafka has them, else those of Kafka's ``Admin.java``.
+A call about several items does what it can for each of them, and then raises the first error, with the others as its
+notes. With ``raise_errors=False`` it returns a result for each item instead, with its `error`. Names are aiokafka's
+where aiokafka has them, else those of Kafka's ``Admin.java``.
 """
 
-from collections.abc import Mapping
+import ssl
+import warnings
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
 
-from barnabas_client.admin.base import raise_first
-from barnabas_client.admin.configs import ConfigAdmin
-from barnabas_client.admin.groups import GroupAdmin
-from barnabas_client.admin.topics import TopicAdmin
-from barnabas_client.admin.types import ClusterDescription, ListedOffset, OffsetSpec
-from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.membership.consumer_protocol import by_topic
-from barnabas_client.network.metadata import Broker, Cluster
-from barnabas_client.network.network import Purpose
-from barnabas_client.structs import TopicPartition
-from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from barnabas_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
+from barnabas_client.admin import messages
+from barnabas_client.admin.driver import Driver
+from barnabas_client.admin.messages import Offsets, PartitionResults
+from barnabas_client.admin.refusals import not_mentioned, raise_first, refusal
+from barnabas_client.admin.types import (
+    AlterConfigOp,
+    ClusterDescription,
+    ConfigResource,
+    ConfigResult,
+    DeletedRecords,
+    GroupDescription,
+    GroupListing,
+    GroupListings,
+    GroupResult,
+    ListedOffset,
+    NewTopic,
+    OffsetSpec,
+    PartitionResult,
+    TopicResult,
 )
+from barnabas_client.checks import offsets_of
+from barnabas_client.config import ClientConfig, parse_servers
+from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
+from barnabas_client.lifecycle import Lifecycle
+from barnabas_client.network.metadata import Cluster, Node, TopicInfo
+from barnabas_client.network.network import Network
+from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.create_partitions import CreatePartitionsResponse
+from barnabas_protocol.messages.create_topics import CreateTopicsResponse
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas_protocol.messages.delete_records import DeleteRecordsResponse
+from barnabas_protocol.messages.delete_topics import DeleteTopicsResponse
+from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas_protocol.messages.describe_configs import DescribeConfigsResponse
+from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas_protocol.messages.list_offsets import ListOffsetsResponse
+from barnabas_protocol.messages.offset_commit import OffsetCommitResponse
+from barnabas_protocol.messages.offset_delete import OffsetDeleteResponse
+from barnabas_protocol.messages.offset_fetch import OffsetFetchResponse
 from barnabas_protocol.registry import ApiKey
 
 __all__ = ["Admin"]
 
-#: The version of ListOffsets that knows the newest timestamp (KIP-734).
-_MAX_TIMESTAMP_VERSION = 7
+#: The first version of ListOffsets with the newest timestamp (KIP-734).
+_MAX_TIMESTAMP_VERSION: Final = 7
+#: A broker gets so many milliseconds less than the call has, so that its response still arrives in time.
+_MARGIN_MS: Final = 1_000
 
 
-class Admin(TopicAdmin, ConfigAdmin, GroupAdmin):
+class Admin:
     """Manages topics, configurations and groups.
 
     ::
@@ -41,8 +71,254 @@ class Admin(TopicAdmin, ConfigAdmin, GroupAdmin):
         async with Admin(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("flights", num_partitions=6)])
 
-    Settings are explained at :class:`~barnabas_client.config.ClientConfig`.
+    :class:`~barnabas_client.config.ClientConfig` describes the settings. Nothing is connected before :meth:`start`.
     """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        client_id: str = "barnabas-admin",
+        request_timeout_ms: int = 40_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+        connections_max_idle_ms: int = 540_000,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._config = ClientConfig(
+            servers=parse_servers(bootstrap_servers),
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            connections_max_idle_ms=connections_max_idle_ms,
+            security_protocol=security_protocol,
+            ssl_context=ssl_context,
+        )
+        self._state = Lifecycle.NEW
+        self._network = Network(self._config)
+        self._driver = Driver(self._network)
+
+    # Start and end.
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            KafkaConnectionError: no broker answers. `start` may then be called again.
+            IllegalStateError: it was started before.
+        """
+        if self._state is not Lifecycle.NEW:
+            raise IllegalStateError("start(): this admin client was started already. To do: make a new one")
+        try:
+            await self._network.start()
+        except BaseException:
+            await self._network.close()
+            self._network = Network(self._config)
+            self._driver = Driver(self._network)
+            raise
+        self._state = Lifecycle.RUNNING
+
+    async def close(self) -> None:
+        """Disconnect. A second call does nothing."""
+        running, self._state = self._state is Lifecycle.RUNNING, Lifecycle.CLOSED
+        if running:
+            await self._network.close()
+
+    async def stop(self) -> None:
+        """Disconnect, as :meth:`close`."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None) is Lifecycle.RUNNING:
+            warnings.warn(
+                f"{self!r} was never closed: await close(), or use `async with`", ResourceWarning, stacklevel=2
+            )
+
+    # Topics.
+
+    async def create_topics(
+        self,
+        new_topics: Iterable[NewTopic],
+        timeout_ms: int | None = None,
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> list[TopicResult]:
+        """Create topics.
+
+        Args:
+            new_topics: what to create.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            validate_only: only check whether they could be created.
+            raise_errors: raise the first error, after all other topics were created; otherwise it is in its result.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError: as the names say.
+            KafkaTimeoutError: the controller was not found or did not answer.
+            KafkaError: the controller refused it for another reason.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        response = await self._running().ask_controller(
+            messages.create_topics_request(new_topics, _for_broker(milliseconds), validate_only=validate_only),
+            CreateTopicsResponse,
+            lambda response: [one.error_code for one in response.topics],
+            milliseconds,
+        )
+        results = messages.created_topics(response)
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def delete_topics(
+        self, topics: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[TopicResult]:
+        """Delete topics by name.
+
+        Args:
+            topics: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other topics were deleted; otherwise it is in its result.
+
+        Returns:
+            A result for each topic, in the order of `topics`.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            KafkaTimeoutError: the controller was not found or did not answer.
+            KafkaError: the controller refused it for another reason.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        names = _names("delete_topics", topics)
+        response = await self._running().ask_controller(
+            messages.delete_topics_request(names, _for_broker(milliseconds)),
+            DeleteTopicsResponse,
+            lambda response: [one.error_code for one in response.responses],
+            milliseconds,
+        )
+        results = messages.deleted_topics(response, names)
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int],
+        timeout_ms: int | None = None,
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> list[TopicResult]:
+        """Add partitions to topics. Later records may then be in another partition than earlier ones with the same key.
+
+        Args:
+            topic_partitions: for each topic the new number of partitions.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            validate_only: only check whether it could be done.
+            raise_errors: raise the first error, after all other topics were changed; otherwise it is in its result.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            KafkaTimeoutError: the controller was not found or did not answer.
+            KafkaError: the controller refused it for another reason, such as that the topic has as many already.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        response = await self._running().ask_controller(
+            messages.create_partitions_request(
+                topic_partitions, _for_broker(milliseconds), validate_only=validate_only
+            ),
+            CreatePartitionsResponse,
+            lambda response: [one.error_code for one in response.results],
+            milliseconds,
+        )
+        results = messages.created_partitions(response, topic_partitions)
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics that this client may see, ascending.
+
+        Args:
+            internal: include internal topics, such as ``__consumer_offsets``.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        return [topic.name for topic in await self.describe_topics(internal=internal)]
+
+    async def describe_topics(
+        self, topics: Iterable[str] | None = None, *, internal: bool = True, raise_errors: bool = True
+    ) -> list[TopicInfo]:
+        """Topics with their partitions, leaders and replicas, by name ascending.
+
+        Args:
+            topics: their names; all topics if None.
+            internal: include internal topics, if `topics` is None.
+            raise_errors: raise an error if a named topic does not exist; otherwise it is in its `error`.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            KafkaError: no broker answers.
+        """
+        self._running()
+        names = None if topics is None else set(_names("describe_topics", topics))
+        cluster = await self._network.look_up(names)
+        if names is None:
+            return [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]
+        found = []
+        for name in sorted(names):
+            unknown = TopicInfo(name, bytes(16), {}, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            topic = cluster.topics.get(name, unknown)
+            if raise_errors and topic.error != ErrorCode.NONE:
+                raise error_for(topic.error, f"describe topic {name!r}")
+            found.append(topic)
+        return found
+
+    async def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> dict[TopicPartition, DeletedRecords]:
+        """Delete the records before an offset of each partition.
+
+        Args:
+            records_to_delete: for each partition the first offset to keep; -1 deletes all records.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other partitions; otherwise it is in its result.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+            OffsetOutOfRangeError: the partition does not have that offset.
+            KafkaError: the leader refused it for another reason.
+        """
+        driver, milliseconds = self._running(), self._milliseconds(timeout_ms)
+
+        async def ask(
+            cluster: Cluster, leader: int, partitions: list[TopicPartition]
+        ) -> dict[TopicPartition, DeletedRecords | KafkaError]:
+            request = messages.delete_records_request(partitions, records_to_delete, _for_broker(milliseconds))
+            return messages.deleted_records(await self._network.ask(leader, request, DeleteRecordsResponse))
+
+        found = await driver.ask_leaders("delete records of", list(records_to_delete), ask, milliseconds)
+        results = {tp: DeletedRecords(error=one) if isinstance(one, KafkaError) else one for tp, one in found.items()}
+        if raise_errors:
+            raise_first(results.values())
+        return results
 
     async def list_offsets(
         self,
@@ -55,40 +331,295 @@ class Admin(TopicAdmin, ConfigAdmin, GroupAdmin):
         """Look up offsets at the leaders of the partitions.
 
         Args:
-            specs: for each partition what to look for: the earliest, the latest, the newest timestamp, or the first
+            specs: for each partition what to look up: the earliest, the latest, the newest timestamp, or the first
                 record at or after a time in milliseconds since 1970.
             timeout_ms: how long it may take; `request_timeout_ms` if None.
-            read_committed: whether the latest is that of finished transactions.
+            read_committed: look up the last stable offset as the latest.
             raise_errors: raise the first error; otherwise it is in its result.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition.
-            KafkaError: it cannot be looked up otherwise.
+            UnknownTopicOrPartitionError: a partition does not exist.
+            KafkaError: an offset cannot be looked up for another reason.
         """
-        network, milliseconds = self._running(), self._milliseconds(timeout_ms)
+        driver, milliseconds = self._running(), self._milliseconds(timeout_ms)
 
         async def ask(
             cluster: Cluster, leader: int, partitions: list[TopicPartition]
         ) -> dict[TopicPartition, ListedOffset | KafkaError]:
             if any(specs[tp] == OffsetSpec.MAX_TIMESTAMP for tp in partitions):
-                await self._need(leader, ApiKey.LIST_OFFSETS, _MAX_TIMESTAMP_VERSION, "the newest timestamp")
-            request = _list_request(cluster, {tp: specs[tp] for tp in partitions}, read_committed, milliseconds)
-            response = await network.ask(leader, request, ListOffsetsResponse)
-            found: dict[TopicPartition, ListedOffset | KafkaError] = {}
-            for topic in response.topics:
-                for one in topic.partitions:
-                    tp = TopicPartition(topic.name, one.partition_index)
-                    if one.error_code != ErrorCode.NONE:
-                        found[tp] = error_for(one.error_code, f"list offsets of {tp}")
-                    else:
-                        found[tp] = ListedOffset(one.offset, one.timestamp, one.leader_epoch)
-            return found
+                await driver.require_version(
+                    leader, ApiKey.LIST_OFFSETS, _MAX_TIMESTAMP_VERSION, "the newest timestamp"
+                )
+            times = {tp: specs[tp] for tp in partitions}
+            request = messages.list_offsets_request(cluster, times, milliseconds, read_committed=read_committed)
+            return messages.listed_offsets(await self._network.ask(leader, request, ListOffsetsResponse))
 
-        listed = await self._ask_leaders("list offsets of", list(specs), ask, milliseconds)
+        listed = await driver.ask_leaders("list offsets of", list(specs), ask, milliseconds)
         results = {tp: ListedOffset(error=one) if isinstance(one, KafkaError) else one for tp, one in listed.items()}
         if raise_errors:
             raise_first(results.values())
         return results
+
+    # Configurations.
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        keys: Iterable[str] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        raise_errors: bool = True,
+    ) -> list[ConfigResult]:
+        """The configuration of topics and brokers.
+
+        Args:
+            resources: the topics and brokers.
+            keys: only these keys; all if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            include_synonyms: include the values that apply when a value is removed.
+            include_documentation: include the description of each key.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            KafkaError: a configuration cannot be described for another reason.
+        """
+        driver, what = self._running(), "describe the configuration of"
+        wanted = None if keys is None else list(keys)
+
+        async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
+            request = messages.describe_configs_request(
+                those, wanted, synonyms=include_synonyms, documentation=include_documentation
+            )
+            return messages.described_configs(await driver.ask_node(node, request, DescribeConfigsResponse), what)
+
+        found = await driver.ask_owners(what, resources, messages.config_owner, ask, self._milliseconds(timeout_ms))
+        return _config_results(found, raise_errors)
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        timeout_ms: int | None = None,
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> list[ConfigResult]:
+        """Change single keys and leave the others as they are (KIP-339).
+
+        Args:
+            changes: for each resource what to change.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            validate_only: only check whether it could be done.
+            raise_errors: raise the first error, after all other resources were changed; otherwise it is in its result.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            KafkaError: a key or value was refused; the configuration of that resource is unchanged.
+        """
+        driver, what = self._running(), "change the configuration of"
+        ops = {resource: list(those) for resource, those in changes.items()}
+
+        async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
+            request = messages.alter_configs_request(those, ops, validate_only=validate_only)
+            return messages.altered_configs(await driver.ask_node(node, request, IncrementalAlterConfigsResponse), what)
+
+        found = await driver.ask_owners(what, ops, messages.config_owner, ask, self._milliseconds(timeout_ms))
+        return _config_results(found, raise_errors)
+
+    # Groups.
+
+    async def list_consumer_groups(
+        self,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> GroupListings:
+        """All groups, by id ascending. Every broker is asked, since each knows the groups that it coordinates.
+
+        Args:
+            states: only groups in these states, such as "Stable" and "Empty" (Kafka 2.6 and later).
+            types: only groups of these types, such as "classic" and "consumer" (Kafka 4.0 and later).
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error of a broker; otherwise it is in `errors`.
+
+        Raises:
+            KafkaError: a broker could not be asked.
+        """
+        driver = self._running()
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        async def ask(node: int) -> list[GroupListing] | KafkaError:
+            response = await self._network.ask(node, request, ListGroupsResponse)
+            if response.error_code != ErrorCode.NONE:
+                return refusal(response.error_code, f"list the groups of broker {node}")
+            return [
+                GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
+                for one in response.groups
+            ]
+
+        found = await driver.ask_brokers("list the groups of broker", ask, self._milliseconds(timeout_ms))
+        groups = {one.group_id: one for those in found.values() if not isinstance(those, KafkaError) for one in those}
+        errors = [one for one in found.values() if isinstance(one, KafkaError)]
+        if raise_errors:
+            raise_first(GroupResult("", error) for error in errors)
+        return GroupListings((groups[name] for name in sorted(groups)), errors)
+
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[GroupDescription]:
+        """Groups with their members and the assignment of each member.
+
+        Args:
+            group_ids: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or cannot be described.
+        """
+        driver, network = self._running(), self._network
+
+        async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
+            response = await network.ask(node, DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
+            return messages.described_groups(response, network.cluster.brokers.get(node))
+
+        milliseconds, names = self._milliseconds(timeout_ms), _names("describe_consumer_groups", group_ids)
+        found = await driver.ask_coordinators("describe group", names, ask, milliseconds)
+        results = [GroupDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def delete_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[GroupResult]:
+        """Delete groups without members, with their offsets.
+
+        Args:
+            group_ids: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other groups were deleted; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or has members (NON_EMPTY_GROUP).
+        """
+        driver = self._running()
+
+        async def ask(node: int, names: list[str]) -> dict[str, GroupResult | KafkaError]:
+            request = DeleteGroupsRequest(groups_names=names)
+            return messages.deleted_groups(await self._network.ask(node, request, DeleteGroupsResponse))
+
+        milliseconds, names = self._milliseconds(timeout_ms), _names("delete_consumer_groups", group_ids)
+        found = await driver.ask_coordinators("delete group", names, ask, milliseconds)
+        results = [GroupResult(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    # Committed offsets.
+
+    async def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        require_stable: bool = False,
+        raise_errors: bool = True,
+    ) -> Offsets:
+        """The committed offsets of a group, by partition ascending; empty for a group that does not exist.
+
+        Args:
+            group_id: its name.
+            partitions: only these, including those without a committed offset; all committed ones if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            require_stable: wait for the offsets of open transactions (KIP-447).
+            raise_errors: raise the first error of a partition; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the coordinator could not be asked, or refused.
+        """
+        driver, what = self._running(), "read the offsets of group"
+        request = messages.offset_fetch_request(group_id, partitions, require_stable=require_stable)
+
+        async def ask(node: int) -> Offsets | KafkaError:
+            response = await self._network.ask(node, request, OffsetFetchResponse)
+            label = f"{what} {group_id!r}"
+            return messages.fetched_offsets(response, label).get(group_id, not_mentioned(label))
+
+        offsets = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        results = {tp: offsets[tp] for tp in sorted(offsets)}
+        if raise_errors:
+            raise_first(results.values())
+        return results
+
+    async def alter_consumer_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> PartitionResults:
+        """Commit offsets for a group that has no members. A group that does not exist is created.
+
+        Args:
+            group_id: its name.
+            offsets: for each partition the offset of the next record to read.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other offsets were committed; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group has members (UNKNOWN_MEMBER_ID), or the coordinator refused it for another reason.
+            TypeError, ValueError: an offset is not valid.
+        """
+        driver, what = self._running(), "set the offsets of group"
+        given = offsets_of("alter_consumer_group_offsets", offsets)
+        request = messages.offset_commit_request(group_id, given)
+
+        async def ask(node: int) -> PartitionResults | KafkaError:
+            response = await self._network.ask(node, request, OffsetCommitResponse)
+            return messages.committed_offsets(response, f"{what} {group_id!r}")
+
+        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+
+    async def delete_consumer_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> PartitionResults:
+        """Delete the committed offsets of a group for partitions of topics that no member subscribes to (KIP-496).
+
+        Args:
+            group_id: its name.
+            partitions: which.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other offsets were deleted; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), subscribes to the topic
+                (GROUP_SUBSCRIBED_TO_TOPIC), or the coordinator refused it for another reason.
+        """
+        driver, what = self._running(), "delete offsets of group"
+        given = list(partitions)
+        request = messages.offset_delete_request(group_id, given)
+
+        async def ask(node: int) -> PartitionResults | KafkaError:
+            response = await self._network.ask(node, request, OffsetDeleteResponse)
+            return messages.deleted_offsets(response, f"{what} {group_id!r}")
+
+        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+
+    # The cluster.
 
     async def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, controller and brokers.
@@ -96,47 +627,81 @@ class Admin(TopicAdmin, ConfigAdmin, GroupAdmin):
         Raises:
             KafkaError: no broker answers.
         """
-        network = self._running()
+        self._running()
         try:
             request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-            response = await network.ask_any(request, DescribeClusterResponse)
+            response = await self._network.ask_any(request, DescribeClusterResponse)
         except UnsupportedVersionError:
-            # Before Kafka 2.8 metadata told the same (KIP-700).
-            cluster = await network.refresh()
+            # Before Kafka 2.8, metadata has the same (KIP-700).
+            cluster = await self._network.refresh()
             brokers = tuple(cluster.brokers[node] for node in sorted(cluster.brokers))
             return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, "describe the cluster", response.error_message)
-        told = sorted(response.brokers, key=lambda broker: broker.broker_id)
+        described = sorted(response.brokers, key=lambda broker: broker.broker_id)
         return ClusterDescription(
             response.cluster_id,
             response.controller_id,
-            tuple(Broker(broker.broker_id, broker.host, broker.port, broker.rack) for broker in told),
+            tuple(Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in described),
         )
 
-    async def _need(self, node: int, key: ApiKey, version: int, what: str) -> None:
-        connection = await self._running().connection(node, Purpose.DATA)
-        known = connection.versions.get(key)
-        if known is None or known.high < version:
-            raise UnsupportedVersionError(
-                f"{key.name}: broker {node} cannot tell {what}, it lacks version {version}. To do: use a newer broker"
+    # Inside.
+
+    def _running(self) -> Driver:
+        """The driver.
+
+        Raises:
+            IllegalStateError: this client is not started, or closed.
+        """
+        if self._state is Lifecycle.CLOSED:
+            raise IllegalStateError("this admin client was closed. To do: make a new one")
+        if self._state is Lifecycle.NEW:
+            raise IllegalStateError(
+                "this admin client is not started. To do: await start() first, or use it in `async with`"
             )
+        return self._driver
+
+    def _milliseconds(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self._config.request_timeout_ms
+        if timeout_ms < 1:
+            raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 1")
+        return timeout_ms
 
 
-def _list_request(
-    cluster: Cluster, times: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
-) -> ListOffsetsRequest:
-    def partition(tp: TopicPartition) -> ListOffsetsPartition:
-        info = cluster.partition(tp)
-        epoch = -1 if info is None else info.leader_epoch
-        return ListOffsetsPartition(partition_index=tp.partition, current_leader_epoch=epoch, timestamp=times[tp])
+def _for_broker(milliseconds: int) -> int:
+    """The timeout in a request, for a call that may take `milliseconds`."""
+    return max(milliseconds - _MARGIN_MS, milliseconds // 2, 1)
 
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=int(read_committed),
-        topics=[
-            ListOffsetsTopic(name=topic, partitions=[partition(TopicPartition(topic, number)) for number in numbers])
-            for topic, numbers in by_topic(times)
-        ],
-        timeout_ms=timeout_ms,
-    )
+
+def _names(what: str, names: Iterable[str]) -> list[str]:
+    """Check a list of names; a single name would otherwise be read as a list of its letters.
+
+    Raises:
+        TypeError: `names` is not a list of names.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{what}: {names!r}: give a list of names")
+    listed = list(names)
+    if not all(isinstance(name, str) for name in listed):
+        raise TypeError(f"{what}: {listed!r}: give names, which are strings")
+    return listed
+
+
+def _config_results(
+    found: Mapping[ConfigResource, ConfigResult | KafkaError], raise_errors: bool
+) -> list[ConfigResult]:
+    results = [ConfigResult(resource, one) if isinstance(one, KafkaError) else one for resource, one in found.items()]
+    if raise_errors:
+        raise_first(results)
+    return results
+
+
+def _partition_results(
+    what: str, partitions: Iterable[TopicPartition], found: PartitionResults, raise_errors: bool
+) -> PartitionResults:
+    """A result for each of `partitions`, ascending."""
+    results = {tp: found.get(tp) or PartitionResult(not_mentioned(f"{what} for {tp}")) for tp in sorted(partitions)}
+    if raise_errors:
+        raise_first(results.values())
+    return results

@@ -1,7 +1,7 @@
-"""What the admin client takes and what it hands out.
+"""The arguments and results of the admin client.
 
-A call about several things answers for each of them: a result has an `error`, None where all went well, beside what was
-asked for. Codes are Kafka's own (``ConfigEntry.java``, ``ConfigResource.java``, ``AlterConfigOp.java``).
+A result has an `error`, which is None if the operation succeeded for its item. Codes are Kafka's
+(``ConfigEntry.java``, ``ConfigResource.java``, ``AlterConfigOp.java``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Self
 
-from barnabas_client.network.metadata import Broker
+from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
 
 
 class _Codes(IntEnum):
-    """A list of codes that brokers may add to."""
+    """Codes of which newer brokers may have more; an unknown code is UNKNOWN."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -23,16 +23,16 @@ class _Codes(IntEnum):
 
 
 class OffsetSpec(IntEnum):
-    """What to look up instead of a time."""
+    """An offset to look up, other than by time."""
 
     LATEST = -1
     EARLIEST = -2
-    #: The record with the newest timestamp, which need not be the last one (KIP-734; Kafka 3.0 and later).
+    #: The record with the newest timestamp, which may not be the last record (KIP-734; Kafka 3.0 and later).
     MAX_TIMESTAMP = -3
 
 
 class ResourceType(_Codes):
-    """What has a configuration."""
+    """The type of a resource that has a configuration."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -43,7 +43,7 @@ class ResourceType(_Codes):
 
 
 class ConfigSource(_Codes):
-    """Where a configured value comes from."""
+    """The source of a configured value."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -57,7 +57,7 @@ class ConfigSource(_Codes):
 
 
 class ConfigType(_Codes):
-    """What kind of value a key takes."""
+    """The type of a key's value."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -72,7 +72,7 @@ class ConfigType(_Codes):
 
 
 class ConfigOp(IntEnum):
-    """How a configuration key is changed; the last two are for lists."""
+    """A change of a configuration key; APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -81,19 +81,19 @@ class ConfigOp(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """Something with a configuration: a topic by name, a broker by its id, "" for all brokers."""
+    """A resource that has a configuration: a topic by name, or a broker by id, with "" for all brokers."""
 
     type: ResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> Self:
-        """A topic."""
+        """Create the resource of a topic."""
         return cls(ResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int | None) -> Self:
-        """A broker; None for the default of all brokers."""
+        """Create the resource of a broker; None for the default of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class ConfigResource(NamedTuple):
 
 
 class AlterConfigOp(NamedTuple):
-    """A change of one key."""
+    """A change of one configuration key."""
 
     name: str
     value: str | None = None
@@ -116,8 +116,8 @@ class NewTopic:
         name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.
         num_partitions: -1 for the broker's default.
         replication_factor: -1 for the broker's default.
-        replica_assignments: for each partition the brokers that hold it, instead of the two numbers.
-        topic_configs: Kafka's keys, such as ``{"retention.ms": "60000"}``.
+        replica_assignments: for each partition the node ids of its replicas, instead of the two numbers.
+        topic_configs: configuration keys, such as ``{"retention.ms": "60000"}``.
     """
 
     name: str
@@ -129,7 +129,10 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of a topic. `topic_id` is all zero, and the numbers are -1, where the broker does not tell."""
+    """The result of an operation on a topic.
+
+    `topic_id` is all zero, and the numbers are -1, if the response does not have them.
+    """
 
     name: str
     error: KafkaError | None = None
@@ -144,19 +147,19 @@ class ClusterDescription:
 
     cluster_id: str
     controller_id: int
-    brokers: tuple[Broker, ...]
+    brokers: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What became of a change to a partition's offset."""
+    """The result of a change to the committed offset of a partition."""
 
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """A partition's first offset after records before it were deleted; -1 if that failed."""
+    """The log start offset of a partition after the deletion of records; -1 if the deletion failed."""
 
     low_watermark: int = -1
     error: KafkaError | None = None
@@ -164,7 +167,7 @@ class DeletedRecords:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """An offset that was looked up: -1 if there is no record at or after the time that was asked for."""
+    """The result of looking up an offset: -1 if there is no record at or after the given time."""
 
     offset: int = -1
     timestamp: int = -1
@@ -173,7 +176,7 @@ class ListedOffset:
 
 
 class ConfigSynonym(NamedTuple):
-    """A key that a value falls back on."""
+    """A key whose value applies if a value is removed."""
 
     name: str
     value: str | None
@@ -186,13 +189,13 @@ class ConfigEntry:
 
     Attributes:
         name: Kafka's key.
-        value: None where it is sensitive and therefore not told.
-        source: where it comes from.
-        read_only: whether it stays until the broker restarts.
-        is_sensitive: whether it is a secret.
-        type: what kind of value it is.
-        synonyms: what holds if it is taken away, most specific first; empty unless asked for.
-        documentation: empty unless asked for.
+        value: None if it is sensitive.
+        source: where the value comes from.
+        read_only: whether it can only be changed by a restart of the broker.
+        is_sensitive: whether it is a secret, such as a password.
+        type: of the value.
+        synonyms: the values that apply if it is removed, most specific first; empty unless requested.
+        documentation: of the key; empty unless requested.
     """
 
     name: str
@@ -206,13 +209,13 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """Whether the value is the default."""
         return self.source is ConfigSource.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResult:
-    """A configuration, or what became of a change to it, which leaves `entries` empty."""
+    """The configuration of a resource, or the result of a change to it, without `entries`."""
 
     resource: ConfigResource
     error: KafkaError | None = None
@@ -221,7 +224,7 @@ class ConfigResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. State and type are "" where the broker is too old to tell."""
+    """A group in a list. State and type are "" if the broker is too old to have them in its response."""
 
     group_id: str
     protocol_type: str = ""
@@ -230,12 +233,12 @@ class GroupListing:
 
     @property
     def is_simple(self) -> bool:
-        """Whether nobody joined it: it only keeps offsets."""
+        """Whether the group has only committed offsets and never had members."""
         return not self.protocol_type
 
 
 class GroupListings(list[GroupListing]):
-    """Groups, and in `errors` what stood in the way of the rest: each broker knows those that it coordinates."""
+    """Groups, and in `errors` the errors of brokers whose groups are missing."""
 
     def __init__(self, groups: Iterable[GroupListing] = (), errors: Iterable[KafkaError] = ()) -> None:
         super().__init__(groups)
@@ -247,14 +250,14 @@ class MemberDescription:
     """A member of a group.
 
     Attributes:
-        member_id: given by the coordinator.
-        instance_id: of a static member (KIP-345).
-        client_id: the name that its client gave itself.
-        host: where it connected from, as the broker writes it: "/127.0.0.1".
-        partitions: its share, ascending; empty during a rebalance, and in groups that are not of consumers.
-        topics: what it subscribes to, where that can be read.
-        metadata: what it told the group, as bytes.
-        assignment: its share as bytes.
+        member_id: its member id.
+        instance_id: the group instance id of a static member (KIP-345), else None.
+        client_id: the `client_id` of its client.
+        host: the address of its client as the broker writes it: "/127.0.0.1".
+        partitions: its assignment, ascending; empty during a rebalance, and if the members are not consumers.
+        topics: its subscription; empty if it cannot be decoded.
+        metadata: its subscription as bytes.
+        assignment: its assignment as bytes.
     """
 
     member_id: str
@@ -273,12 +276,12 @@ class GroupDescription:
 
     Attributes:
         group_id: its name.
-        error: why it cannot be described; a group that there is not is GROUP_ID_NOT_FOUND.
+        error: why it cannot be described; GROUP_ID_NOT_FOUND if it does not exist.
         state: "Stable", "Empty", "PreparingRebalance", "CompletingRebalance" or "Dead".
-        protocol_type: "consumer" for consumers.
-        protocol: the assignor that was chosen.
-        members: by client id and member id.
-        coordinator: the broker that keeps it.
+        protocol_type: "consumer" if the members are consumers.
+        protocol: the name of the assignor.
+        members: sorted by client id and member id.
+        coordinator: the broker that coordinates it.
     """
 
     group_id: str
@@ -287,12 +290,12 @@ class GroupDescription:
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[MemberDescription, ...] = ()
-    coordinator: Broker | None = None
+    coordinator: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What became of a group."""
+    """The result of an operation on a group."""
 
     group_id: str
     error: KafkaError | None = None
@@ -300,7 +303,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What a group has committed for a partition: `offset` is None where it has not."""
+    """A committed offset of a group for a partition; `offset` is None if none is committed."""
 
     offset: int | None = None
     metadata: str = ""

@@ -1,4 +1,4 @@
-"""`barnabas bench`: how many records a second one producer writes and one consumer reads."""
+"""`barnabas bench`: measures how many records per second one producer writes and one consumer reads."""
 
 import asyncio
 import os
@@ -23,9 +23,9 @@ _STEP = 1_000
 
 
 async def bench(arguments: Namespace, output: Output) -> int:
-    """Write, read, and print the rates."""
+    """Write and read records, and print the rates."""
     if arguments.what == "consume" and arguments.topic is None:
-        raise UsageError("bench consume reads a topic that is there: name it by --topic")
+        raise UsageError("bench consume reads an existing topic: name it with --topic")
     own = arguments.topic is None
     topic = arguments.topic or f"barnabas-bench-{secrets.token_hex(4)}"
     results = []
@@ -52,7 +52,7 @@ async def bench(arguments: Namespace, output: Output) -> int:
 
 
 async def _produce(arguments: Namespace, topic: str, output: Output) -> dict[str, Any]:
-    # Half of it can be compressed, as real records can.
+    # Half of the value can be compressed, as in real records.
     value = os.urandom(arguments.size // 2).ljust(arguments.size, b"x")
     compression = None if arguments.compression == "none" else arguments.compression
     failures: list[BaseException] = []
@@ -91,7 +91,9 @@ async def _consume(arguments: Namespace, admin: Admin, topic: str, output: Outpu
     there = sum(ends[tp].offset - firsts[tp].offset for tp in partitions)
     wanted = min(there, arguments.records)
     if not wanted:
-        raise CommandError(f"{topic} is empty. To do: write to it first, by `barnabas bench produce --topic {topic}`")
+        raise CommandError(
+            f"topic {topic} is empty. To do: write to it first with `barnabas bench produce --topic {topic}`"
+        )
     records = size = 0
     async with clients.consumer(arguments, max_poll_records=10_000) as consumer:
         consumer.assign(partitions)
@@ -102,9 +104,7 @@ async def _consume(arguments: Namespace, admin: Admin, topic: str, output: Outpu
             while records < wanted:
                 batches = await consumer.getmany(timeout_ms=round(arguments.timeout * 1000))
                 if not batches:
-                    raise CommandError(
-                        f"{topic}: no more records after {records}, of {wanted} that are said to be there"
-                    )
+                    raise CommandError(f"{topic}: no more records after {records} of {wanted}")
                 for batch in batches.values():
                     records += len(batch)
                     size += sum(len(record.value or b"") for record in batch)
@@ -130,9 +130,14 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-s", "--size", type=checked(values.positive), default=100, metavar="BYTES")
     parser.add_argument("-p", "--partitions", type=checked(values.positive), default=1, metavar="N")
     parser.add_argument("-z", "--compression", choices=CODECS, default="none")
-    parser.add_argument("-t", "--topic", metavar="TOPIC", help="use this one; otherwise one that is deleted afterwards")
+    parser.add_argument(
+        "-t", "--topic", metavar="TOPIC", help="use this topic (default: a new one, deleted afterwards)"
+    )
 
 
 COMMAND: Final = Command(
-    path=("bench",), help="how many records a second can be written and read", add_arguments=_arguments, run=bench
+    path=("bench",),
+    help="measure how many records per second can be written and read",
+    add_arguments=_arguments,
+    run=bench,
 )

@@ -28,17 +28,17 @@ def _common(arguments: Namespace) -> dict[str, Any]:
 
 
 def admin(arguments: Namespace) -> Admin:
-    """An admin client that is not started yet."""
+    """Create an admin client that is not started."""
     return Admin(**_common(arguments))
 
 
 def consumer(arguments: Namespace, **settings: Any) -> Consumer:
-    """A consumer that is not started yet."""
+    """Create a consumer that is not started."""
     return Consumer(**_common(arguments), **settings)
 
 
 def producer(arguments: Namespace, **settings: Any) -> Producer:
-    """A producer that is not started yet."""
+    """Create a producer that is not started."""
     milliseconds = _common(arguments)["request_timeout_ms"]
     settings = {"max_block_ms": milliseconds, "delivery_timeout_ms": max(milliseconds, 30_000), **settings}
     return Producer(**_common(arguments), **settings)

@@ -22,7 +22,7 @@ from barnabas_client.cli.failures import DONE, FAILED, INTERRUPTED, TERMINATED, 
 from barnabas_client.cli.output import Output
 from barnabas_protocol.errors import DecodeError, KafkaError
 
-_EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line makes no sense."
+_EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line is not valid."
 
 
 class Parser(argparse.ArgumentParser):

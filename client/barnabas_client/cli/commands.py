@@ -26,9 +26,9 @@ from barnabas_client.cli.plugins import plugin_commands
 
 _SECTIONS: Final = {
     "topics": "list, create, describe, change and delete topics",
-    "groups": "look at consumer groups, explain their rebalances, and set their offsets",
-    "dump": "print what brokers keep in their own topics and files",
-    "log": "look at a broker's log directory",
+    "groups": "describe consumer groups, explain their rebalances, and reset their offsets",
+    "dump": "print the contents of internal topics and log files",
+    "log": "check a broker's log directory",
 }
 
 
@@ -53,20 +53,20 @@ def _add_common(to: argparse._ActionsContainer) -> None:
         dest="bootstrap",
         metavar="HOST:PORT",
         default=argparse.SUPPRESS,
-        help=f"brokers to start with, separated by commas (default: ${ENVIRONMENT}, else {DEFAULT_BOOTSTRAP})",
+        help=f"bootstrap servers, separated by commas (default: ${ENVIRONMENT}, else {DEFAULT_BOOTSTRAP})",
     )
     to.add_argument(
         "--timeout",
         type=checked(values.seconds),
         metavar="TIME",
         default=argparse.SUPPRESS,
-        help="how long an answer may take, such as 5s (default: 15s)",
+        help="how long a response may take, such as 5s (default: 15s)",
     )
     _add_json(to)
 
 
 def _add_json(to: argparse._ActionsContainer) -> None:
-    to.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print data")
+    to.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
 def _version() -> str:
@@ -78,7 +78,7 @@ def _version() -> str:
 
 COMMAND_LINE: Final = CommandLine(
     name="barnabas",
-    description="Topics, records and groups of Barnabas and Apache Kafka.",
+    description="Manage topics, records and groups of Barnabas and Apache Kafka.",
     commands=(
         *topics.COMMANDS,
         produce.COMMAND,

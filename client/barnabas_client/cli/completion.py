@@ -1,4 +1,4 @@
-"""`barnabas completion`: scripts that complete commands, options and choices, generated from the parser."""
+"""`barnabas completion`: generates scripts that complete commands, options and choices, from the parser."""
 
 import argparse
 from argparse import ArgumentParser, Namespace
@@ -13,14 +13,14 @@ from barnabas_client.cli.output import Output
 
 @dataclass(slots=True)
 class Place:
-    """A place in the tree: what may follow the words that lead there, with what it is for.
+    """A place in the tree of commands: what may follow the words before it.
 
     Attributes:
-        words: the commands that lead there.
-        commands: commands that may follow.
-        options: options that may follow, all spellings.
-        choices: for an option, or "" for an argument, the values it takes; none where anything goes.
-        values: options that take a value.
+        words: the words before it.
+        commands: the commands that may follow, with their help.
+        options: the options that may follow, in all spellings, with their help.
+        choices: the possible values of an option, or of an argument for the key "", if they are limited.
+        values: the options that take a value.
     """
 
     words: tuple[str, ...]
@@ -31,7 +31,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        """The words in one."""
+        """The words, separated by spaces."""
         return " ".join(self.words)
 
 
@@ -44,7 +44,7 @@ def completion(arguments: Namespace, output: Output) -> int:
 
 
 def walk(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> list[Place]:
-    """Every place of a tree of parsers, the root first."""
+    """Return every place of a tree of parsers, the root first."""
     place = Place(words)
     below: list[Place] = []
     for action in _actions(parser):
@@ -184,7 +184,7 @@ def _fish(places: list[Place]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes, for any of the three shells."""
+    """Quote text for any of the three shells."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -197,7 +197,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     path=("completion",),
-    help="a script that completes commands in a shell",
+    help="print a script that completes commands in a shell",
     add_arguments=_arguments,
     run=completion,
     offline=True,

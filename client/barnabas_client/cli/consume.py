@@ -1,4 +1,4 @@
-"""`barnabas consume`: records of a topic, to the terminal or into a pipe."""
+"""`barnabas consume`: prints the records of a topic."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -16,20 +16,20 @@ from barnabas_client.errors import error_for
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 
-#: How long a poll waits where there is nothing else to do, and where the end is looked for.
-_WAIT_MS = 500
-_LOOK_MS = 100
+#: Milliseconds that a poll waits; less if the command stops at the end.
+_WAIT_MS: Final = 500
+_WAIT_FOR_END_MS: Final = 100
 
 
 class Start(NamedTuple):
-    """Where to start in each partition: at an offset, or some records before the end."""
+    """Where to start in each partition: at `offset`, or `offset` records from the beginning or the end."""
 
     spec: OffsetSpec | None
     offset: int = 0
 
 
 async def consume(arguments: Namespace, output: Output) -> int:
-    """Print records until told to stop."""
+    """Print records until --max or --exit ends it, or Ctrl-C."""
     printer = _printer(arguments, output)
     if arguments.group is not None:
         if arguments.offset is not None or arguments.since is not None or arguments.partitions:
@@ -38,7 +38,9 @@ async def consume(arguments: Namespace, output: Output) -> int:
                 "or set offsets with `barnabas groups reset-offsets`"
             )
         async with clients.admin(arguments) as admin:
-            await admin.describe_topics([arguments.topic])  # a group would wait for the topic, and nobody see why
+            await admin.describe_topics(
+                [arguments.topic]
+            )  # a member would wait without a message if the topic does not exist
         consumer = _member(arguments)
         starts = None
     else:
@@ -78,7 +80,7 @@ def _member(arguments: Namespace) -> Consumer:
 
 
 async def _starts(arguments: Namespace) -> dict[TopicPartition, int]:
-    """The offset to start at in each partition."""
+    """Look up the offset to start at in each partition."""
     start = _start(arguments)
     async with clients.admin(arguments) as admin:
         (topic,) = await admin.describe_topics([arguments.topic])
@@ -100,7 +102,7 @@ async def _starts(arguments: Namespace) -> dict[TopicPartition, int]:
 
 
 async def _since(admin: Admin, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    """The first offsets at or after a time, the end where there is none."""
+    """Look up the first offsets at or after a time; the end offset if there is none."""
     found = await admin.list_offsets(dict.fromkeys(partitions, at))
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     return {tp: one.offset if one.offset >= 0 else ends[tp].offset for tp, one in found.items()}
@@ -125,7 +127,7 @@ async def _print(consumer: Consumer, arguments: Namespace, printer: Printer, out
     while left is None or left > 0:
         if arguments.exit and await _at_end(consumer, ends):
             return
-        batches = await consumer.getmany(timeout_ms=_LOOK_MS if arguments.exit else _WAIT_MS, max_records=left)
+        batches = await consumer.getmany(timeout_ms=_WAIT_FOR_END_MS if arguments.exit else _WAIT_MS, max_records=left)
         if not batches:
             output.check()
         for records in batches.values():
@@ -135,7 +137,7 @@ async def _print(consumer: Consumer, arguments: Namespace, printer: Printer, out
 
 
 async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether everything was printed that was there when each partition was first seen."""
+    """Whether all records are printed that each partition had when it was assigned."""
     assigned = consumer.assignment()
     new = [tp for tp in assigned if tp not in ends]
     if new:
@@ -145,20 +147,33 @@ async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("-g", "--group", metavar="GROUP", help="as a member of this group, which commits")
+    parser.add_argument("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit")
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="with a group: where nothing is committed")
     start.add_argument(
-        "-o", "--offset", metavar="OFFSET", help="where to start: a number, beginning, end, or -N for the last N"
+        "--from-beginning",
+        action="store_true",
+        help="start at the first record; with --group: where no offset is committed",
     )
     start.add_argument(
-        "--since", type=checked(values.since), metavar="TIME", help="from so long ago, such as 10m, or from a time on"
+        "-o",
+        "--offset",
+        metavar="OFFSET",
+        help="where to start: an offset, beginning, end, or -N for the last N records",
+    )
+    start.add_argument(
+        "--since", type=checked(values.since), metavar="TIME", help="start at a time, or at a duration ago, such as 10m"
     )
     parser.add_argument(
-        "-p", "--partition", dest="partitions", type=int, action="append", metavar="N", help="only this; repeatable"
+        "-p",
+        "--partition",
+        dest="partitions",
+        type=int,
+        action="append",
+        metavar="N",
+        help="only this partition; repeatable",
     )
-    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after so many records")
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end instead of waiting for more")
+    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after N records")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end instead of waiting for more records")
     parser.add_argument(
         "-f",
         "--format",
@@ -166,7 +181,7 @@ def _arguments(parser: ArgumentParser) -> None:
         help=r"%%k key, %%v value, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%K and %%V sizes,"
         r" \n \t \r \xNN (default: '%%v\n')",
     )
-    parser.add_argument("--read-committed", action="store_true", help="leave out open and aborted transactions")
+    parser.add_argument("--read-committed", action="store_true", help="skip records of open and aborted transactions")
 
 
 COMMAND: Final = Command(path=("consume",), help="print records", add_arguments=_arguments, run=consume)

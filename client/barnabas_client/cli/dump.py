@@ -1,7 +1,7 @@
 """`barnabas dump offsets`: the records of ``__consumer_offsets``, one JSON document a line.
 
-They are written as Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter write them: the names of the
-message definitions, bytes in base64, and what the version of a record lacks is left out. Source:
+The format is that of Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter: field names of the message
+definitions, bytes in base64, and only the fields that the version of a record has. Source:
 ``CoordinatorRecordMessageFormatter.java`` and the generated ``OffsetCommitValueJsonConverter``.
 """
 
@@ -30,7 +30,7 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.schema import UUID, Data, Field, Struct
 
 _INT16: Final = struct.Struct(">h")
-#: Record type (the version of the key): what it is part of, its key and its value.
+#: By record type, which is the version of the key: the value of --only, the class of the key, the class of the value.
 _TYPES: Final[dict[int, tuple[str, type[OffsetCommitKey | GroupMetadataKey], type[Data]]]] = {
     0: ("offsets", OffsetCommitKey, OffsetCommitValue),
     1: ("offsets", OffsetCommitKey, OffsetCommitValue),
@@ -39,14 +39,14 @@ _TYPES: Final[dict[int, tuple[str, type[OffsetCommitKey | GroupMetadataKey], typ
 
 
 async def dump_offsets(arguments: Namespace, output: Output) -> int:
-    """Print every record, partition by partition in order."""
+    """Print every record, in order within a partition."""
     async with clients.admin(arguments) as admin:
         try:
             (topic,) = await admin.describe_topics([OFFSETS_TOPIC])
         except UnknownTopicOrPartitionError:
             raise CommandError(
-                f"there is no topic {OFFSETS_TOPIC}: no group has committed anything here yet. To do: check that these "
-                "are the right brokers"
+                f"topic {OFFSETS_TOPIC} does not exist: no group has committed offsets here yet. To do: check "
+                "that these are the right brokers"
             ) from None
         partitions = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(topic.partitions)]
         firsts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
@@ -59,7 +59,7 @@ async def dump_offsets(arguments: Namespace, output: Output) -> int:
                 shown = message(record, arguments.group, arguments.only)
             except DecodeError as error:
                 broken += 1
-                output.error(f"{record.topic_partition} at offset {record.offset}: no record of a group: {error}")
+                output.error(f"{record.topic_partition} at offset {record.offset}: not a record of a group: {error}")
                 continue
             if shown is not None:
                 output.row(shown)
@@ -69,27 +69,30 @@ async def dump_offsets(arguments: Namespace, output: Output) -> int:
 
 
 def message(record: ConsumerRecord, group: str | None = None, only: str | None = None) -> dict[str, Any] | None:
-    """A record as Kafka's formatters show it; None if it is not wanted, or of a kind that they do not know.
+    """Convert a record as Kafka's formatters do; None if it is not selected, or of a type that they do not know.
 
     Args:
         record: of ``__consumer_offsets``.
-        group: only of this group.
-        only: "offsets" or "groups", for what one of the two formatters shows.
+        group: select only the records of this group.
+        only: "offsets" or "groups": select only the records of one of the two formatters.
 
     Raises:
-        DecodeError: its key or value cannot be read.
+        DecodeError: the key or the value cannot be decoded.
     """
     key = record.key
     if key is None or len(key) < _INT16.size:
         return None
-    (kind,) = _INT16.unpack_from(key)
-    if kind not in _TYPES or only not in (None, _TYPES[kind][0]):
+    (record_type,) = _INT16.unpack_from(key)
+    if record_type not in _TYPES or only not in (None, _TYPES[record_type][0]):
         return None
-    _, key_class, value_class = _TYPES[kind]
-    decoded = decode(key_class, kind, memoryview(key)[_INT16.size :])
+    _, key_class, value_class = _TYPES[record_type]
+    decoded = decode(key_class, record_type, memoryview(key)[_INT16.size :])
     if group is not None and decoded.group != group:
         return None
-    return {"key": {"type": kind, "data": as_json(decoded, kind)}, "value": _value(value_class, record.value)}
+    return {
+        "key": {"type": record_type, "data": as_json(decoded, record_type)},
+        "value": _value(value_class, record.value),
+    }
 
 
 def _value(cls: type[Data], value: bytes | None) -> dict[str, Any] | None:
@@ -104,7 +107,7 @@ def _value(cls: type[Data], value: bytes | None) -> dict[str, Any] | None:
 
 
 def as_json(message: Struct, version: int) -> dict[str, Any]:
-    """A structure with Kafka's own field names, those that `version` has."""
+    """Convert a structure to JSON data, with Kafka's field names and the fields that `version` has."""
     shown = {}
     for field in message.FIELDS:
         value = getattr(message, field.name)
@@ -132,14 +135,16 @@ def _camel(name: str) -> str:
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-g", "--group", metavar="GROUP", help="only this group")
-    parser.add_argument("--only", choices=("offsets", "groups"), help="only what one of Kafka's two formatters prints")
-    parser.add_argument("-f", "--follow", action="store_true", help="wait for more at the end")
+    parser.add_argument("-g", "--group", metavar="GROUP", help="only the records of this group")
+    parser.add_argument(
+        "--only", choices=("offsets", "groups"), help="only the records that one of Kafka's two formatters prints"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for more records at the end")
 
 
 COMMAND: Final = Command(
     path=("dump", "offsets"),
-    help="the records of __consumer_offsets, as Kafka prints them",
+    help="print the records of __consumer_offsets as Kafka does",
     add_arguments=_arguments,
     run=dump_offsets,
 )

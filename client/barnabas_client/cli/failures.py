@@ -1,4 +1,4 @@
-"""How a command ends, and what it raises when it cannot go on."""
+"""The exit statuses of commands, and the errors that end a command with one line of text."""
 
 import signal
 from typing import Final
@@ -11,8 +11,8 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class CommandError(Exception):
-    """A command failed; the text is one line that says what, why, and what to do."""
+    """A command failed; the text says in one line what happened, why, and what to do."""
 
 
 class UsageError(Exception):
-    """Arguments that do not go together, or make no sense."""
+    """The arguments of a command are not valid together."""

@@ -1,6 +1,6 @@
-"""How consumed records are printed: kcat's format letters, or JSON. Pure.
+"""Formats consumed records: with kcat's format letters, or as JSON. Pure.
 
-A format is compiled once into a function; what it prints of keys and values are their bytes, as they are.
+A format is compiled once into a function. Keys and values are printed as their bytes.
 """
 
 import base64
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from barnabas_client.structs import ConsumerRecord
 
-#: Makes the bytes that are printed for a record.
+#: Returns the bytes to print for a record.
 Printer = Callable[[ConsumerRecord], bytes]
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -31,7 +31,7 @@ def _headers(record: ConsumerRecord) -> bytes:
 _LETTERS: Final[dict[str, Printer]] = {
     "k": lambda record: record.key or b"",
     "v": lambda record: record.value or b"",
-    "s": lambda record: record.value or b"",  # kcat's letter for it
+    "s": lambda record: record.value or b"",  # as in kcat
     "K": lambda record: _size(record.key),
     "V": lambda record: _size(record.value),
     "S": lambda record: _size(record.value),
@@ -45,16 +45,18 @@ _LETTERS: Final[dict[str, Printer]] = {
 
 
 def compile_format(text: str) -> Printer:
-    r"""The printer of a format such as ``%p:%o %k=%v\n``.
+    r"""Compile a format such as ``%p:%o %k=%v\n``.
 
     Raises:
-        ValueError: a letter that stands for nothing.
+        ValueError: a letter has no meaning.
     """
     parts: list[Printer] = []
     for letter, code, escape, plain, other in _TOKEN.findall(text):
         if letter:
             if letter not in _LETTERS:
-                raise ValueError(f"the format has %{letter}: there are {' '.join('%' + one for one in _LETTERS)}")
+                raise ValueError(
+                    f"the format has %{letter}, which has no meaning: use {' '.join('%' + one for one in _LETTERS)}"
+                )
             parts.append(_LETTERS[letter])
         else:
             parts.append(_constant(bytes([int(code, 16)]) if code else _literal(escape, plain or other)))
@@ -74,7 +76,7 @@ def _literal(escape: str, plain: str) -> bytes:
 
 
 def unescape(text: str) -> str:
-    r"""``\t``, ``\n`` and ``\xNN`` as the characters they stand for."""
+    r"""Replace ``\t``, ``\n`` and ``\xNN`` with their characters."""
     return "".join(
         bytes([int(code, 16)]).decode("latin-1")
         if code
@@ -88,12 +90,12 @@ def unescape(text: str) -> str:
 
 
 def value_line(record: ConsumerRecord) -> bytes:
-    r"""``%v\n``, quickly."""
+    r"""Format a record as ``%v\n``, faster than a compiled format."""
     return (record.value or b"") + b"\n"
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """A record as one line of JSON. Bytes that are no text are ``{"base64": "..."}``."""
+    """Format a record as one line of JSON. Bytes that are not UTF-8 are ``{"base64": "..."}``."""
     value = {
         "topic": record.topic,
         "partition": record.partition,
@@ -107,7 +109,7 @@ def json_line(record: ConsumerRecord) -> bytes:
 
 
 def shown(data: bytes | None) -> Any:
-    """Bytes for JSON: text where they are, base64 where not."""
+    """Convert bytes for JSON: to text if they are UTF-8, else to base64."""
     if data is None:
         return None
     try:

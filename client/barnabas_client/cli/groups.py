@@ -1,4 +1,4 @@
-"""`barnabas groups list`, `describe` and `delete`. What `describe` prints is what kafka-consumer-groups prints."""
+"""`barnabas groups list`, `describe` and `delete`. `describe` has the output of kafka-consumer-groups."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -64,9 +64,9 @@ async def list_groups(arguments: Namespace, output: Output) -> int:
 async def describe_groups(arguments: Namespace, output: Output) -> int:
     """Print groups: offsets, members or state."""
     if bool(arguments.groups) == arguments.all_groups:
-        raise UsageError("name groups, or give --all-groups")
+        raise UsageError("name groups, or use --all-groups")
     if arguments.verbose and not arguments.members:
-        raise UsageError("--verbose goes with --members")
+        raise UsageError("--verbose needs --members")
     status, data = DONE, []
     async with clients.admin(arguments) as admin:
         names = arguments.groups
@@ -85,10 +85,10 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
 
 
 async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace, output: Output) -> dict[str, Any]:
-    """Print one group, unless data is wanted.
+    """Print one group, unless --json is given.
 
     Raises:
-        KafkaError: it cannot be described.
+        KafkaError: the group cannot be described.
     """
     if group.error is not None:
         raise group.error
@@ -109,7 +109,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
 
 
 def offset_cells(group_id: str, row: Row) -> Sequence[object]:
-    """The cells of a partition."""
+    """Return the cells of a row."""
     tp, member = row.partition, row.member
     return (
         group_id,
@@ -125,7 +125,7 @@ def offset_cells(group_id: str, row: Row) -> Sequence[object]:
 
 
 def coordinator(group: GroupDescription) -> str:
-    """The broker that keeps a group, as Kafka writes it."""
+    """Format the coordinator of a group as Kafka's tool does."""
     broker = group.coordinator
     return "-" if broker is None else f"{broker.host}:{broker.port}  ({broker.node_id})"
 
@@ -140,7 +140,7 @@ def _print_members(group: GroupDescription, verbose: bool, output: Output) -> No
     static = any(member.instance_id for member in group.members)
     columns = [Column("GROUP"), Column("CONSUMER-ID")]
     columns += [Column("GROUP-INSTANCE-ID")] if static else []
-    # Kafka ends the line with a space; so do we, for those who compare.
+    # Kafka's tool ends the line with a space, too.
     columns += [Column("HOST"), Column("CLIENT-ID"), Column("#PARTITIONS", 15 if verbose else 16)]
     columns += [Column("ASSIGNMENT")] if verbose else []
     rows = []
@@ -154,7 +154,7 @@ def _print_members(group: GroupDescription, verbose: bool, output: Output) -> No
 
 
 def as_data(view: GroupView) -> dict[str, Any]:
-    """A group, ready for JSON."""
+    """Convert a group to JSON data."""
     group = view.group
     broker = group.coordinator
     return {
@@ -171,7 +171,7 @@ def as_data(view: GroupView) -> dict[str, Any]:
 
 
 async def delete_groups(arguments: Namespace, output: Output) -> int:
-    """Delete groups, or what they have committed for some topics."""
+    """Delete groups, or their committed offsets for some topics."""
     rows: list[tuple[str, str | None, KafkaError | None]] = []
     async with clients.admin(arguments) as admin:
         if not arguments.topics:
@@ -200,10 +200,10 @@ async def delete_groups(arguments: Namespace, output: Output) -> int:
 
 
 async def committed_partitions(admin: Admin, group: str, specs: Sequence[TopicSpec] | None) -> list[TopicPartition]:
-    """The partitions that are meant: named ones, all of a named topic, or all that the group has committed.
+    """Return the selected partitions: named ones, all of a named topic, or all with a committed offset.
 
     Raises:
-        KafkaError: there is no such topic.
+        KafkaError: a topic does not exist.
     """
     if specs is None:
         return list(await admin.list_consumer_group_offsets(group))
@@ -221,19 +221,23 @@ def _style(state: str) -> Style:
 
 
 def _list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-l", "--long", action="store_true", help="with state, type and protocol")
-    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only in this; repeatable")
-    parser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only of this; repeatable")
+    parser.add_argument("-l", "--long", action="store_true", help="include state, type and protocol")
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only groups in this state; repeatable"
+    )
+    parser.add_argument(
+        "--type", action="append", default=[], metavar="TYPE", help="only groups of this type; repeatable"
+    )
 
 
 def _describe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP")
-    parser.add_argument("--all-groups", action="store_true", help="every group there is")
+    parser.add_argument("--all-groups", action="store_true", help="describe all groups")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
-    what.add_argument("--members", action="store_true", help="who is in it")
-    what.add_argument("--state", action="store_true", help="its state and coordinator")
-    parser.add_argument("--verbose", action="store_true", help="with --members: with their partitions")
+    what.add_argument("--offsets", action="store_true", help="print offsets and lag (the default)")
+    what.add_argument("--members", action="store_true", help="print the members")
+    what.add_argument("--state", action="store_true", help="print state and coordinator")
+    parser.add_argument("--verbose", action="store_true", help="with --members: include their partitions")
 
 
 def _delete_arguments(parser: ArgumentParser) -> None:
@@ -245,19 +249,22 @@ def _delete_arguments(parser: ArgumentParser) -> None:
         action="append",
         type=checked(values.topic_spec),
         metavar="T[:P,P]",
-        help="only what it has committed for this; repeatable",
+        help="delete only the committed offsets of this topic, or of these partitions of it; repeatable",
     )
 
 
 LIST: Final = Command(
-    path=("groups", "list"), help="the names of groups", add_arguments=_list_arguments, run=list_groups
+    path=("groups", "list"), help="print the names of groups", add_arguments=_list_arguments, run=list_groups
 )
 DESCRIBE: Final = Command(
-    path=("groups", "describe"), help="offsets, lag and members", add_arguments=_describe_arguments, run=describe_groups
+    path=("groups", "describe"),
+    help="print offsets, lag and members",
+    add_arguments=_describe_arguments,
+    run=describe_groups,
 )
 DELETE: Final = Command(
     path=("groups", "delete"),
-    help="delete groups, or some of their offsets",
+    help="delete groups, or some of their committed offsets",
     add_arguments=_delete_arguments,
     run=delete_groups,
 )

@@ -1,6 +1,6 @@
-"""What commands print: lines, columns and JSON on standard output, notes and errors on standard error.
+"""The output of commands: lines, columns and JSON on standard output, notes and errors on standard error.
 
-Colour is for terminals only, and not where NO_COLOR is set (https://no-color.org) or the terminal is dumb.
+Colour is used on terminals only, unless NO_COLOR is set (https://no-color.org) or TERM is "dumb".
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 
 class Style(Enum):
-    """How something looks on a terminal."""
+    """A style of text on a terminal."""
 
     PLAIN = ""
     HEAD = "1"
@@ -24,13 +24,13 @@ class Style(Enum):
 
 
 class Column(NamedTuple):
-    """A column: its title, and its least width; 0 for the last one, which is not filled up."""
+    """A column: its title and its smallest width; 0 for the last column, which is not padded."""
 
     title: str
     least: int = 15
 
 
-#: How a group's state looks.
+#: The styles of group states; other states are WARN.
 STATES: Final = {"Stable": Style.GOOD, "Empty": Style.FAINT, "Dead": Style.BAD}
 
 
@@ -53,28 +53,28 @@ class Output:
         self.color = (self.terminal and not dumb) if color is None else color
 
     def line(self, text: str = "") -> None:
-        """A line of text."""
+        """Print a line of text."""
         print(text, file=self.out)
 
     def data(self, value: Any) -> None:
-        """One JSON document, for ``--json``."""
+        """Print the one JSON document of a command, for ``--json``."""
         print(json.dumps(value, indent=2, ensure_ascii=False), file=self.out)
 
     def row(self, value: Any) -> None:
-        """One JSON document on a line of its own, of many."""
+        """Print one of several JSON documents, each on a line of its own."""
         print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), file=self.out)
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are, out at once."""
+        """Print bytes as they are, and flush."""
         self.out.flush()
         self.out.buffer.write(data)
         self.out.buffer.flush()
 
     def check(self) -> None:
-        """Whether anybody still reads a pipe that nothing is written to at the moment.
+        """Check that the reader of a pipe is still there, while there is nothing to write.
 
         Raises:
-            BrokenPipeError: nobody does.
+            BrokenPipeError: the other end of the pipe is closed.
         """
         try:
             descriptor = self.out.fileno()
@@ -86,19 +86,19 @@ class Output:
             raise BrokenPipeError
 
     def note(self, text: str) -> None:
-        """Something beside the result."""
+        """Print a line to standard error that is not an error."""
         print(text, file=self.err)
 
     def error(self, text: str) -> None:
-        """What went wrong, in one line."""
+        """Print what failed, in one line."""
         print(f"{self.program}: {' '.join(text.split())}", file=self.err)
 
     def styled(self, text: str, style: Style) -> str:
-        """`text` as it is, or with colour."""
+        """Return `text`, with colour if colour is used."""
         return f"\x1b[{style.value}m{text}\x1b[0m" if self.color and style.value and text else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """Columns as Kafka's tools print them."""
+        """Print columns as Kafka's tools do."""
         for text in self.table_lines(columns, rows):
             self.line(text)
 

@@ -1,4 +1,4 @@
-"""`barnabas ping`: whether each bootstrap server answers, and how fast."""
+"""`barnabas ping`: checks whether each bootstrap server answers, and measures the time of a request."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ _PAUSE = 0.1
 
 
 async def ping(arguments: Namespace, output: Output) -> int:
-    """Ask every bootstrap server, and again for as long as `--wait` says while none answers."""
+    """Ask every bootstrap server; while none answers, again for the time of `--wait`."""
     try:
         servers = parse_servers(arguments.bootstrap)
     except ValueError as error:
@@ -45,7 +45,7 @@ async def ping(arguments: Namespace, output: Output) -> int:
 
 
 async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
-    """What a server says of itself; the time is that of one request on an open connection."""
+    """Ask a server about the cluster, and measure the time of one request on an open connection."""
     host, port = server
     try:
         connection = await Connection.open(host, port, client_id=CLIENT_ID, timeout=timeout)
@@ -53,7 +53,7 @@ async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
         return error
     try:
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        await connection.ask(request, MetadataResponse, timeout=timeout)  # the first one compiles the message
+        await connection.ask(request, MetadataResponse, timeout=timeout)  # compiles the message
         start = time.perf_counter()
         response = await connection.ask(request, MetadataResponse, timeout=timeout)
         took = time.perf_counter() - start
@@ -79,10 +79,13 @@ def _as_data(server: Address, found: dict[str, Any] | KafkaError) -> dict[str, A
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", type=checked(values.seconds), metavar="TIME", help="try again for so long, until a broker answers"
+        "--wait",
+        type=checked(values.seconds),
+        metavar="TIME",
+        help="try again until a broker answers, for at most this time",
     )
 
 
 COMMAND: Final = Command(
-    path=("ping",), help="whether brokers answer, and how fast", add_arguments=_arguments, run=ping
+    path=("ping",), help="check whether brokers answer, and how fast", add_arguments=_arguments, run=ping
 )

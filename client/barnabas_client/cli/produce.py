@@ -1,4 +1,4 @@
-"""`barnabas produce`: lines of a file or of standard input as records."""
+"""`barnabas produce`: sends the lines of a file, or of standard input, as records."""
 
 import asyncio
 import os
@@ -22,21 +22,21 @@ from barnabas_client.structs import RecordMetadata
 from barnabas_protocol.errors import KafkaError
 
 _CHUNK: Final = 256 * 1024
-#: Records wait so long for company: a terminal does not notice, a file is sent in full batches.
+#: Short enough for a terminal, long enough to send a file in full batches.
 _LINGER_MS: Final = 5
 
 
-class Line(NamedTuple):
-    """How a line becomes a record."""
+class LineFormat(NamedTuple):
+    """Splits a line into key and value."""
 
     separator: bytes | None
     null: bytes | None
 
     def split(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None]:
-        """Key and value.
+        """Return key and value of a line.
 
         Raises:
-            CommandError: there is no separator in it.
+            CommandError: the line has no separator.
         """
         key: bytes | None = None
         value: bytes | None = line
@@ -44,14 +44,14 @@ class Line(NamedTuple):
             key, found, value = line.partition(self.separator)
             if not found:
                 raise CommandError(
-                    f"line {number} has no key separator {self.separator.decode(errors='replace')!r}: nothing from it "
-                    "on was sent. To do: repair the line, or leave out --key-separator"
+                    f"line {number} has no key separator {self.separator.decode(errors='replace')!r}: this line and "
+                    "those after it were not sent. To do: repair the line, or leave out --key-separator"
                 )
         return None if key == self.null else key, None if value == self.null else value
 
 
 class _Tally:
-    """What became of the records."""
+    """Counts sent and acknowledged records, and keeps the first failure."""
 
     def __init__(self) -> None:
         self.sent = self.acknowledged = self.bytes = 0
@@ -66,9 +66,9 @@ class _Tally:
 
 
 async def produce(arguments: Namespace, output: Output) -> int:
-    """Send each line."""
+    """Send each line as a record."""
     separator = None if arguments.key_separator is None else unescape(arguments.key_separator).encode()
-    shape = Line(separator, None if arguments.null is None else arguments.null.encode())
+    line_format = LineFormat(separator, None if arguments.null is None else arguments.null.encode())
     acks = arguments.acks if arguments.acks == "all" else int(arguments.acks)
     compression = None if arguments.compression == "none" else arguments.compression
     tally, start = _Tally(), time.perf_counter()
@@ -77,7 +77,7 @@ async def produce(arguments: Namespace, output: Output) -> int:
         async with producer:
             with bar(output, arguments.topic, _size(stream)) as advance:
                 async for data, lines in _lines(stream):
-                    await _send(producer, arguments, shape, lines, tally)
+                    await _send(producer, arguments, line_format, lines, tally)
                     advance(data)
                     if tally.failure is not None:
                         break
@@ -85,10 +85,12 @@ async def produce(arguments: Namespace, output: Output) -> int:
     return _report(arguments.topic, tally, time.perf_counter() - start, output)
 
 
-async def _send(producer: Producer, arguments: Namespace, shape: Line, lines: list[bytes], tally: _Tally) -> None:
+async def _send(
+    producer: Producer, arguments: Namespace, line_format: LineFormat, lines: list[bytes], tally: _Tally
+) -> None:
     headers = [(name, value.encode()) for name, value in arguments.headers]
     for line in lines:
-        key, value = shape.split(line, tally.sent + 1)
+        key, value = line_format.split(line, tally.sent + 1)
         receipt = await producer.send(arguments.topic, value, key, arguments.partition, headers=headers)
         tally.sent += 1
         tally.bytes += len(line)
@@ -122,7 +124,7 @@ def _report(topic: str, tally: _Tally, took: float, output: Output) -> int:
 
 @contextmanager
 def _opened(file: str | None) -> Iterator[BinaryIO]:
-    """A file, or standard input."""
+    """Open a file, or standard input."""
     if file is None or file == "-":
         yield sys.stdin.buffer
     else:
@@ -131,7 +133,7 @@ def _opened(file: str | None) -> Iterator[BinaryIO]:
 
 
 def _size(stream: BinaryIO) -> int | None:
-    """The size of a regular file."""
+    """The size of a regular file in bytes; None for anything else."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -140,7 +142,7 @@ def _size(stream: BinaryIO) -> int | None:
 
 
 async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Lines as they come, many at a time, with the number of bytes they took. The last one needs no line end."""
+    """Yield lists of lines with the number of bytes that were read. The last line may have no line end."""
     rest = b""
     async for chunk in _chunks(stream):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -150,7 +152,7 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, list[bytes]]]:
 
 
 async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """What there is to read. A pipe or a terminal is waited for without holding up what is being sent."""
+    """Yield what can be read. Waiting for a pipe or a terminal does not block the event loop."""
     if _size(stream) is not None or not hasattr(stream, "fileno"):
         while chunk := stream.read(_CHUNK):
             yield chunk
@@ -172,13 +174,13 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a record a line (default: standard input)")
-    parser.add_argument("-K", "--key-separator", metavar="TEXT", help=r"what stands between key and value; \t is a tab")
-    add_pairs(parser, "-H", "--header", dest="headers", help="a header of every record; repeatable")
-    parser.add_argument("--null", metavar="TEXT", help="a key or value that is this text is null (a tombstone)")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="one record per line (default: standard input)")
+    parser.add_argument("-K", "--key-separator", metavar="TEXT", help=r"the text between key and value; \t is a tab")
+    add_pairs(parser, "-H", "--header", dest="headers", help="add a header to each record; repeatable")
+    parser.add_argument("--null", metavar="TEXT", help="send a key or value that equals TEXT as null (a tombstone)")
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="default: by key")
     parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="default: none")
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all", help="default: all")
 
 
-COMMAND: Final = Command(path=("produce",), help="write lines as records", add_arguments=_arguments, run=produce)
+COMMAND: Final = Command(path=("produce",), help="send lines as records", add_arguments=_arguments, run=produce)

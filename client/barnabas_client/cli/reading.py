@@ -1,4 +1,4 @@
-"""Reads partitions from some offset to the end, for commands that want all of something."""
+"""Reads partitions from an offset to the end."""
 
 from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
@@ -8,7 +8,7 @@ from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 
 _POLL_MS = 500
-#: Milliseconds that an answer waits for more data: short, for there is an end to come to.
+#: `fetch_max_wait_ms`: short, because the read stops at the end.
 _FETCH_WAIT_MS = 100
 
 
@@ -19,16 +19,16 @@ async def read(
     *,
     follow: bool = False,
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Records, many at a time, in order within a partition; now and then none, while nothing comes.
+    """Yield lists of records, in order within a partition; an empty list while no records arrive.
 
     Args:
-        arguments: tell the brokers.
-        starts: where to start in each partition.
-        ends: where each ends.
-        follow: go on behind the ends, for ever.
+        arguments: of the command; they name the brokers.
+        starts: the offset to start at in each partition.
+        ends: the end offset of each partition.
+        follow: do not stop at the ends.
 
     Raises:
-        KafkaError: they cannot be read.
+        KafkaError: the partitions cannot be read.
     """
     wanted = {tp: offset for tp, offset in starts.items() if follow or offset < ends[tp]}
     if not wanted:
@@ -50,7 +50,7 @@ async def read(
 
 
 async def _drop_finished(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> bool:
-    """Read no further in partitions that are at their end; whether any is left."""
+    """Pause the partitions that are at their end; returns whether any is left."""
     left = [tp for tp in consumer.assignment() - consumer.paused() if await consumer.position(tp) < ends[tp]]
     done = consumer.assignment() - consumer.paused() - set(left)
     if done:

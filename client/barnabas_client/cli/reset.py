@@ -1,4 +1,4 @@
-"""`barnabas groups reset-offsets`: where a group goes on. A plan is made and shown; `--execute` carries it out."""
+"""`barnabas groups reset-offsets`: shows new offsets for a group, and commits them with `--execute`."""
 
 import csv
 import time
@@ -19,7 +19,7 @@ from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _COLUMNS: Final = (Column("GROUP"), Column("TOPIC"), Column("PARTITION", 10), Column("NEW-OFFSET", 0))
-#: States of a group that nobody is a member of.
+#: States of a group without members.
 _INACTIVE: Final = ("Empty", "Dead")
 
 Offsets = dict[TopicPartition, int]
@@ -27,14 +27,14 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(slots=True)
 class Plan:
-    """New offsets, and in words what was asked for but cannot be."""
+    """New offsets, and notes about requested offsets that do not exist."""
 
     offsets: Offsets
     notes: list[str]
 
 
 async def reset(arguments: Namespace, output: Output) -> int:
-    """Show the new offsets, and set them with `--execute`."""
+    """Show the new offsets, and commit them with `--execute`."""
     group = arguments.group
     async with clients.admin(arguments) as admin:
         await _check_inactive(admin, group)
@@ -51,7 +51,7 @@ async def reset(arguments: Namespace, output: Output) -> int:
         output.error(str(error))
     if not arguments.execute and not output.json:
         output.out.flush()
-        output.note("Nothing was changed: give --execute to do it.")
+        output.note("Dry run, nothing was changed. To do: add --execute to commit these offsets.")
     return FAILED if errors else DONE
 
 
@@ -91,15 +91,15 @@ async def _check_inactive(admin: Admin, group: str) -> None:
     if found.error is None and found.state not in _INACTIVE:
         raise CommandError(
             f"offsets can only be reset while group {group!r} is inactive, but it is {found.state} with "
-            f"{len(found.members)} members. To do: stop them first"
+            f"{len(found.members)} members. To do: stop the members first"
         )
 
 
 async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPartition, GroupOffset]) -> Plan:
-    """What the new offsets are to be.
+    """Compute the new offsets.
 
     Raises:
-        CommandError: it cannot be told which partitions are meant, or a file makes no sense.
+        CommandError: no partition is selected, or a file is not valid.
         KafkaError: a partition does not exist.
     """
     if arguments.from_file is not None:
@@ -111,8 +111,8 @@ async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPart
     partitions = await committed_partitions(admin, arguments.group, arguments.topics)
     if not partitions:
         raise CommandError(
-            f"group {arguments.group!r} has committed nothing, so there is nothing to reset. To do: name what it is to "
-            "start with by --topic, or check its name"
+            f"group {arguments.group!r} has no committed offsets to reset. To do: name the topics to set offsets for "
+            "with --topic, or check the name of the group"
         )
     if arguments.to_earliest:
         return Plan(await _listed(admin, partitions, OffsetSpec.EARLIEST), [])
@@ -131,8 +131,8 @@ async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPart
         return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
     if missing:
         raise CommandError(
-            f"group {arguments.group!r} has committed nothing for {', '.join(map(str, missing))}, so there is nothing "
-            "to shift. To do: name only other partitions by --topic, or give another target"
+            f"group {arguments.group!r} has no committed offset to shift for {', '.join(map(str, missing))}. To do: "
+            "select other partitions with --topic, or use another target"
         )
     return await _within(admin, {tp: offset + arguments.shift_by for tp, offset in current.items()})
 
@@ -143,14 +143,14 @@ async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: Of
 
 
 async def _at(admin: Admin, partitions: Collection[TopicPartition], time_ms: int) -> Offsets:
-    """The first offsets at or after a time, the end where there is none."""
+    """Look up the first offsets at or after a time; the end offset if there is none."""
     found = await admin.list_offsets(dict.fromkeys(partitions, max(time_ms, 0)))
     ends = await _listed(admin, partitions, OffsetSpec.LATEST)
     return {tp: one.offset if one.offset >= 0 else ends[tp] for tp, one in found.items()}
 
 
 async def _within(admin: Admin, wanted: Mapping[TopicPartition, int]) -> Plan:
-    """The wanted offsets, moved to the nearest there are."""
+    """Plan the wanted offsets; an offset outside of its partition becomes the nearest one inside."""
     first = await _listed(admin, wanted, OffsetSpec.EARLIEST)
     last = await _listed(admin, wanted, OffsetSpec.LATEST)
     offsets, notes = {}, []
@@ -162,11 +162,11 @@ async def _within(admin: Admin, wanted: Mapping[TopicPartition, int]) -> Plan:
 
 
 def read_offsets(path: Path) -> Offsets:
-    """A file of lines ``topic,partition,offset``, as `--export` and Kafka's tool write them.
+    """Read a file of lines ``topic,partition,offset``, as `--export` and Kafka's tool write them.
 
     Raises:
-        OSError: it cannot be read.
-        CommandError: a line is none.
+        OSError: the file cannot be read.
+        CommandError: a line is not valid.
     """
     offsets: Offsets = {}
     with path.open(newline="", encoding="utf-8") as file:
@@ -191,26 +191,38 @@ def _arguments(parser: ArgumentParser) -> None:
         action="append",
         type=checked(values.topic_spec),
         metavar="T[:P,P]",
-        help="only this topic, or these partitions of it; repeatable (default: all that the group has committed)",
+        help="only this topic, or these partitions of it; repeatable (default: all partitions with a committed offset)",
     )
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record")
-    to.add_argument("--to-latest", action="store_true", help="behind the last record")
-    to.add_argument("--to-current", action="store_true", help="to what is committed, behind the last record where not")
-    to.add_argument("--to-offset", type=int, metavar="N", help="to this offset, or the nearest there is")
-    to.add_argument("--to-datetime", type=checked(values.instant), metavar="TIME", help="to 2026-01-31T12:00:00")
-    to.add_argument("--by-duration", type=checked(values.duration), metavar="TIME", help="so long back, such as 10m")
-    to.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back with a minus")
+    to.add_argument("--to-latest", action="store_true", help="to the end, after the last record")
+    to.add_argument(
+        "--to-current", action="store_true", help="to the committed offset; to the end where none is committed"
+    )
+    to.add_argument("--to-offset", type=int, metavar="N", help="to this offset, or the nearest one that exists")
+    to.add_argument(
+        "--to-datetime",
+        type=checked(values.instant),
+        metavar="TIME",
+        help="to the first record at or after a time, such as 2026-01-31T12:00:00",
+    )
+    to.add_argument(
+        "--by-duration",
+        type=checked(values.duration),
+        metavar="TIME",
+        help="to the first record after a duration ago, such as 10m",
+    )
+    to.add_argument("--shift-by", type=int, metavar="N", help="forward by N records, or back if N is negative")
     to.add_argument("--from-file", metavar="FILE", help="to the offsets in a file of lines topic,partition,offset")
-    parser.add_argument("--export", action="store_true", help="print what --from-file reads")
+    parser.add_argument("--export", action="store_true", help="print the new offsets in the format of --from-file")
     done = parser.add_mutually_exclusive_group()
-    done.add_argument("--execute", action="store_true", help="do it")
-    done.add_argument("--dry-run", action="store_true", help="only show it (the default)")
+    done.add_argument("--execute", action="store_true", help="commit the new offsets")
+    done.add_argument("--dry-run", action="store_true", help="only show the new offsets (the default)")
 
 
 COMMAND: Final = Command(
     path=("groups", "reset-offsets"),
-    help="set where a group goes on; shows it unless told to",
+    help="reset a group's offsets; dry run unless --execute is given",
     add_arguments=_arguments,
     run=reset,
 )

@@ -1,4 +1,4 @@
-"""`barnabas topics`."""
+"""`barnabas topics`: lists, creates, describes, changes and deletes topics."""
 
 import base64
 from argparse import ArgumentParser, Namespace
@@ -20,7 +20,7 @@ from barnabas_client.cli.command import Command, add_pairs, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
-from barnabas_client.network.metadata import Topic
+from barnabas_client.network.metadata import TopicInfo
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
@@ -47,14 +47,14 @@ async def create_topics(arguments: Namespace, output: Output) -> int:
     fine = ErrorCode.TOPIC_ALREADY_EXISTS if arguments.if_not_exists else None
     verb = "could be created" if arguments.dry_run else "created"
 
-    def told(result: TopicResult) -> str:
+    def line(result: TopicResult) -> str:
         if result.num_partitions < 0:
             return f"{result.name}: {verb}"
         partitions = "1 partition" if result.num_partitions == 1 else f"{result.num_partitions} partitions"
         replicas = "1 replica" if result.replication_factor == 1 else f"{result.replication_factor} replicas"
         return f"{result.name}: {verb}, {partitions}, {replicas}"
 
-    return _report(results, output, told, fine, "exists already, left as it is")
+    return _report(results, output, line, fine, "already exists, unchanged")
 
 
 async def delete_topics(arguments: Namespace, output: Output) -> int:
@@ -75,7 +75,7 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
         *(AlterConfigOp(key, value, ConfigOp.SUBTRACT) for key, value in arguments.subtract),
     ]
     if not changes and arguments.partitions is None:
-        raise UsageError("nothing to change: give --partitions, --set, --unset, --append or --subtract")
+        raise UsageError("there is nothing to change: give --partitions, --set, --unset, --append or --subtract")
     done: list[str] = []
     async with clients.admin(arguments) as admin:
         if arguments.partitions is not None:
@@ -123,7 +123,7 @@ async def _configs(admin: Admin, names: Sequence[str]) -> dict[str, ConfigResult
     return {one.resource.name: one for one in found}
 
 
-def _print_topic(topic: Topic, configs: ConfigResult | None, every: bool, output: Output) -> None:
+def _print_topic(topic: TopicInfo, configs: ConfigResult | None, every: bool, output: Output) -> None:
     replication = max((len(one.replicas) for one in topic.partitions.values()), default=0)
     own = [f"{key}={value}" for key, value in _own(configs).items()]
     output.line(
@@ -143,7 +143,7 @@ def _print_topic(topic: Topic, configs: ConfigResult | None, every: bool, output
             output.line(f"\t{name}={entry.value}\t{entry.source.name}")
 
 
-def _as_data(topic: Topic, configs: ConfigResult | None) -> dict[str, Any]:
+def _as_data(topic: TopicInfo, configs: ConfigResult | None) -> dict[str, Any]:
     if topic.error != ErrorCode.NONE:
         return {"topic": topic.name, "error": topic.error.name}
     return {
@@ -168,15 +168,15 @@ def _as_data(topic: Topic, configs: ConfigResult | None) -> dict[str, Any]:
 
 
 def _own(configs: ConfigResult | None) -> dict[str, str | None]:
-    """What somebody set on purpose, for this topic or for the brokers."""
+    """The values that are not defaults."""
     if configs is None:
         return {}
     unset = (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
     return {name: entry.value for name, entry in sorted(configs.entries.items()) if entry.source not in unset}
 
 
-def _topic_id(topic: Topic) -> str:
-    """As Java's Uuid writes it."""
+def _topic_id(topic: TopicInfo) -> str:
+    """Format a topic id as Java's ``Uuid``."""
     return base64.urlsafe_b64encode(topic.id).decode().rstrip("=") if any(topic.id) else "-"
 
 
@@ -187,11 +187,11 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _report(
     results: Sequence[TopicResult],
     output: Output,
-    told: Callable[[TopicResult], str],
+    line: Callable[[TopicResult], str],
     fine: ErrorCode | None,
     why_fine: str,
 ) -> int:
-    """Print what became of each topic; the exit status."""
+    """Print the result of each topic; returns the exit status."""
     failures: list[KafkaError] = []
     rows = []
     for result in results:
@@ -208,7 +208,7 @@ def _report(
         if output.json:
             continue
         if error is None:
-            output.line(told(result))
+            output.line(line(result))
         elif error.code == fine:
             output.line(f"{result.name}: {why_fine}")
     if output.json:
@@ -219,7 +219,7 @@ def _report(
 
 
 def _list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--internal", action="store_true", help="with the brokers' own, such as __consumer_offsets")
+    parser.add_argument("--internal", action="store_true", help="include internal topics, such as __consumer_offsets")
 
 
 def _create_arguments(parser: ArgumentParser) -> None:
@@ -235,40 +235,48 @@ def _create_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         help="default: the broker's",
     )
-    add_pairs(parser, "-c", "--config", dest="config", help="a topic key, such as retention.ms=60000; repeatable")
-    parser.add_argument("--if-not-exists", action="store_true", help="leave topics that exist as they are")
-    parser.add_argument("--dry-run", action="store_true", help="only check whether they could be created")
+    add_pairs(
+        parser, "-c", "--config", dest="config", help="set a configuration key, such as retention.ms=60000; repeatable"
+    )
+    parser.add_argument("--if-not-exists", action="store_true", help="do not fail for topics that exist")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether the topics could be created")
 
 
 def _describe_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all but the brokers' own")
-    parser.add_argument("--internal", action="store_true", help="with the brokers' own")
-    parser.add_argument("--configs", action="store_true", help="with every configuration key and where it comes from")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics that are not internal")
+    parser.add_argument("--internal", action="store_true", help="include internal topics")
+    parser.add_argument("--configs", action="store_true", help="include every configuration key and its source")
 
 
 def _alter_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "-p", "--partitions", type=checked(values.positive), metavar="N", help="how many it is to have: more than now"
+        "-p",
+        "--partitions",
+        type=checked(values.positive),
+        metavar="N",
+        help="the new number of partitions, more than now",
     )
     add_pairs(parser, "--set", dest="set", help="set a key; repeatable")
-    parser.add_argument("--unset", action="append", default=[], metavar="NAME", help="back to the default; repeatable")
+    parser.add_argument(
+        "--unset", action="append", default=[], metavar="NAME", help="reset a key to its default; repeatable"
+    )
     add_pairs(parser, "--append", dest="append", help="add to a list, such as cleanup.policy=compact; repeatable")
-    add_pairs(parser, "--subtract", dest="subtract", help="take out of a list; repeatable")
-    parser.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+    add_pairs(parser, "--subtract", dest="subtract", help="remove from a list; repeatable")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether the topic could be changed")
 
 
 def _delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--if-exists", action="store_true", help="say nothing of topics that there are not")
+    parser.add_argument("--if-exists", action="store_true", help="do not fail for topics that do not exist")
 
 
 COMMANDS: Final = (
-    Command(path=("topics", "list"), help="the names of topics", add_arguments=_list_arguments, run=list_topics),
+    Command(path=("topics", "list"), help="print the names of topics", add_arguments=_list_arguments, run=list_topics),
     Command(path=("topics", "create"), help="create topics", add_arguments=_create_arguments, run=create_topics),
     Command(
         path=("topics", "describe"),
-        help="partitions, leaders and configuration",
+        help="print partitions, leaders and configuration",
         add_arguments=_describe_arguments,
         run=describe_topics,
     ),

@@ -1,6 +1,6 @@
-"""What people write on a command line: durations, times, partitions, pairs. Pure.
+"""Parses values on a command line: durations, times, partitions, pairs. Pure.
 
-Each function raises `ValueError` with what would be right; argparse prints it.
+Each function raises `ValueError` with a text that shows a valid value; argparse prints it.
 """
 
 import re
@@ -18,27 +18,28 @@ _ISO_UNITS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
 def duration(text: str) -> int:
-    """Milliseconds in ``10m``, ``1h30m``, ``500ms`` or ISO 8601's ``PT10M``.
+    """Parse ``10m``, ``1h30m``, ``500ms`` or ISO 8601's ``PT10M`` to milliseconds.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: `text` is not a duration.
     """
     iso = _ISO.fullmatch(text)
     if iso is not None:
         return round(sum(float(part or 0) * unit for part, unit in zip(iso.groups(), _ISO_UNITS, strict=True)))
     parts = _SHORT.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration: write it as 10m, 1h30m, 90s or PT10M")
+        raise ValueError(f"{text!r} is not a duration: write it as 10m, 1h30m, 90s or PT10M")
     return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
 def instant(text: str) -> int:
-    """Milliseconds since 1970 of ``2026-01-31T12:00:00`` (local time unless it names a zone), or as they are.
+    """Parse ``2026-01-31T12:00:00``, in local time unless it names a zone, to milliseconds since 1970.
 
-    A time before 1970 is 0: on the wire, negative times mean something else.
+    Digits only are milliseconds since 1970. A time before 1970 is 0, because negative times have other meanings on the
+    wire.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: `text` is not a time.
     """
     if text.isdecimal():
         return int(text)
@@ -46,7 +47,7 @@ def instant(text: str) -> int:
         return max(round(datetime.fromisoformat(text).timestamp() * 1000), 0)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
-            f"{text!r} is no time: write it as 2026-01-31T12:00:00, with Z or +02:00 for a zone, or in ms since 1970"
+            f"{text!r} is not a time: write it as 2026-01-31T12:00:00, with Z or +02:00 for a zone, or in ms since 1970"
         ) from None
 
 
@@ -62,10 +63,10 @@ class Since(NamedTuple):
 
 
 def since(text: str) -> Since:
-    """A duration before now, or a time.
+    """Parse a duration before now, or a time.
 
     Raises:
-        ValueError: neither.
+        ValueError: `text` is neither.
     """
     try:
         return Since(duration(text), None)
@@ -78,67 +79,67 @@ def since(text: str) -> Since:
 
 
 class TopicSpec(NamedTuple):
-    """A topic, and those of its partitions that are meant; None for all."""
+    """A topic and some of its partitions; None for all."""
 
     topic: str
     partitions: tuple[int, ...] | None
 
 
 def topic_spec(text: str) -> TopicSpec:
-    """``flights``, ``flights:0`` or ``flights:0,2``.
+    """Parse ``flights``, ``flights:0`` or ``flights:0,2``.
 
     Raises:
-        ValueError: partitions that are no numbers.
+        ValueError: a partition is not a number.
     """
     topic, colon, numbers = text.partition(":")
     parts = [part.strip() for part in numbers.split(",")] if colon else []
     if not topic or not all(part.isdecimal() for part in parts):
-        raise ValueError(f"{text!r} names no partitions: write flights, flights:0 or flights:0,2")
+        raise ValueError(f"{text!r} is not a topic with partitions: write flights, flights:0 or flights:0,2")
     return TopicSpec(topic, tuple(int(part) for part in parts) if colon else None)
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``name=value``.
+    """Parse ``name=value``.
 
     Raises:
-        ValueError: no name, or no equals sign.
+        ValueError: the name or the equals sign is missing.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"{text!r} is no name=value")
+        raise ValueError(f"{text!r} is not name=value")
     return name.strip(), value
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on.
+    """Parse a whole number of at least 1.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `text` is not such a number.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is no number from 1 on")
+        raise ValueError(f"must be a number of at least 1, got {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A duration in seconds; a bare number is seconds.
+    """Parse a duration to seconds; a number without a unit is seconds.
 
     Raises:
-        ValueError: it is none, or zero.
+        ValueError: `text` is not a duration, or zero.
     """
     value = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else duration(text) / 1000
     if not value:
-        raise ValueError(f"{text!r} is no time: write it as 10 or 10s")
+        raise ValueError(f"{text!r} is not a time: write it as 10 or 10s")
     return value
 
 
 def shown_time(milliseconds: int) -> str:
-    """A time for people, in their own zone."""
+    """Format a time in the local zone."""
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def shown_partitions(partitions: Iterable[tuple[str, int]]) -> str:
-    """Partitions in Kafka's way: ``flights:0,1,2, other:0``."""
+    """Format partitions as Kafka's tools do: ``flights:0,1,2, other:0``."""
     grouped: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         grouped.setdefault(topic, []).append(number)

@@ -1,4 +1,4 @@
-"""A consumer group as it is now: its members, and for each partition what is committed, the end, and who has it."""
+"""The current state of a consumer group: members, and for each partition committed offset, end offset and owner."""
 
 import time
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from barnabas_client.structs import TopicPartition
 
 
 class Row(NamedTuple):
-    """A partition of a group; a member without partitions has a row of its own, without a partition."""
+    """A partition of a group; or a member without partitions, whose row has no partition."""
 
     partition: TopicPartition | None
     committed: int | None
@@ -20,13 +20,13 @@ class Row(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records that are not consumed yet; None where that cannot be told."""
+        """The number of records after the committed offset; None if it is not known."""
         if self.committed is None or self.end is None:
             return None
         return max(self.end - self.committed, 0)
 
     def as_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Convert to JSON data."""
         member = self.member
         return {
             "topic": None if self.partition is None else self.partition.topic,
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class GroupView:
-    """A group, and when it was looked at in seconds since 1970."""
+    """A group, its rows, and the time of the view in seconds since 1970."""
 
     group: GroupDescription
     rows: list[Row]
@@ -50,22 +50,22 @@ class GroupView:
 
     @property
     def lag(self) -> int:
-        """Records that are not consumed yet, as far as that can be told."""
+        """The sum of the known lags of all partitions."""
         return sum(row.lag or 0 for row in self.rows)
 
 
 async def look(admin: Admin, group: GroupDescription) -> GroupView:
-    """Look up what a described group has committed, and where the ends are.
+    """Look up the committed offsets and the end offsets of a described group.
 
     Raises:
-        KafkaError: its offsets cannot be read.
+        KafkaError: the committed offsets cannot be read.
     """
     committed = await admin.list_consumer_group_offsets(group.group_id, raise_errors=False)
     owners = {tp: member for member in group.members for tp in member.partitions}
     partitions = sorted({*committed, *owners})
     ends: dict[TopicPartition, ListedOffset] = {}
     if partitions:
-        # A partition that is gone, or has no leader, has no end: the others are shown all the same.
+        # A deleted partition, or one without a leader, has no end offset; the others are shown.
         specs = dict.fromkeys(partitions, OffsetSpec.LATEST)
         ends = await admin.list_offsets(specs, raise_errors=False)
     rows = []
@@ -79,7 +79,7 @@ async def look(admin: Admin, group: GroupDescription) -> GroupView:
 
 
 def members_as_data(members: Iterable[MemberDescription]) -> list[dict[str, Any]]:
-    """Members, ready for JSON."""
+    """Convert members to JSON data."""
     return [
         {
             "consumer_id": member.member_id,

@@ -1,6 +1,6 @@
-"""`barnabas groups watch`: a group live, with its lag in records and in seconds, and its last rebalances.
+"""`barnabas groups watch`: shows a group at intervals, with its lag in records and in seconds, and its last rebalances.
 
-On a terminal it is drawn anew in place; anywhere else one look follows the other, or one JSON document a line.
+On a terminal each view replaces the one before. Otherwise the views follow each other, with --json one per line.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, events, values
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.failures import DONE, CommandError
+from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.groups import as_data, coordinator
+from barnabas_client.cli.optional import optional
 from barnabas_client.cli.output import STATES, Column, Output, Style
+from barnabas_client.cli.plugins import ExplainEvents, Explanation, find_explainer
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row, look
 from barnabas_client.consumer.consumer import Consumer
@@ -33,27 +35,31 @@ _COLUMNS: Final = (
     Column("CLIENT-ID"),
     Column("HOST", 0),
 )
-#: Rebalances that are shown, and how far back they are looked for.
+#: The number of rebalances that are shown, and how far back they are looked for.
 _REBALANCES: Final = 3
 _HISTORY_MS: Final = 3_600_000
-_MOST_EVENTS: Final = 500
-#: Milliseconds that a look waits for the records at the committed offsets, in which lag in seconds is measured.
+_MAX_EVENTS: Final = 500
+#: Milliseconds that a view waits for the records at the committed offsets, whose timestamps give the lag in seconds.
 _RECORDS_WAIT_MS: Final = 200
 
 
 async def watch(arguments: Namespace, output: Output) -> int:
-    """Look at the group again and again, until told to stop."""
-    looks = 0
-    async with clients.admin(arguments) as admin, _lagging(arguments) as lagging, _history(arguments, admin) as history:
+    """Show the group at intervals until --max ends it, or Ctrl-C."""
+    shown = 0
+    async with (
+        clients.admin(arguments) as admin,
+        _record_ages(arguments) as record_ages,
+        _history(arguments, admin) as history,
+    ):
         with _screen(output) as show:
             while True:
                 try:
                     (group,) = await admin.describe_consumer_groups([arguments.group])
                     view = await look(admin, group)
-                    ages, told = await lagging.ages(view), await history.told()
+                    ages, rebalances = await record_ages.ages(view), await history.rebalances()
                 except KafkaError as error:
-                    # At first it may be a mistake; later on it is what there is to see.
-                    if not looks:
+                    # The first error may be a mistake in the arguments; later ones are shown as a view.
+                    if not shown:
                         raise
                     now = time.time_ns() // 1_000_000
                     if output.json:
@@ -62,12 +68,12 @@ async def watch(arguments: Namespace, output: Output) -> int:
                         show([f"{shown_time(now)}  {error}"])
                 else:
                     if output.json:
-                        output.row({**_data(view, ages), "rebalances": told})
+                        output.row({**_data(view, ages), "rebalances": rebalances})
                     else:
-                        show(_lines(view, ages, told, output))
+                        show(_lines(view, ages, rebalances, output))
                 output.out.flush()
-                looks += 1
-                if looks == arguments.max:
+                shown += 1
+                if shown == arguments.max:
                     return DONE
                 await asyncio.sleep(arguments.interval)
                 output.check()
@@ -81,8 +87,10 @@ def _data(view: GroupView, ages: dict[TopicPartition, float]) -> dict[str, Any]:
     return {"time": round(view.time * 1000), **data}
 
 
-def _lines(view: GroupView, ages: dict[TopicPartition, float], told: list[events.Told], output: Output) -> list[str]:
-    """The whole picture."""
+def _lines(
+    view: GroupView, ages: dict[TopicPartition, float], rebalances: list[Explanation], output: Output
+) -> list[str]:
+    """The lines of a view."""
     group = view.group
     members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
     longest = max(ages.values(), default=None)
@@ -94,9 +102,9 @@ def _lines(view: GroupView, ages: dict[TopicPartition, float], told: list[events
         "",
         *output.table_lines(_COLUMNS, [_cells(row, ages) for row in view.rows]),
     ]
-    if told:
+    if rebalances:
         lines += ["", output.styled("LAST REBALANCES", Style.HEAD)]
-        lines += (line for one in told for line in events.lines(one, output))
+        lines += (line for one in rebalances for line in events.lines(one, output))
     return lines
 
 
@@ -124,8 +132,8 @@ def _age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-class _Lagging:
-    """How old the first record is that is not consumed yet: read from the partition itself."""
+class _RecordAges:
+    """Looks up the age of the first record that is not consumed yet, by reading that record."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -133,7 +141,7 @@ class _Lagging:
         self._asked: dict[TopicPartition, int] = {}
 
     async def ages(self, view: GroupView) -> dict[TopicPartition, float]:
-        """Seconds that each partition lags behind, 0 where it does not; those that cannot be told are left out."""
+        """The lag of each partition in seconds, 0 without lag; partitions whose lag is not known are left out."""
         behind = {
             row.partition: row.committed for row in view.rows if row.lag and row.partition and row.committed is not None
         }
@@ -142,7 +150,7 @@ class _Lagging:
         if unknown:
             self._consumer.assign(unknown)
             for tp, offset in unknown.items():
-                # What is asked for already, and only slow to come, must not be asked for anew by every look.
+                # A fetch that takes longer than a view must not be started again by each view.
                 if self._asked.get(tp) != offset:
                     self._consumer.seek(tp, offset)
             self._asked = dict(unknown)
@@ -156,46 +164,46 @@ class _Lagging:
 
 
 @asynccontextmanager
-async def _lagging(arguments: Namespace) -> AsyncIterator[_Lagging]:
-    # One batch of a partition is enough.
+async def _record_ages(arguments: Namespace) -> AsyncIterator[_RecordAges]:
+    # One batch per partition is enough.
     async with clients.consumer(arguments, max_partition_fetch_bytes=1, fetch_max_wait_ms=50) as consumer:
-        yield _Lagging(consumer)
+        yield _RecordAges(consumer)
 
 
 class _History:
-    """The last rebalances of the group, kept up to date."""
+    """Reads the last rebalances of the group."""
 
-    def __init__(self, group: str, tell: events.Teller | None, consumer: Consumer | None) -> None:
+    def __init__(self, group: str, explainer: ExplainEvents | None, consumer: Consumer | None) -> None:
         self._group = group.encode()
-        self._tell, self._consumer = tell, consumer
-        self._values: deque[bytes] = deque(maxlen=_MOST_EVENTS)
+        self._explainer, self._consumer = explainer, consumer
+        self._values: deque[bytes] = deque(maxlen=_MAX_EVENTS)
 
-    async def told(self) -> list[events.Told]:
-        if self._consumer is None or self._tell is None:
+    async def rebalances(self) -> list[Explanation]:
+        if self._consumer is None or self._explainer is None:
             return []
         while batches := await self._consumer.getmany(timeout_ms=0):
             for records in batches.values():
                 self._values.extend(record.value for record in records if record.key == self._group and record.value)
-        return self._tell(self._values)[-_REBALANCES:]
+        return self._explainer(self._values)[-_REBALANCES:]
 
 
 @asynccontextmanager
 async def _history(arguments: Namespace, admin: Admin) -> AsyncIterator[_History]:
-    tell = events.teller()
+    explainer = find_explainer()
     since = time.time_ns() // 1_000_000 - _HISTORY_MS
-    where = None if tell is None else await events.locate(admin, arguments.group, since)
+    where = None if explainer is None else await events.locate(admin, arguments.group, since)
     if where is None:
         yield _History(arguments.group, None, None)
         return
     async with clients.consumer(arguments) as consumer:
         consumer.assign([where.partition])
         consumer.seek(where.partition, where.start)
-        yield _History(arguments.group, tell, consumer)
+        yield _History(arguments.group, explainer, consumer)
 
 
 @contextmanager
 def _screen(output: Output) -> Iterator[Callable[[list[str]], None]]:
-    """Where a look is shown: in place on a terminal, below the one before anywhere else."""
+    """Yield the function that shows a view."""
 
     def plain(lines: list[str]) -> None:
         for line in (*lines, ""):
@@ -205,16 +213,12 @@ def _screen(output: Output) -> Iterator[Callable[[list[str]], None]]:
     if not output.terminal or output.json:
         yield plain
         return
-    try:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
-    except ImportError:
-        raise CommandError(
-            "drawing on a terminal needs rich. To do: pip install 'barnabas[cli]', or pipe into cat"
-        ) from None
-    with Live(console=Console(file=output.out), auto_refresh=False, screen=True) as live:
-        yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+    console, live, text = (
+        optional(module, extra="cli", purpose="drawing on a terminal", instead="pipe the output into cat")
+        for module in ("rich.console", "rich.live", "rich.text")
+    )
+    with live.Live(console=console.Console(file=output.out), auto_refresh=False, screen=True) as screen:
+        yield lambda lines: screen.update(text.Text.from_ansi("\n".join(lines)), refresh=True)
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -222,9 +226,9 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--interval", type=checked(values.seconds), default=1.0, metavar="TIME", help="default: 1s"
     )
-    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after so many looks")
+    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after N views")
 
 
 COMMAND: Final = Command(
-    path=("groups", "watch"), help="members, lag and rebalances, live", add_arguments=_arguments, run=watch
+    path=("groups", "watch"), help="show members, lag and rebalances, live", add_arguments=_arguments, run=watch
 )

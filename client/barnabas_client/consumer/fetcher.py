@@ -30,8 +30,9 @@ from barnabas_client.consumer.subscription import Needed, PartitionState, Subscr
 from barnabas_client.consumer.truncation import judge
 from barnabas_client.errors import OffsetOutOfRangeError, error_for
 from barnabas_client.logs import logger
+from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network.network import Network
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError

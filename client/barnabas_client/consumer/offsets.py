@@ -27,9 +27,9 @@ from barnabas_client.membership.consumer_protocol import by_topic
 from barnabas_client.membership.member import NO_GENERATION, NOT_A_MEMBER, CommitIdentity
 from barnabas_client.membership.membership import Membership
 from barnabas_client.meters import Meter
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.metadata import Cluster
-from barnabas_client.network.network import Network, jitter
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import retry_backoff
 from barnabas_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.list_offsets import (
@@ -95,7 +95,7 @@ class OffsetStore:
             KafkaTimeoutError: the coordinator could not be reached, or could not commit, within `timeout`.
             KafkaError: the coordinator refused.
         """
-        backoff = self._backoff()
+        backoff = retry_backoff(self._network.config)
         last: KafkaError | None = None
         try:
             # One at a time, so that a retry never overtakes a later commit.
@@ -164,7 +164,7 @@ class OffsetStore:
             KafkaTimeoutError: the coordinator did not answer within `timeout` seconds.
             KafkaError: the coordinator refused.
         """
-        backoff = self._backoff()
+        backoff = retry_backoff(self._network.config)
         last: KafkaError | None = None
         try:
             async with asyncio.timeout(timeout):
@@ -230,10 +230,6 @@ class OffsetStore:
             )
             raise CommitFailedError(f"{what}: {code.name}. To do: {remedy}")
         raise error_for(code, what)
-
-    def _backoff(self) -> Backoff:
-        config = self._network.config
-        return Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, jitter)
 
 
 def _after(error: KafkaError | None) -> str:
@@ -311,7 +307,7 @@ async def list_offsets(
         KafkaTimeoutError: some leaders have not answered within `timeout` seconds.
         KafkaError: a partition does not exist or may not be read.
     """
-    backoff = Backoff(network.config.retry_backoff_ms / 1000, network.config.retry_backoff_max_ms / 1000, jitter)
+    backoff = retry_backoff(network.config)
     done: dict[TopicPartition, OffsetAndTimestamp] = {}
     last: KafkaError | None = None
     try:

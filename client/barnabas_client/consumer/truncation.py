@@ -17,7 +17,8 @@ from barnabas_client.consumer.subscription import Needed, PartitionState
 from barnabas_client.errors import KafkaConnectionError, LogTruncationError, error_for
 from barnabas_client.logs import logger
 from barnabas_client.membership.consumer_protocol import by_topic
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_client.network.versions import ApiRange
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError

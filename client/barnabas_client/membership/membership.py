@@ -21,7 +21,8 @@ from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Assign, Coordinator, Revoke
 from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberView
 from barnabas_client.membership.thread import MemberThread
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Request, Response
@@ -164,7 +165,7 @@ class Membership:
 
     async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R]) -> R:
         try:
-            connection = await self._network.connection_to((coordinator.host, coordinator.port), Purpose.GROUP)
+            connection = await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
             return await connection.ask(request, answer, timeout=self._config.request_timeout)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
@@ -173,7 +174,7 @@ class Membership:
 
     async def _connect(self, coordinator: Coordinator) -> None:
         try:
-            await self._network.connection_to((coordinator.host, coordinator.port), Purpose.GROUP)
+            await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
         except KafkaError as error:
             _log.debug("no connection to the coordinator yet", reason=str(error))
 
@@ -192,7 +193,7 @@ class Membership:
         if self.view.coordinator == coordinator:
             # Requests wait until the thread has found the coordinator again.
             self.view = replace(self.view, coordinator=None)
-        self._network.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
+        self._network.connections.disconnect((coordinator.host, coordinator.port), Purpose.GROUP, reason)
         self._thread.post(self._thread.coordinator_lost, coordinator, reason)
 
     async def _find(self) -> Coordinator:

@@ -38,8 +38,10 @@ from barnabas_client.membership.effects import (
 )
 from barnabas_client.membership.loop_watch import LoopWatch, location
 from barnabas_client.membership.member import MemberConfig, MemberView
+from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import Cluster
-from barnabas_client.network.network import Network, Purpose, jitter
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import jitter
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.registry import ApiKey, api
@@ -89,7 +91,7 @@ class MemberThread:
         notify: Callable[..., None],
     ) -> None:
         self._config = config
-        self._known = network.cluster, dict(network.versions)
+        self._known = network.cluster, dict(network.connections.versions)
         self._owner = owner
         self._notify_program = notify
         self._program_thread = threading.get_ident()
@@ -235,7 +237,9 @@ class MemberThread:
         elif isinstance(effect, CountPartitions):
             self._tasks.spawn(self._count(effect))
         elif isinstance(effect, Disconnect):
-            self._network.disconnect((effect.coordinator.host, effect.coordinator.port), Purpose.GROUP, effect.reason)
+            self._network.connections.disconnect(
+                (effect.coordinator.host, effect.coordinator.port), Purpose.GROUP, effect.reason
+            )
         elif isinstance(effect, Fail):
             _log.error("the group membership failed", group=self._config.group_id, reason=str(effect.error))
             self._notify(self._owner.membership_failed, effect.error)
@@ -253,7 +257,7 @@ class MemberThread:
                     effect.request, answer, purpose=Purpose.GROUP, timeout=effect.timeout
                 )
             else:
-                connection = await self._network.connection_to((effect.to.host, effect.to.port), Purpose.GROUP)
+                connection = await self._network.connections.open((effect.to.host, effect.to.port), Purpose.GROUP)
                 response = await connection.ask(effect.request, answer, timeout=effect.timeout)
         except KafkaError as error:
             self._apply(self._machine.failed(effect.ticket, error, time.monotonic()))

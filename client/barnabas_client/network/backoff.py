@@ -1,18 +1,18 @@
-"""How long to wait before the next try: exponential, bounded, with a jitter from outside (KIP-580). Pure."""
+"""The pause before the next attempt: exponential, bounded, with jitter (KIP-580). Pure: the jitter is an argument."""
 
 from collections.abc import Callable
 
-#: A factor around 1 for one pause, so that many clients do not come back at the same moment.
+#: Returns a factor around 1 for one pause, so that many clients do not retry at the same moment.
 Jitter = Callable[[], float]
 
 
 def no_jitter() -> float:
-    """For machines in tests and simulations."""
+    """Return 1, for tests and simulations."""
     return 1.0
 
 
 class Backoff:
-    """Counts failures in a row.
+    """Counts consecutive failures and computes the pause after each.
 
     Args:
         first: the pause after the first failure, in seconds; each further one doubles it.
@@ -29,11 +29,11 @@ class Backoff:
         self.failures = 0
 
     def failed(self) -> float:
-        """Note a failure; return the pause before the next try, in seconds."""
+        """Count a failure; returns the pause before the next attempt, in seconds."""
         pause = min(self.most, self.first * 2.0 ** min(self.failures, 30))
         self.failures += 1
         return pause * self._jitter()
 
     def succeeded(self) -> None:
-        """Note a success: the next failure starts over."""
+        """Count a success: the pauses start over."""
         self.failures = 0

@@ -1,11 +1,12 @@
-"""One TCP connection to a broker: requests out, answers back in their order, each within its time.
+"""One TCP connection to a broker: sends requests, and matches responses to them, each with a timeout.
 
-A thin shell: :class:`~barnabas_protocol.framing.Framer` cuts frames, :class:`~barnabas_protocol.exchange.Exchange`
-knows what each answers. :meth:`Connection.open` connects and asks for the broker's API versions (KIP-35, KIP-511); each
-request then goes out in the newest version both sides have. Requests are pipelined. An answer that does not come in its
-time ends the connection, as in Kafka's ``NetworkClient``: what is behind it in the queue would not come either. When a
-connection ends, every request on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`; to connect again,
-with back-off, is the caller's business (:mod:`barnabas_client.network.network`).
+:class:`~barnabas_protocol.framing.Framer` splits the bytes into frames, and
+:class:`~barnabas_protocol.exchange.Exchange` finds the request that a frame answers. :meth:`Connection.open` connects
+and requests the broker's API versions (KIP-35, KIP-511); each request is then sent in the newest version that both
+sides have. Requests are pipelined. A response that does not arrive within its timeout ends the connection, as in
+Kafka's ``NetworkClient``, because the responses behind it would not arrive either. When a connection ends, each request
+on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`. It does not connect again:
+:mod:`barnabas_client.network.connections` does, with back-off.
 """
 
 import asyncio
@@ -31,20 +32,20 @@ from barnabas_protocol.wire import Buffer
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
-#: What a broker may answer at most, in bytes. More is taken for nonsense.
+#: The largest response in bytes; a larger size field means that the peer is not a Kafka broker.
 MAX_FRAME: Final = 256 * 1024 * 1024
-#: For a request without an answer (acks=0) any correlation id will do.
-_NO_ANSWER: Final = -1
+#: The correlation id of a request without a response (acks=0).
+_NO_RESPONSE: Final = -1
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # after size, key and version
 
-#: Decodes an answer: the version that was asked in, and the frame.
+#: Decodes a response: takes the version of the request, and the frame.
 Decoder = Callable[[int, Buffer], T]
 
 
 @cache
 def software_version() -> str:
-    """The version of this client, as brokers are told (KIP-511)."""
+    """The version of this client, which ApiVersions requests carry (KIP-511)."""
     try:
         return version("barnabas")
     except PackageNotFoundError:  # imported from a source tree that was never installed
@@ -52,8 +53,8 @@ def software_version() -> str:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A request in flight."""
+class _InFlight:
+    """A request that has no response yet."""
 
     name: str
     version: int
@@ -63,7 +64,7 @@ class _Asked:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection, made with :meth:`open`."""
+    """A connection to a broker. Create it with :meth:`open`."""
 
     def __init__(self, host: str, port: int, client_id: str) -> None:
         self.host, self.port = host, port
@@ -73,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._framer = Framer(MAX_FRAME)
-        self._exchange: Exchange[_Asked] = Exchange()
+        self._exchange: Exchange[_InFlight] = Exchange()
         self._reason = ""
         self._lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -88,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         tls: ssl.SSLContext | None = None,
         versions: Mapping[int, ApiRange] | None = None,
     ) -> "Connection":
-        """Connect and learn which versions the broker has.
+        """Connect, and learn which API versions the broker has.
 
         Args:
             host: name or address.
@@ -96,13 +97,13 @@ class Connection(asyncio.BufferedProtocol):
             client_id: sent with every request.
             timeout: seconds for all of it.
             tls: None for plain text.
-            versions: of this broker, as another connection has learnt them just now: they are asked for here as well,
-                but the first requests need not wait for the answer.
+            versions: the broker's API versions, if another connection has just learnt them. They are requested on
+                this connection as well, but other requests do not wait for the response.
 
         Raises:
-            KafkaConnectionError: nothing listens there, or what does is no Kafka broker.
+            KafkaConnectionError: nothing listens there, or it is not a Kafka broker.
             KafkaTimeoutError: it took longer than `timeout`.
-            UnsupportedVersionError: the broker's API versions are of another age.
+            UnsupportedVersionError: the broker has no version of ApiVersions in common with this client.
         """
         connection = cls(host, port, client_id)
         try:
@@ -131,54 +132,55 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the connection has ended, so that nothing can be sent."""
         return self._transport is None or self._transport.is_closing() or self._lost.done()
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for an answer."""
+        """The number of requests without a response yet."""
         return len(self._exchange)
 
     def send(
         self, request: Request, decode: Decoder[T], *, timeout: float, at_most: int | None = None
     ) -> asyncio.Future[T]:
-        """Send a request now; the future holds what `decode` makes of the answer.
+        """Send a request now, and return a future of the decoded response.
 
-        Cancel the future to forget the answer. The caller awaits it or reads its exception.
+        Cancel the future to ignore the response. The caller must await it or read its exception.
 
         Args:
             request: in its newest form.
-            decode: makes the result; it gets the version and the frame.
-            timeout: seconds until the connection is given up.
-            at_most: the newest version to use, if not the newest that both sides have.
+            decode: decodes the response from the version and the frame.
+            timeout: seconds; without a response within this time the connection ends.
+            at_most: the newest version to use; the newest that both sides have if None.
 
         Raises:
             KafkaConnectionError: the connection is closed.
             UnsupportedVersionError: broker and client have no version in common.
-            KafkaError: a value does not fit its field, or that version lacks the field.
+            KafkaError: a value does not fit its field, or that version does not have the field.
         """
+        transport = self._connected()
         chosen = self._version(request, at_most)
         future: asyncio.Future[T] = self._loop.create_future()
-        asked = _Asked(ApiKey(request.API_KEY).name, chosen, decode, future, None)
-        self._write(request, chosen, asked)
+        asked = _InFlight(ApiKey(request.API_KEY).name, chosen, decode, future, None)
+        self._write(transport, request, chosen, asked)
         asked.timer = self._loop.call_later(timeout, self._timed_out, asked, timeout)
         return future
 
     def send_only(self, request: Request, *, at_most: int | None = None) -> None:
-        """Send a request that gets no answer: Produce with acks=0.
+        """Send a request that gets no response: Produce with acks=0.
 
         Raises:
             KafkaError: as :meth:`send`.
         """
-        self._write(request, self._version(request, at_most), None)
+        self._write(self._connected(), request, self._version(request, at_most), None)
 
     async def ask(self, request: Request, answer: type[R], *, timeout: float, at_most: int | None = None) -> R:
-        """Send a request and wait for its answer, which comes in its newest form.
+        """Send a request and wait for the response, which is returned in its newest form.
 
         Raises:
-            KafkaConnectionError: the connection is closed, or ends before the answer.
-            KafkaTimeoutError: the answer did not come within `timeout` seconds.
-            KafkaError: it cannot be sent: see :meth:`send`.
+            KafkaConnectionError: the connection is closed, or ends before the response.
+            KafkaTimeoutError: the response did not arrive within `timeout` seconds.
+            KafkaError: the request cannot be sent: see :meth:`send`.
         """
 
         def decode(version: int, frame: Buffer) -> R:
@@ -187,17 +189,17 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(request, decode, timeout=timeout, at_most=at_most)
 
     def abort(self, reason: str) -> None:
-        """End the connection at once; what is in flight fails with `reason`."""
+        """End the connection at once; requests in flight fail with `reason`."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
         self._fail_all()
 
     async def close(self, patience: float = 1.0) -> None:
-        """End the connection, after what was written before has left, and wait until it has ended.
+        """End the connection when all written requests are sent, and wait until it has ended.
 
         Args:
-            patience: seconds to wait for a peer that reads nothing; it must not hold up the end of the program.
+            patience: seconds to wait; a peer that does not read must not delay the end of the program.
         """
         self._reason = self._reason or "it was closed by this client"
         if self._transport is not None and not self._lost.done():
@@ -208,30 +210,33 @@ class Connection(asyncio.BufferedProtocol):
         self._fail_all()
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended, whoever ended it."""
+        """Wait until the connection has ended, from either side."""
         await asyncio.shield(self._lost)
 
-    # What the transport calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
         self.last_used = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for bytes."""
+        """Return a buffer for received bytes."""
         return self._framer.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come: answer what is complete."""
+        """Handle the complete frames among the received bytes."""
         try:
             for frame in self._framer.received(nbytes):
                 self._answered(self._exchange.answered(frame), frame)
         except DecodeError as error:
-            self.abort(f"it sent what is no Kafka answer ({error}). To do: check that a Kafka broker listens there")
+            self.abort(
+                f"it sent something that is not a Kafka response ({error}). To do: check that a Kafka broker listens "
+                "there"
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Fail the requests in flight."""
         self._reason = self._reason or (f"it broke off ({exc})" if exc else "the broker closed it")
         if not self._lost.done():
             self._lost.set_result(None)
@@ -240,29 +245,35 @@ class Connection(asyncio.BufferedProtocol):
     # Inside.
 
     def _version(self, request: Request, at_most: int | None) -> int:
-        if self.closed:
-            raise self._error()
         return choose_version(type(request), self.versions.get(request.API_KEY), at_most)
 
-    def _write(self, request: Request, chosen: int, asked: _Asked | None) -> None:
-        transport = self._transport
-        assert transport is not None
-        # The id is written last: a request that cannot be encoded must not be waited for.
+    def _connected(self) -> asyncio.Transport:
+        """The open transport.
+
+        Raises:
+            KafkaConnectionError: the connection is closed.
+        """
+        if self._transport is None or self.closed:
+            raise self._error()
+        return self._transport
+
+    def _write(self, transport: asyncio.Transport, request: Request, chosen: int, asked: _InFlight | None) -> None:
+        # The correlation id is written last: no response may be expected for a request that cannot be encoded.
         try:
-            frame = bytearray(encode_request(downgrade(request, chosen), chosen, _NO_ANSWER, self._client_id))
+            frame = bytearray(encode_request(downgrade(request, chosen), chosen, _NO_RESPONSE, self._client_id))
         except EncodeError as error:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"{type(request).__name__} cannot be sent to {self.host}:{self.port} in its version {chosen}: "
                 f"{error}. To do: "
-                f"shorten what is too long, or leave out what this broker does not know",
+                "shorten what is too long, or leave out what this broker does not know",
             ) from error
         if asked is not None:
             _INT32.pack_into(frame, _CORRELATION_ID_AT, self._exchange.sent(asked))
         transport.write(frame)
         self.last_used = self._loop.time()
 
-    def _answered(self, asked: _Asked, frame: Buffer) -> None:
+    def _answered(self, asked: _InFlight, frame: Buffer) -> None:
         if asked.timer is not None:
             asked.timer.cancel()
         if asked.future.done():
@@ -286,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             response = await self.send(request, _decode_versions, timeout=timeout, at_most=chosen)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
-            # Body v0 whatever was asked, perhaps with the range of this one API (KIP-511); version 0 always works.
+            # The body is of version 0, and may have the range of this one API (KIP-511). Version 0 always works.
             high = next((api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0)
             chosen = min(chosen - 1, high)
         if response.error_code != ErrorCode.NONE:
@@ -294,11 +305,11 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = _ranges(response)
 
     def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
-        """Ask without waiting: whoever asks for something before the answer comes trusts what is known."""
+        """Request the API versions without waiting; requests before the response use the `known` ones."""
 
         def confirmed(answer: asyncio.Future[ApiVersionsResponse]) -> None:
             if answer.cancelled() or answer.exception() is not None:
-                return  # then the connection has ended
+                return  # the connection has ended
             response = answer.result()
             if response.error_code != ErrorCode.NONE:
                 self.abort(f"it is another broker now ({ErrorCode.of(response.error_code).name})")
@@ -308,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = dict(known)
         self.send(_ask_versions(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
 
-    def _timed_out(self, asked: _Asked, timeout: float) -> None:
+    def _timed_out(self, asked: _InFlight, timeout: float) -> None:
         if not asked.future.done():
             asked.future.set_exception(
                 KafkaTimeoutError(
@@ -341,7 +352,7 @@ def _ranges(response: ApiVersionsResponse) -> dict[int, ApiRange]:
 
 
 def _decode_versions(chosen: int, frame: Buffer) -> ApiVersionsResponse:
-    # The header is always version 0, so the error code always stands in the same place.
+    # The header is always of version 0, so the error code is always at the same position.
     if int.from_bytes(bytes(frame[4:6]), "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         return decode_response(ApiVersionsResponse, 0, frame)
     return decode_response(ApiVersionsResponse, chosen, frame)

@@ -1,10 +1,10 @@
-"""What the client knows of the cluster: brokers, topics, partitions, leaders. Pure and immutable.
+"""The metadata of a cluster: brokers, topics, partitions, leaders. Pure and immutable.
 
-:meth:`Cluster.updated` merges an answer to a Metadata request into a new :class:`Cluster`. A topic that the answer does
-not mention keeps its last known state for as long as someone is interested in it. A leader is replaced only by one of
-the same or a newer epoch, so that an answer of a broker that lags behind does not send the client back to the old
-leader (KIP-320); a topic that was made anew has another id (KIP-516), and then nothing of the old one counts. Source:
-Kafka's ``Metadata.java``.
+:meth:`Cluster.updated` merges a Metadata response into a new :class:`Cluster`. A watched topic that the response does
+not mention keeps its last known state. A leader is replaced only by a leader of the same or a newer epoch, so that the
+response of a broker that lags behind does not bring back the old leader (KIP-320). A topic that was deleted and created
+again has another id (KIP-516), and then nothing is kept of the old one. Source: Kafka's ``Metadata.java``,
+``Cluster.java``, ``Node.java``, ``PartitionInfo.java``.
 """
 
 import re
@@ -21,8 +21,8 @@ NO_ID: Final = bytes(16)
 NO_LEADER: Final = -1
 
 
-class Broker(NamedTuple):
-    """A broker and where it listens."""
+class Node(NamedTuple):
+    """A broker and its address."""
 
     node_id: int
     host: str
@@ -30,9 +30,16 @@ class Broker(NamedTuple):
     rack: str | None = None
 
 
-class Partition(NamedTuple):
-    """A partition: `leader` is a node id, -1 while there is none; `leader_epoch` is -1 where the broker does not
-    tell."""
+class PartitionInfo(NamedTuple):
+    """A partition.
+
+    Attributes:
+        partition: its number.
+        leader: the node id of its leader, -1 if it has none.
+        leader_epoch: -1 if the broker is too old to have it in its response.
+        replicas: the node ids of its replicas.
+        isr: the node ids of its in-sync replicas.
+    """
 
     partition: int
     leader: int
@@ -42,29 +49,46 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as last told. `error` is NONE where all is well."""
+class TopicInfo:
+    """A topic.
+
+    Attributes:
+        name: its name.
+        id: 16 bytes, all zero if not known.
+        partitions: by number.
+        internal: whether it belongs to the brokers, such as ``__consumer_offsets``.
+        error: NONE, or why its partitions are not known or not up to date.
+    """
 
     name: str
     id: bytes
-    partitions: Mapping[int, Partition]
+    partitions: Mapping[int, PartitionInfo]
     internal: bool = False
     error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A snapshot. `version` grows with each update."""
+    """The metadata of a cluster at one time.
+
+    Attributes:
+        version: grows with each update.
+        cluster_id: None if not known.
+        controller_id: the node id of the controller, -1 if not known.
+        brokers: by node id.
+        topics: by name.
+        names: the topic names by topic id.
+    """
 
     version: int = 0
     cluster_id: str | None = None
     controller_id: int = -1
-    brokers: Mapping[int, Broker] = field(default_factory=dict)
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
 
     def partitions(self, topic: str) -> tuple[int, ...] | None:
-        """The partition numbers of a topic, ascending; None if it is not known."""
+        """The partition numbers of a topic, ascending; None if they are not known."""
         known = self.topics.get(topic)
         return None if known is None or not known.partitions else tuple(sorted(known.partitions))
 
@@ -76,7 +100,7 @@ class Cluster:
         return tuple(sorted(number for number, info in known.partitions.items() if info.leader != NO_LEADER))
 
     def counts(self, topics: Iterable[str]) -> PartitionCounts:
-        """How many partitions each of `topics` has, of those that are known, and in which racks."""
+        """The number of partitions of each known topic of `topics`, and the racks of their replicas."""
         found = {topic: numbers for topic in topics if (numbers := self.partitions(topic)) is not None}
         homes = {broker.node_id: broker.rack for broker in self.brokers.values() if broker.rack}
         racks = {
@@ -86,20 +110,20 @@ class Cluster:
         }
         return PartitionCounts({topic: len(numbers) for topic, numbers in found.items()}, racks)
 
-    def partition(self, tp: TopicPartition) -> Partition | None:
-        """A partition, None if it is not known."""
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        """A partition; None if it is not known."""
         known = self.topics.get(tp.topic)
         return None if known is None else known.partitions.get(tp.partition)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The node id of a partition's leader, None while none is known."""
+        """The node id of a partition's leader; None if it is not known."""
         info = self.partition(tp)
         if info is None or info.leader == NO_LEADER or info.leader not in self.brokers:
             return None
         return info.leader
 
     def matching(self, pattern: re.Pattern[str], *, internal: bool) -> frozenset[str]:
-        """The topics whose names begin with a match of `pattern`; `internal` ones only if they are asked for."""
+        """The topics whose names start with a match of `pattern`; internal topics only if `internal` is true."""
         return frozenset(
             name
             for name, topic in self.topics.items()
@@ -107,36 +131,36 @@ class Cluster:
         )
 
     def topic_id(self, topic: str) -> bytes:
-        """A topic's id, all zero if it has none that is known."""
+        """A topic's id; all zero if it is not known."""
         known = self.topics.get(topic)
         return NO_ID if known is None else known.id
 
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> "Cluster":
-        """This cluster after `response`.
+        """Create the cluster with the metadata of a response.
 
         Args:
-            response: what a broker answered.
-            keep: topics whose last known state stays where the answer does not mention them; None drops them all, since
-                the answer was about all topics.
+            response: of a broker.
+            keep: topics that keep their last known state if the response does not mention them; None keeps none,
+                because the request was about all topics.
         """
-        topics: dict[str, Topic] = {}
+        topics: dict[str, TopicInfo] = {}
         for name in keep or ():
             if name in self.topics:
                 topics[name] = self.topics[name]
-        for told in response.topics:
-            if told.name is not None:
-                topics[told.name] = _merged(self.topics.get(told.name), told)
+        for topic in response.topics:
+            if topic.name is not None:
+                topics[topic.name] = _merged(self.topics.get(topic.name), topic)
         return Cluster(
             version=self.version + 1,
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
-            brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+            brokers={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
             topics=topics,
             names={topic.id: name for name, topic in topics.items() if topic.id != NO_ID},
         )
 
     def with_leader(self, tp: TopicPartition, leader: int, epoch: int) -> "Cluster":
-        """This cluster with a leader that a broker named in an error (KIP-951), unless what is known is newer."""
+        """Create the cluster with a leader from an error response (KIP-951), unless the known leader is newer."""
         topic, info = self.topics.get(tp.topic), self.partition(tp)
         if topic is None or info is None or epoch <= info.leader_epoch or leader not in self.brokers:
             return self
@@ -145,28 +169,32 @@ class Cluster:
         return replace(self, version=self.version + 1, topics=topics)
 
 
-def _racks(info: Partition, homes: Mapping[int, str]) -> frozenset[str]:
+def _racks(info: PartitionInfo, homes: Mapping[int, str]) -> frozenset[str]:
     return frozenset(homes[replica] for replica in info.replicas if replica in homes)
 
 
-def _merged(known: Topic | None, told: MetadataResponseTopic) -> Topic:
-    name, error = told.name or "", ErrorCode.of(told.error_code)
+def _merged(known: TopicInfo | None, received: MetadataResponseTopic) -> TopicInfo:
+    name, error = received.name or "", ErrorCode.of(received.error_code)
     if (
         error != ErrorCode.NONE
         and known is not None
         and error.retriable
         and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ):
-        return replace(known, error=error)  # nothing is known better than before, such as while a leader is elected
-    same = known is not None and known.id == told.topic_id
+        return replace(known, error=error)  # temporary, such as during a leader election: keep what is known
+    same = known is not None and known.id == received.topic_id
     before = known.partitions if known is not None and same else {}
-    partitions = {info.partition_index: _newer(before.get(info.partition_index), info) for info in told.partitions}
-    return Topic(name, told.topic_id, partitions, told.is_internal, error)
+    partitions = {info.partition_index: _newer(before.get(info.partition_index), info) for info in received.partitions}
+    return TopicInfo(name, received.topic_id, partitions, received.is_internal, error)
 
 
-def _newer(known: Partition | None, told: MetadataResponsePartition) -> Partition:
-    if known is not None and -1 < told.leader_epoch < known.leader_epoch:
+def _newer(known: PartitionInfo | None, received: MetadataResponsePartition) -> PartitionInfo:
+    if known is not None and -1 < received.leader_epoch < known.leader_epoch:
         return known
-    return Partition(
-        told.partition_index, told.leader_id, told.leader_epoch, tuple(told.replica_nodes), tuple(told.isr_nodes)
+    return PartitionInfo(
+        received.partition_index,
+        received.leader_id,
+        received.leader_epoch,
+        tuple(received.replica_nodes),
+        tuple(received.isr_nodes),
     )

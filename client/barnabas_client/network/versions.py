@@ -1,12 +1,11 @@
-"""Requests and answers between the newest form, which the rest of the client speaks, and what an older broker speaks.
+"""Chooses the version of a request, and converts requests and responses between the newest form and older ones. Pure.
 
-The client makes a request as its newest version has it: coordinators, committed offsets, leaving members and deleted
-topics in lists. Where the negotiated version is older, :func:`downgrade` reshapes the request before it is encoded and
-:func:`upgrade` reshapes the answer after it was decoded. Nothing else in the client looks at versions of these APIs.
-Pure.
+The rest of the client uses only the newest form, in which coordinators, committed offsets, leaving members and deleted
+topics are lists. If an older version is chosen, :func:`downgrade` converts the request before it is encoded, and
+:func:`upgrade` converts the response after it is decoded.
 
-Also here: the oldest version of each API that the client can work with, so that a broker that is too old is refused by
-name and not by a puzzling failure later. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KIP-345
+:data:`OLDEST` has the oldest version of each API that the client can use, so that the error for a broker that is too
+old names the API. Sources: KIP-699 (FindCoordinator), KIP-709 (OffsetFetch), KIP-345
 (LeaveGroup), KIP-516.
 """
 
@@ -33,7 +32,7 @@ from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-#: Below these, records are of another format (KIP-98) or an answer lacks what the client cannot do without.
+#: In older versions, records have another format (KIP-98), or the response lacks fields that the client needs.
 OLDEST: Final = {
     ApiKey.PRODUCE: 3,
     ApiKey.FETCH: 4,
@@ -48,17 +47,17 @@ OLDEST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRange:
-    """The versions of an API that a broker has."""
+    """The range of versions of an API that a broker has."""
 
     low: int
     high: int
 
 
 def choose_version(request: type[Request], broker: ApiRange | None, at_most: int | None) -> int:
-    """The newest version that the broker and this client have, not above `at_most`.
+    """Choose the newest version that the broker and this client have, not above `at_most`.
 
     Raises:
-        UnsupportedVersionError: there is none.
+        UnsupportedVersionError: there is no such version.
     """
     key = ApiKey(request.API_KEY)
     if broker is None:
@@ -77,10 +76,10 @@ def choose_version(request: type[Request], broker: ApiRange | None, at_most: int
 
 
 def downgrade(request: Request, version: int) -> Request:
-    """`request` as `version` expresses it.
+    """Convert `request`, in its newest form, to `version`.
 
     Raises:
-        UnsupportedVersionError: that version cannot express it.
+        UnsupportedVersionError: that version does not have the fields.
     """
     if isinstance(request, FindCoordinatorRequest) and version < 4:
         (key,) = request.coordinator_keys
@@ -93,11 +92,11 @@ def downgrade(request: Request, version: int) -> Request:
             topics = [OffsetFetchRequestTopic(name=t.name, partition_indexes=t.partition_indexes) for t in group.topics]
         return OffsetFetchRequest(group_id=group.group_id, topics=topics, require_stable=stable)
     if isinstance(request, MetadataRequest) and version < 4:
-        return MetadataRequest(topics=request.topics)  # the broker creates topics or not, whatever is asked
+        return MetadataRequest(topics=request.topics)  # the broker's configuration decides whether topics are created
     if isinstance(request, FetchRequest) and version < 12:
         for topic in request.topics:
             for partition in topic.partitions:
-                partition.last_fetched_epoch = -1  # histories are compared by OffsetForLeaderEpoch alone (KIP-320)
+                partition.last_fetched_epoch = -1  # truncation is detected by OffsetForLeaderEpoch only (KIP-320)
         return request
     if isinstance(request, ListOffsetsRequest) and version < 2:
         return ListOffsetsRequest(replica_id=request.replica_id, topics=request.topics)
@@ -113,8 +112,7 @@ def downgrade(request: Request, version: int) -> Request:
 
 
 def upgrade(request: Request, response: R, version: int) -> R:
-    """`response`, decoded from `version`, in the form of the newest. `request` is what was asked, in the newest
-    form."""
+    """Convert `response` from `version` to its newest form. `request` is its request, in the newest form."""
     if isinstance(request, FindCoordinatorRequest) and isinstance(response, FindCoordinatorResponse) and version < 4:
         return cast(R, _coordinator(request, response))
     if isinstance(request, OffsetFetchRequest) and isinstance(response, OffsetFetchResponse) and version < 8:

@@ -1,19 +1,21 @@
-"""What waits to be sent: batches by partition, in order, with what idempotence needs. Pure: time is an argument.
+"""The records that wait to be sent: batches by partition, in order, with the state of idempotence. Pure.
 
-Records gather in the last batch of their partition's :class:`Queue` until it is full. A batch is **due** when it is
-full, has lingered, or someone flushes. :meth:`Queue.take` closes it and gives it its sequence number; it is then in
-flight until :meth:`Queue.succeeded`, :meth:`Queue.again` or :meth:`Queue.failed`. A batch that must be sent again
-goes back to the head of its queue, in its old order, and then goes alone: nothing of its partition is
-sent beside it until it is done, so the order of the log is that of the calls of `send` whatever fails. Without
-idempotence only one batch of a partition is ever in flight, for the same reason.
+Records are added to the last batch of their partition's :class:`PartitionQueue` until it is full. A batch is **due**
+when it is full, when `linger_ms` has passed, or during a flush. :meth:`PartitionQueue.take` closes it and gives it its
+sequence number; it is in flight until :meth:`PartitionQueue.succeeded`, :meth:`PartitionQueue.again` or
+:meth:`PartitionQueue.failed`. A batch that must be sent again returns to the head of its queue, in its old order, and
+is then the only one of its partition in flight until it is resolved. So the order of the log is the order of the calls
+of `send`, even after failures. Without idempotence only one batch of a partition is ever in flight, for the same
+reason.
 
-**Idempotence** (KIP-98). The broker accepts a partition's batches only in sequence, remembers the last five, and
-answers repeated ones as if new. But of a producer that it does not know it accepts any number, so the first batch of a
-producer id goes alone, too, until it is acknowledged: a second one could be written where the first was refused, for
-want of a leader say. A batch that failed for good, or expired although it may have been written, leaves a
-gap that all later ones would run into. Then :attr:`Accumulator.must_reset` asks for a new producer id (KIP-360);
-before that, batches whose fate is not known are tried again under the old one, and afterwards everything that still
-waits is numbered anew. Sources: ``RecordAccumulator.java``, ``TransactionManager.java``, ``Sender.java``.
+**Idempotence** (KIP-98). The broker accepts the batches of a partition only in sequence, remembers the last five, and
+acknowledges repeated ones without writing them again. But it accepts any first sequence number of a producer id that it
+does not know. So the first batch of a producer id is sent alone until it is acknowledged: a second one could be written
+although the first was refused, for example for lack of a leader. A batch that failed, or that expired and may have been
+written, leaves a gap in the sequence, which makes the broker refuse all later ones. Then
+:attr:`Accumulator.must_reset` requests a new producer id (KIP-360). Before that, batches that may have been written are
+sent again with the old one; after that, all other batches get new sequence numbers. Sources:
+``RecordAccumulator.java``, ``TransactionManager.java``, ``Sender.java``.
 """
 
 from collections import deque
@@ -26,15 +28,33 @@ from barnabas_protocol.records import BatchBuilder, build_batch, decode_records
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-#: What a broker remembers of a producer, and so how many requests may be under way on a connection.
+#: The number of batches of a producer that a broker remembers: the limit of requests in flight on a connection.
 MAX_IN_FLIGHT: Final = 5
-#: What one record costs beside its key, value and headers, at most.
+#: The largest size of a record in bytes without its key, value and headers.
 OVERHEAD: Final = 40
 _SEQUENCES: Final = 1 << 31
 
 
-class Batch:
-    """A batch, from its first record to its fate. `receipts` are whatever the caller keeps for each record."""
+class ProducerBatch:
+    """A batch of records, until it is acknowledged or has failed.
+
+    Attributes:
+        queue: of its partition.
+        order: its number in the queue; unlike `sequence` it never starts over.
+        builder: collects records; None once the batch is taken.
+        created: when, in seconds of the caller's clock.
+        closed: whether it takes no more records.
+        count: the number of records.
+        memory: the size of the records in bytes, before compression.
+        receipts: one object of the caller for each record.
+        timestamps: of the records, in ms since 1970.
+        data: the encoded batch, from :meth:`PartitionQueue.take` on.
+        sequence: the sequence number of its first record, -1 without idempotence.
+        epoch: the accumulator's epoch in which `sequence` was assigned.
+        attempts: how often it was sent.
+        in_flight: whether a request with it has no response yet.
+        maybe_written: whether the broker may have written it, although no response said so.
+    """
 
     __slots__ = (
         "attempts",
@@ -54,9 +74,9 @@ class Batch:
         "timestamps",
     )
 
-    def __init__(self, queue: "Queue", order: int, builder: BatchBuilder, created: float) -> None:
+    def __init__(self, queue: "PartitionQueue", order: int, builder: BatchBuilder, created: float) -> None:
         self.queue = queue
-        self.order = order  # in its queue; sequence numbers start over, this does not
+        self.order = order
         self.builder: BatchBuilder | None = builder
         self.created = created
         self.closed = False
@@ -66,35 +86,57 @@ class Batch:
         self.timestamps: list[int] = []
         self.data: bytearray | None = None
         self.sequence = -1
-        self.epoch = -1  # of the accumulator, in which `sequence` was given
+        self.epoch = -1
         self.attempts = 0
         self.in_flight = False
         self.maybe_written = False
 
     @property
     def tp(self) -> TopicPartition:
-        """Where it goes."""
+        """The partition."""
         return self.queue.tp
 
 
-class Queue:
-    """The batches of one partition, in order; those in flight are in `flying`."""
+class PartitionQueue:
+    """The batches of one partition.
 
-    __slots__ = ("accumulator", "batches", "begun", "flying", "known_in", "leader", "next_sequence", "retry_at", "tp")
+    Attributes:
+        tp: the partition.
+        accumulator: of all queues.
+        batches: those that are not in flight, in order.
+        in_flight: those that are in flight, in the order in which they were taken.
+        begun: the number of batches so far.
+        next_sequence: the sequence number of the next batch.
+        known_in: the accumulator's epoch in which the broker has acknowledged a batch, -1 before.
+        retry_at: no batch is sent before this time.
+        leader: the node id of the last known leader.
+    """
+
+    __slots__ = (
+        "accumulator",
+        "batches",
+        "begun",
+        "in_flight",
+        "known_in",
+        "leader",
+        "next_sequence",
+        "retry_at",
+        "tp",
+    )
 
     def __init__(self, tp: TopicPartition, accumulator: "Accumulator") -> None:
         self.tp = tp
         self.accumulator = accumulator
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[ProducerBatch] = deque()
         self.begun = 0
-        self.flying: list[Batch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.next_sequence = 0
-        self.known_in = -1  # the accumulator's epoch in which the broker has acknowledged something
+        self.known_in = -1
         self.retry_at = 0.0
-        self.leader: int | None = None  # the node that was last known to lead
+        self.leader: int | None = None
 
     def led_by(self, node: int) -> None:
-        """This node leads the partition: what waits for another one, or for any, may be sent at once."""
+        """Note the partition's leader; a new leader may be sent to at once."""
         if self.leader != node:
             self.retry_at = 0.0
         self.leader = node
@@ -102,7 +144,7 @@ class Queue:
     def append(
         self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, receipt: Any, now: float
     ) -> bool:
-        """Add a record; whether a batch became due by it: a new one began."""
+        """Add a record; returns whether it began a new batch, so that a batch may be due."""
         batches, size = self.batches, OVERHEAD
         if key is not None:
             size += len(key)
@@ -114,9 +156,7 @@ class Queue:
         if batches and (builder := batches[-1].builder) is not None and builder.has_room(key, value, headers):
             batch = batches[-1]
         else:
-            batch = self._begin(now)
-            builder = batch.builder
-            assert builder is not None
+            batch, builder = self._begin(now)
             fresh = True
         builder.append(key, value, headers, timestamp_ms)
         batch.count += 1
@@ -126,72 +166,75 @@ class Queue:
         self.accumulator.memory += size
         return fresh
 
-    def _begin(self, now: float) -> Batch:
+    def _begin(self, now: float) -> tuple[ProducerBatch, BatchBuilder]:
         config = self.accumulator.config
         if self.batches:
             self.batches[-1].closed = True
         size = min(config.batch_size, config.max_request_size)
         self.begun += 1
-        batch = Batch(self, self.begun, BatchBuilder(size, compression=config.compression_type or "none"), now)
+        builder = BatchBuilder(size, compression=config.compression_type or "none")
+        batch = ProducerBatch(self, self.begun, builder, now)
         self.batches.append(batch)
         self.accumulator.unresolved[batch] = None
         self.accumulator.waiting[self.tp] = self
-        return batch
+        return batch, builder
 
     def due_at(self) -> float | None:
-        """When the first batch may be sent, None while nothing may."""
+        """When the first batch may be sent; None while none may be sent."""
         if not self.batches:
             return None
         head, accumulator = self.batches[0], self.accumulator
         if accumulator.config.idempotent:
             if accumulator.producer_id < 0:
                 return None
-            if self.flying and (
-                head.attempts or self.known_in != accumulator.epoch or any(batch.attempts > 1 for batch in self.flying)
+            if self.in_flight and (
+                head.attempts
+                or self.known_in != accumulator.epoch
+                or any(batch.attempts > 1 for batch in self.in_flight)
             ):
                 return None
-        elif self.flying:
+        elif self.in_flight:
             return None
         if accumulator.must_reset and not head.maybe_written:
             return None
         ready = head.created if head.closed or accumulator.hurried else head.created + accumulator.linger
         return max(ready, self.retry_at)
 
-    def take(self) -> Batch:
-        """The first batch, closed and numbered, now in flight."""
+    def take(self) -> ProducerBatch:
+        """Close the first batch, assign its sequence number, and put it in flight."""
         batch = self.batches[0]
         accumulator = self.accumulator
         if accumulator.config.idempotent and batch.epoch != accumulator.epoch:
             batch.sequence, batch.epoch, batch.maybe_written = self.next_sequence, accumulator.epoch, False
             self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
             if batch.data is not None:
-                batch.data = _renumbered(batch, accumulator)
+                batch.data = _renumbered(batch.data, batch.sequence, accumulator)
         if batch.builder is not None:
             batch.data = batch.builder.close(accumulator.producer_id, accumulator.producer_epoch, batch.sequence)
             batch.builder = None
         batch.closed = batch.in_flight = True
         batch.attempts += 1
-        self.flying.append(self.batches.popleft())
+        self.in_flight.append(self.batches.popleft())
         if not self.batches:
             self.accumulator.waiting.pop(self.tp, None)
         return batch
 
-    # The fate of a batch that was in flight. Each is ignored for a batch that is resolved already.
+    # The outcome of a batch that was in flight. Ignored for a batch that is resolved already.
 
-    def succeeded(self, batch: Batch) -> bool:
-        """It is written; whether that is news."""
+    def succeeded(self, batch: ProducerBatch) -> bool:
+        """Resolve a batch that is written; returns whether it was unresolved."""
         self.known_in = max(self.known_in, batch.epoch)
         return self._resolve(batch)
 
-    def failed(self, batch: Batch) -> bool:
-        """It will never be written by another attempt; whether that is news. It leaves a gap in the sequence."""
+    def failed(self, batch: ProducerBatch) -> bool:
+        """Resolve a batch that failed, which leaves a gap in the sequence; returns whether it was unresolved."""
         known = self._resolve(batch)
         if known and batch.sequence >= 0 and batch.epoch == self.accumulator.epoch:
             self.accumulator.must_reset = True
         return known
 
-    def again(self, batch: Batch, retry_at: float, *, maybe_written: bool) -> None:
-        """It must be sent again, not before `retry_at`."""
+    def again(self, batch: ProducerBatch, retry_at: float, *, maybe_written: bool) -> None:
+        """Put a batch back to send it again, not before `retry_at`."""
         self._land(batch)
         if batch not in self.accumulator.unresolved:
             return
@@ -203,12 +246,11 @@ class Queue:
         self.batches.insert(at, batch)
         self.accumulator.waiting[self.tp] = self
 
-    def is_first_unresolved(self, batch: Batch) -> bool:
-        """Whether no earlier batch of the partition is still to be written: then the broker misses acknowledged
-        ones."""
-        return not any(other.order < batch.order for other in (*self.batches, *self.flying))
+    def is_first_unresolved(self, batch: ProducerBatch) -> bool:
+        """Whether no earlier batch of the partition is unresolved; then the broker has lost acknowledged ones."""
+        return not any(other.order < batch.order for other in (*self.batches, *self.in_flight))
 
-    def _resolve(self, batch: Batch) -> bool:
+    def _resolve(self, batch: ProducerBatch) -> bool:
         self._land(batch)
         if batch not in self.accumulator.unresolved:
             return False
@@ -217,69 +259,76 @@ class Queue:
         batch.data = batch.builder = None
         return True
 
-    def _land(self, batch: Batch) -> None:
+    def _land(self, batch: ProducerBatch) -> None:
         if batch.in_flight:
             batch.in_flight = False
-            self.flying.remove(batch)
+            self.in_flight.remove(batch)
 
 
 class Accumulator:
-    """All queues, and the producer id."""
+    """The queues of all partitions, and the producer id.
+
+    Attributes:
+        config: the producer's settings.
+        linger: `linger_ms` in seconds.
+        queues: by partition.
+        waiting: the queues with batches that are not in flight.
+        unresolved: the batches that are neither acknowledged nor failed, oldest first.
+        memory: the size of the records in them, in bytes.
+        flushing: the number of callers that wait until all batches are sent; no batch lingers while there are any.
+        producer_id: -1 before it is assigned.
+        producer_epoch: of the producer id.
+        epoch: grows with each producer id or producer epoch.
+        must_reset: a sequence has a gap, so that a new producer id is needed.
+    """
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
         self.linger = config.linger_ms / 1000
-        self.queues: dict[TopicPartition, Queue] = {}
-        #: Those with batches that are not in flight.
-        self.waiting: dict[TopicPartition, Queue] = {}
-        #: Batches without a fate, oldest first.
-        self.unresolved: dict[Batch, None] = {}
-        #: Bytes of records without a fate.
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.waiting: dict[TopicPartition, PartitionQueue] = {}
+        self.unresolved: dict[ProducerBatch, None] = {}
         self.memory = 0
-        #: How many wait for everything to be sent: nothing lingers.
         self.flushing = 0
         self.producer_id = -1
         self.producer_epoch = -1
-        #: Grows with each producer id or epoch.
         self.epoch = 0
-        #: A gap in some sequence: a new producer id is needed.
         self.must_reset = False
 
     @property
     def hurried(self) -> bool:
-        """Whether batches that are not full go as well, at once."""
+        """Whether batches that are not full are sent without lingering."""
         return self.flushing > 0 or self.memory >= self.config.buffer_memory
 
-    def queue(self, tp: TopicPartition) -> Queue:
-        """The queue of a partition, made if there is none."""
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue of a partition; creates it if necessary."""
         found = self.queues.get(tp)
         if found is None:
-            found = self.queues[tp] = Queue(tp, self)
+            found = self.queues[tp] = PartitionQueue(tp, self)
         return found
 
     def needs_producer_id(self) -> bool:
-        """Whether it is time to ask for a producer id or epoch: there is none, or it must change and nothing is
-        undecided."""
+        """Whether to request a producer id: there is none, or it must change and no batch may have been written."""
         if not self.config.idempotent:
             return False
         if self.producer_id < 0:
             return True
-        # Behind a batch that is surely not written nothing can have been written: only heads are undecided.
+        # If the first batch of a queue is not written, none behind it is: only first batches may have been written.
         return self.must_reset and not any(
-            queue.flying or (queue.batches and queue.batches[0].maybe_written) for queue in self.queues.values()
+            queue.in_flight or (queue.batches and queue.batches[0].maybe_written) for queue in self.queues.values()
         )
 
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Number everything that still waits anew, from 0, under these."""
+        """Use a new producer id or epoch: unresolved batches get new sequence numbers, from 0."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.epoch += 1
         self.must_reset = False
         for queue in self.queues.values():
             queue.next_sequence = 0
 
-    def due(self, now: float) -> tuple[list[Queue], float | None]:
-        """The queues whose first batch may be sent now, and when the next one may."""
-        due: list[Queue] = []
+    def due(self, now: float) -> tuple[list[PartitionQueue], float | None]:
+        """The queues whose first batch may be sent now, and the time at which the next one may be sent."""
+        due: list[PartitionQueue] = []
         later: float | None = None
         for queue in self.waiting.values():
             at = queue.due_at()
@@ -291,10 +340,10 @@ class Accumulator:
                 later = at
         return due, later
 
-    def expire(self, now: float) -> tuple[list[Batch], float | None]:
-        """Give up the batches whose delivery timeout is over; those, and when the next one's is."""
+    def expire(self, now: float) -> tuple[list[ProducerBatch], float | None]:
+        """Drop the batches whose `delivery_timeout_ms` is over; returns them, and when the next batch expires."""
         timeout = self.config.delivery_timeout_ms / 1000
-        expired: list[Batch] = []
+        expired: list[ProducerBatch] = []
         following: float | None = None
         for batch in self.unresolved:
             if batch.created + timeout > now:
@@ -305,14 +354,14 @@ class Accumulator:
             self._drop(batch)
         return expired, following
 
-    def abandon(self) -> list[Batch]:
-        """Give up everything."""
+    def abandon(self) -> list[ProducerBatch]:
+        """Drop all unresolved batches and return them."""
         batches = list(self.unresolved)
         for batch in batches:
             self._drop(batch)
         return batches
 
-    def _drop(self, batch: Batch) -> None:
+    def _drop(self, batch: ProducerBatch) -> None:
         queue = batch.queue
         if not batch.in_flight:
             queue.batches.remove(batch)
@@ -321,16 +370,15 @@ class Accumulator:
         queue.failed(batch)
 
 
-def _renumbered(batch: Batch, accumulator: Accumulator) -> bytearray:
-    """A batch that was built for another producer epoch, built for this one. Rare, so it may cost something."""
-    assert batch.data is not None
+def _renumbered(data: bytearray, sequence: int, accumulator: Accumulator) -> bytearray:
+    """Encode a batch again, with the current producer id and another sequence number. Rare, so it may be slow."""
     records: Iterable[tuple[bytes | None, bytes | None, Headers, int]] = (
-        (record.key, record.value, record.headers, record.timestamp) for record in decode_records(batch.data)
+        (record.key, record.value, record.headers, record.timestamp) for record in decode_records(data)
     )
     return build_batch(
         records,
         compression=accumulator.config.compression_type or "none",
         producer_id=accumulator.producer_id,
         producer_epoch=accumulator.producer_epoch,
-        base_sequence=batch.sequence,
+        base_sequence=sequence,
     )

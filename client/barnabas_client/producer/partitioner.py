@@ -1,9 +1,9 @@
-"""Which partition a record goes to, when the program does not say. Pure: chance comes from outside.
+"""Chooses the partition of a record for which the program gives none. Pure: random numbers come from the caller.
 
-A record with a key goes where Java's producer would put it: murmur2 of the key's bytes, modulo the number of
-partitions. Records without a key stay with one partition until a batch's worth of bytes went there, then move on to
-another one that has a leader (KIP-480, KIP-794): that fills batches, and comes to the same amount everywhere over time.
-Source: ``BuiltInPartitioner.java``, ``Utils.murmur2``.
+A record with a key gets the partition that Java's producer chooses: murmur2 of the key's bytes, modulo the number of
+partitions. Records without a key get the same partition until they fill a batch, then another one that has a leader
+(KIP-480, KIP-794): that fills batches, and over time each partition gets as many bytes. Source:
+``BuiltInPartitioner.java``, ``Utils.murmur2``.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _SEED: Final = 0x9747B28C
 
 
 def murmur2(data: bytes) -> int:
-    """Java's ``Utils.murmur2``, as an unsigned number of 32 bits."""
+    """Compute Java's ``Utils.murmur2``, as an unsigned 32-bit number."""
     size = len(data)
     h = _SEED ^ size
     whole = size & ~3
@@ -31,16 +31,16 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=16_384)
 def positive_hash(key: bytes) -> int:
-    """``Utils.toPositive(Utils.murmur2(key))``, remembered: keys come again, and hashing takes Python microseconds."""
+    """Compute ``Utils.toPositive(Utils.murmur2(key))``; cached, because keys repeat and hashing takes microseconds."""
     return murmur2(key) & 0x7FFFFFFF
 
 
 class StickyPartitioner:
-    """Where the next record of one topic without a key goes.
+    """Chooses the partitions of one topic's records without a key.
 
     Args:
-        batch_size: bytes after which to move on.
-        choose: picks a number from 0 to its argument, exclusive.
+        batch_size: bytes after which to choose another partition.
+        choose: returns a random number from 0 to its argument, exclusive.
     """
 
     __slots__ = ("_choose", "_left", "_size", "partition")
@@ -52,11 +52,11 @@ class StickyPartitioner:
         self.partition = -1
 
     def next(self, available: Sequence[int], size: int) -> int:
-        """The partition for a record of `size` bytes.
+        """Choose the partition of the next record.
 
         Args:
             available: the partitions to choose from, not empty.
-            size: of this record; it counts towards moving on.
+            size: of the record in bytes.
         """
         if self._left <= 0 or self.partition not in available:
             others = [number for number in available if number != self.partition] or available

@@ -1,10 +1,10 @@
-"""The producer, as programs see it.
+"""The producer, as programs use it.
 
-:meth:`Producer.send` puts a record into a batch and returns a future at once; it waits only while the topic is not
-known yet, or while `buffer_memory` is full. Batches are :mod:`barnabas_client.producer.accumulator`'s business, sending
-and its failures are :mod:`barnabas_client.producer.sender`'s. A program that sends without a pause lets other tasks run
-whenever a batch is full. Sources: ``KafkaProducer.java``, and aiokafka's ``AIOKafkaProducer``, whose names and units
-these are.
+:meth:`Producer.send` puts a record into a batch and returns a future at once; it waits only while the partitions of the
+topic are not known yet, or while `buffer_memory` is full. :mod:`barnabas_client.producer.accumulator` keeps the
+batches, :mod:`barnabas_client.producer.sender` sends them. Other tasks run whenever a batch is full, so a program that
+sends without a pause does not block its event loop. Sources: ``KafkaProducer.java``, and aiokafka's
+``AIOKafkaProducer`` for names and units.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self, TypeGuard
 
@@ -31,11 +30,12 @@ from barnabas_client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from barnabas_client.lifecycle import Lifecycle
 from barnabas_client.logs import logger
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.metadata import Cluster
-from barnabas_client.network.network import Network, jitter
-from barnabas_client.producer.accumulator import OVERHEAD, Accumulator, Queue
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import retry_backoff
+from barnabas_client.producer.accumulator import OVERHEAD, Accumulator, PartitionQueue
 from barnabas_client.producer.partitioner import StickyPartitioner, positive_hash
 from barnabas_client.producer.sender import Receipt, Sender
 from barnabas_client.structs import RecordMetadata, TopicPartition
@@ -46,36 +46,35 @@ _log: Final = logger("barnabas_client.producer.producer")
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class _Phase(Enum):
-    NEW = "not started"
-    RUNNING = "started"
-    CLOSED = "stopped"
-
-
 @dataclass(slots=True)
-class _Topic:
-    """What a send needs to know of a topic."""
+class _KnownTopic:
+    """The partitions of a topic, those that have a leader, and their queues."""
 
     partitions: tuple[int, ...]
     available: tuple[int, ...]
     sticky: StickyPartitioner
-    queues: dict[int, Queue] = field(default_factory=dict)
+    queues: dict[int, PartitionQueue] = field(default_factory=dict)
 
 
-class _Topics:
-    """The topics that sends need, kept as the cluster changes.
+class _KnownTopics:
+    """The topics with known partitions, updated with each new cluster.
 
-    Apart from the producer, so that one that is forgotten without a stop is no longer reachable, and warned about.
+    It has no reference to the producer: the network refers to it, and a producer that a program drops without `stop`
+    must become unreachable, so that its `ResourceWarning` is shown.
+
+    Args:
+        accumulator: has the queues.
+        updated: called after each update, since batches may be due.
     """
 
-    def __init__(self, accumulator: Accumulator) -> None:
-        self.known: dict[str, _Topic] = {}
-        self.sender: Sender | None = None
+    def __init__(self, accumulator: Accumulator, updated: Callable[[], None]) -> None:
+        self.known: dict[str, _KnownTopic] = {}
         self._accumulator = accumulator
+        self._updated = updated
         self._stickies: dict[str, StickyPartitioner] = {}
 
     def update(self, cluster: Cluster) -> None:
-        """Take over a new cluster."""
+        """Apply a new cluster."""
         for topic in cluster.topics:
             partitions = cluster.partitions(topic)
             if partitions is None:
@@ -87,13 +86,12 @@ class _Topics:
                 size = self._accumulator.config.batch_size
                 sticky = self._stickies.setdefault(topic, StickyPartitioner(size, random.randrange))
                 queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
-                self.known[topic] = _Topic(partitions, available, sticky, queues)
+                self.known[topic] = _KnownTopic(partitions, available, sticky, queues)
         for tp, queue in self._accumulator.waiting.items():
             leader = cluster.leader(tp)
             if leader is not None:
                 queue.led_by(leader)
-        if self.sender is not None:
-            self.sender.wake()
+        self._updated()
 
 
 class Producer:
@@ -104,12 +102,11 @@ class Producer:
         async with Producer(bootstrap_servers="localhost:9092") as producer:
             metadata = await producer.send_and_wait("flights", b"...", key=b"N14228")
 
-    Settings are explained at :class:`~barnabas_client.config.ProducerConfig` and
-    :class:`~barnabas_client.config.ClientConfig`. Nothing happens before :meth:`start`. All methods belong to the event
-    loop that called it.
+    :class:`~barnabas_client.config.ProducerConfig` and :class:`~barnabas_client.config.ClientConfig` describe the
+    settings. Nothing is connected before :meth:`start`. Call all methods in the event loop in which you called it.
 
     Raises:
-        TypeError, ValueError: a setting that cannot be; the message names it and what would be right.
+        TypeError, ValueError: a setting is not valid; the message names it and a valid value.
     """
 
     def __init__(
@@ -138,8 +135,8 @@ class Producer:
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
     ) -> None:
-        """Nothing is connected yet. `max_batch_size` is aiokafka's name of `batch_size`."""
-        self._client = ClientConfig(
+        """Create a producer that is not started. `max_batch_size` is aiokafka's name for `batch_size`."""
+        client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
@@ -164,13 +161,13 @@ class Producer:
             key_serializer=key_serializer,
             value_serializer=value_serializer,
         )
-        self._phase = _Phase.NEW
+        self._state = Lifecycle.NEW
         self._accumulator = Accumulator(self._config)
-        self._topics = _Topics(self._accumulator)
         self._progress = asyncio.Event()
-        self._network: Network | None = None
-        self._sender: Sender | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._network = Network(client, auto_create=True)
+        self._sender = Sender(self._network, self._accumulator, self._progress.set)
+        self._topics = _KnownTopics(self._accumulator, self._sender.wake)
+        self._network.listeners.append(self._topics.update)
 
     async def start(self) -> None:
         """Connect.
@@ -179,35 +176,28 @@ class Producer:
             KafkaConnectionError: no broker answers.
             IllegalStateError: it was started before.
         """
-        if self._phase is not _Phase.NEW:
-            raise IllegalStateError(f"start(): this producer is {self._phase.value} already. To do: make a new one")
-        self._loop = asyncio.get_running_loop()
-        network = self._network = Network(self._client, auto_create=True)
+        if self._state is not Lifecycle.NEW:
+            raise IllegalStateError("start(): this producer was started already. To do: make a new one")
         try:
-            await network.start()
+            await self._network.start()
         except BaseException:
-            self._phase = _Phase.CLOSED
-            await network.close()
+            self._state = Lifecycle.CLOSED
+            await self._network.close()
             raise
-        network.listeners.append(self._topics.update)
-        self._sender = self._topics.sender = Sender(network, self._accumulator, self._progress.set)
         self._sender.start()
-        self._phase = _Phase.RUNNING
+        self._state = Lifecycle.RUNNING
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Send what waits, and disconnect. A second call does nothing.
+        """Send all pending records, and disconnect. A second call does nothing.
 
         Args:
-            timeout_ms: how long to wait for acknowledgements; `delivery_timeout_ms` if None. What is not acknowledged
-                then fails with `ProducerClosedError`.
+            timeout_ms: how long to wait for acknowledgements; `delivery_timeout_ms` if None. Records that are not
+                acknowledged then fail with `ProducerClosedError`.
         """
-        if self._phase is not _Phase.RUNNING:
-            self._phase = _Phase.CLOSED
+        running, self._state = self._state is Lifecycle.RUNNING, Lifecycle.CLOSED
+        if not running:
             return
-        self._phase = _Phase.CLOSED
         milliseconds = self._config.delivery_timeout_ms if timeout_ms is None else timeout_ms
-        assert self._sender is not None
-        assert self._network is not None
         try:
             async with asyncio.timeout(milliseconds / 1000):
                 await self._flush()
@@ -232,13 +222,13 @@ class Producer:
         await self.stop()
 
     def __del__(self) -> None:
-        if getattr(self, "_phase", None) is _Phase.RUNNING:
+        if getattr(self, "_state", None) is Lifecycle.RUNNING:
             warnings.warn(
                 f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
             )
 
     def __repr__(self) -> str:
-        return f"<Producer to {', '.join(sorted(self._topics.known)) or 'nothing yet'}, {self._phase.value}>"
+        return f"<Producer to {', '.join(sorted(self._topics.known)) or 'nothing yet'}, {self._state.value}>"
 
     # Sending.
 
@@ -255,29 +245,29 @@ class Producer:
 
         Args:
             topic: its name.
-            value: bytes, or what `value_serializer` takes; None is null, which compaction takes as a deletion of the
-                key.
+            value: bytes, or what `value_serializer` takes; None is null, which deletes the key in a compacted topic.
             key: bytes, or what `key_serializer` takes; None is null.
-            partition: where it goes; by its key, or where there is one, if None.
+            partition: its number; None chooses by the key, or any partition for a record without a key.
             timestamp_ms: milliseconds since 1970; now if None.
             headers: names with values, in order.
 
         Returns:
-            A future of where it was written, with acknowledgement. It fails with `DeliveryTimeoutError`, or with what
-            the broker refused it for. To cancel it does not take the record back.
+            A future that is done with the acknowledgement, and says where the record was written. It fails with
+            `DeliveryTimeoutError`, or with the error of the broker. Cancelling it does not take the record back. If
+            you ignore the futures, call :meth:`flush` before you rely on delivery.
 
         Raises:
             IllegalStateError: not started.
             ProducerClosedError: stopped.
             RecordTooLargeError: larger than `max_request_size`.
-            BufferExhaustedError: no room within `max_block_ms`.
+            BufferExhaustedError: `buffer_memory` stayed full for `max_block_ms`.
             KafkaTimeoutError: the topic's partitions were not known within `max_block_ms`.
-            UnknownTopicOrPartitionError: there is no such partition.
-            TypeError: what is to be bytes, or a number, is not.
-            ValueError: a topic, header or time that no record can have.
+            UnknownTopicOrPartitionError: the topic does not have that partition.
+            TypeError: key or value is not bytes, or partition or time is not a number.
+            ValueError: a topic, header or time that is not valid.
         """
         known = self._topics.known.get(topic)
-        if known is None or self._phase is not _Phase.RUNNING:
+        if known is None or self._state is not Lifecycle.RUNNING:
             known = await self._learn(topic)
         config = self._config
         if config.key_serializer is not None and key is not None:
@@ -296,15 +286,13 @@ class Producer:
         accumulator = self._accumulator
         if accumulator.memory and accumulator.memory + size > config.buffer_memory:
             await self._wait_for_room(size)
-        loop, sender = self._loop, self._sender
-        assert loop is not None
-        assert sender is not None
+        loop = asyncio.get_running_loop()
         receipt: Receipt = loop.create_future()
         timestamp = int(time.time() * 1000) if timestamp_ms is None else _timestamp(topic, timestamp_ms)
         if queue.append(key, value, headers or (), timestamp, receipt, loop.time()):
-            sender.wake()
+            self._sender.wake()
             if len(queue.batches) > 1:
-                await asyncio.sleep(0)  # a batch is full: let it go
+                await asyncio.sleep(0)  # a batch is full: let the sender run
         return receipt
 
     async def send_and_wait(
@@ -316,16 +304,16 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """:meth:`send`, and wait for the acknowledgement.
+        """Send a record and wait for the acknowledgement.
 
         Raises:
-            KafkaError: see :meth:`send`; or the record was refused or not acknowledged in time.
+            KafkaError: as :meth:`send`, or the record was refused or not acknowledged in time.
         """
         receipt = await self.send(topic, value, key, partition, timestamp_ms, headers)
         return await receipt
 
     async def flush(self) -> None:
-        """Wait until everything that was sent before has its fate. Failures are told by the futures of `send`.
+        """Wait until each record that was sent before is acknowledged or has failed; see the futures of :meth:`send`.
 
         Raises:
             IllegalStateError: not started, or stopped.
@@ -344,13 +332,13 @@ class Producer:
     # Inside.
 
     def _check_running(self) -> None:
-        if self._phase is _Phase.CLOSED:
+        if self._state is Lifecycle.CLOSED:
             raise ProducerClosedError("this producer was stopped. To do: make a new one")
-        if self._phase is _Phase.NEW:
+        if self._state is Lifecycle.NEW:
             raise IllegalStateError(
                 "this producer is not started. To do: await start() first, or use it in `async with`"
             )
-        if self._sender is not None and self._sender.failure is not None:
+        if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
 
     def _size(self, topic: str, key: object, value: object, headers: Headers | None) -> int:
@@ -366,12 +354,12 @@ class Producer:
         if size > self._config.max_request_size:
             raise RecordTooLargeError(
                 f"send to {topic}: a record of {size} bytes is larger than max_request_size "
-                f"{self._config.max_request_size}. To do: raise "
-                f"it, and the topic's max.message.bytes, or send less"
+                f"{self._config.max_request_size}. To do: "
+                "raise it, and the topic's max.message.bytes, or send less"
             )
         return size
 
-    def _choose(self, topic: str, known: _Topic, partition: int | None, key: bytes | None, size: int) -> int:
+    def _choose(self, topic: str, known: _KnownTopic, partition: int | None, key: bytes | None, size: int) -> int:
         if partition is not None:
             return partition
         if self._config.partitioner is not None:
@@ -380,14 +368,13 @@ class Producer:
             return known.partitions[positive_hash(bytes(key)) % len(known.partitions)]
         return known.sticky.next(known.available or known.partitions, size)
 
-    async def _learn(self, topic: str) -> _Topic:
-        """A topic's partitions, waiting for them if they are not known."""
+    async def _learn(self, topic: str) -> _KnownTopic:
+        """Wait until a topic's partitions are known, and return them."""
         self._check_running()
         check_topic("send", topic)
         network = self._network
-        assert network is not None
         network.watch_also([topic])
-        backoff = Backoff(self._client.retry_backoff_ms / 1000, self._client.retry_backoff_max_ms / 1000, jitter)
+        backoff = retry_backoff(network.config)
         last: KafkaError | None = None
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
@@ -415,9 +402,8 @@ class Producer:
         await self._wait(
             lambda: not accumulator.memory or accumulator.memory + size <= limit,
             BufferExhaustedError,
-            f"send: buffer_memory ({limit} bytes) stayed full for max_block_ms ({self._config.max_block_ms} ms). To "
-            "do: send more "
-            f"slowly, check the brokers, or raise it",
+            f"send: buffer_memory ({limit} bytes) stayed full for max_block_ms ({self._config.max_block_ms} ms). "
+            "To do: send more slowly, check the brokers, or raise it",
         )
 
     async def _wait(self, until: Callable[[], bool], error: type[KafkaTimeoutError], message: str) -> None:
@@ -426,7 +412,7 @@ class Producer:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
                 while not until():
                     self._progress.clear()
-                    self._wake()
+                    self._sender.wake()
                     await self._progress.wait()
                     self._check_running()
         except TimeoutError as cause:
@@ -441,14 +427,10 @@ class Producer:
         try:
             while any(batch in accumulator.unresolved for batch in batches):
                 self._progress.clear()
-                self._wake()
+                self._sender.wake()
                 await self._progress.wait()
         finally:
             accumulator.flushing -= 1
-
-    def _wake(self) -> None:
-        if self._sender is not None:
-            self._sender.wake()
 
 
 def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:
@@ -462,7 +444,7 @@ def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:
 
 
 def _is_bytes(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
-    """A view of larger items has another length than its bytes."""
+    """Whether `len` is the size in bytes, which it is not for a view of larger items."""
     return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.nbytes == len(value))
 
 
@@ -483,7 +465,9 @@ def _headers_size(topic: str, headers: Headers) -> int:
             and isinstance(header[0], str)
             and (header[1] is None or _is_bytes(header[1]))
         ):
-            raise TypeError(f"send to {topic}: {header!r} is no header: give a name with bytes, such as ('name', b'x')")
+            raise TypeError(
+                f"send to {topic}: {header!r} is not a header: give a name with bytes, such as ('name', b'x')"
+            )
         try:
             size += len(header[0].encode()) + 10 + len(header[1] or b"")
         except UnicodeEncodeError as error:

@@ -1,9 +1,9 @@
-"""Sends what has accumulated: one task that looks what is due, and callbacks that learn its fate.
+"""Sends the batches of an accumulator: one task sends what is due, and callbacks handle the responses.
 
-Due batches are put together by leader, one batch of a partition in a request and at most five requests under way on a
-connection. They go out while the task runs, without waiting, so their order on the wire is that in which they were
-taken; connections are made beside it. A broker that names the new leader in its refusal (KIP-951) saves the metadata
-request. Source: ``Sender.java``.
+Due batches are grouped by leader: a request has one batch of a partition, and a connection at most five requests in
+flight. The task does not wait while it sends, so the order on the wire is that in which batches were taken; connections
+are opened by tasks of their own. If a broker's error names the new leader (KIP-951), metadata need not be requested
+before the next attempt. Source: ``Sender.java``.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ from typing import Final
 
 from barnabas_client.errors import DeliveryTimeoutError, KafkaConnectionError, ProducerClosedError, error_for
 from barnabas_client.logs import logger
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.connection import Connection
-from barnabas_client.network.network import Network, Purpose, jitter
-from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, Batch, Queue
-from barnabas_client.structs import RecordMetadata
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import jitter, retry_backoff
+from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, PartitionQueue, ProducerBatch
+from barnabas_client.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -32,12 +33,12 @@ from barnabas_protocol.messages.produce import (
 )
 from barnabas_protocol.wire import Buffer
 
-_log: Final = logger("barnabas_client.producer.producer")
+_log: Final = logger("barnabas_client.producer.sender")
 
-#: The newest Produce version that names topics instead of giving their ids.
-NAMES: Final = 12
+#: The newest version of Produce that has topic names instead of topic ids.
+_NEWEST_WITH_NAMES: Final = 12
 
-#: The broker lost what it knew of this producer, or never knew it: a new producer id helps (KIP-360).
+#: The broker has no state of this producer id; the producer needs a new one (KIP-360).
 _UNKNOWN_PRODUCER: Final = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
@@ -46,12 +47,15 @@ Receipt = asyncio.Future[RecordMetadata]
 
 
 class Sender:
-    """Empties an accumulator.
+    """Sends the batches of an accumulator.
 
     Args:
         network: the cluster.
-        accumulator: what is to be sent.
-        resolved: called when the fate of batches became known, so that there is room again.
+        accumulator: the batches to send.
+        resolved: called when batches are acknowledged or have failed, so that `buffer_memory` has room again.
+
+    Attributes:
+        failure: why nothing is sent any more, if a task of the sender raised.
     """
 
     def __init__(self, network: Network, accumulator: Accumulator, resolved: Callable[[], None]) -> None:
@@ -59,37 +63,33 @@ class Sender:
         self._accumulator = accumulator
         self._config = accumulator.config
         self._resolved = resolved
-        self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._in_flight: defaultdict[int, int] = defaultdict(int)
         self._connecting: set[int] = set()
         self._initializing = False
         self._tasks = BackgroundTasks(self._broken)
-        client = network.config
-        self._backoffs = client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000
-        self._init_backoff = Backoff(*self._backoffs, jitter)
-        #: Why nothing is sent any more, if this part itself has failed.
+        self._init_backoff = retry_backoff(network.config)
         self.failure: KafkaError | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._tasks.spawn(self._run(), name="barnabas-sender")
 
     async def close(self) -> None:
-        """End; what is not acknowledged fails with `ProducerClosedError`."""
+        """End all tasks; records that are not acknowledged fail with `ProducerClosedError`."""
         await self._tasks.close()
         self._give_up(
             self._accumulator.abandon(), ProducerClosedError("the producer was stopped before this was acknowledged")
         )
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Look for due batches soon."""
         self._wake.set()
 
     # The task.
 
     async def _run(self) -> None:
-        accumulator, loop, wake = self._accumulator, self._loop, self._wake
+        accumulator, loop, wake = self._accumulator, asyncio.get_running_loop(), self._wake
         while True:
             wake.clear()
             now = loop.time()
@@ -108,14 +108,14 @@ class Sender:
             except TimeoutError:
                 pass
 
-    def _send_due(self, due: Iterable[Queue], now: float) -> float | None:
-        """Send what is due; when to look again for what could not be sent for want of a leader that can be reached."""
-        by_node: defaultdict[int, list[Queue]] = defaultdict(list)
+    def _send_due(self, due: Iterable[PartitionQueue], now: float) -> float | None:
+        """Send what is due; returns when to look again for partitions whose leader cannot be reached now."""
+        by_node: defaultdict[int, list[PartitionQueue]] = defaultdict(list)
         again: float | None = None
         for queue in due:
             leader = self._network.cluster.leader(queue.tp)
             if leader is None or not self._network.ready(leader):
-                again = queue.retry_at = now + self._backoffs[0]
+                again = queue.retry_at = now + self._network.config.retry_backoff_ms / 1000
                 self._network.want_refresh()
             else:
                 by_node[leader].append(queue)
@@ -131,9 +131,9 @@ class Sender:
                 queues = [queue for queue in queues if (at := queue.due_at()) is not None and at <= now]
         return again
 
-    def _collect(self, queues: list[Queue]) -> list[Batch]:
-        """One batch of each, as far as they fit into a request."""
-        batches: list[Batch] = []
+    def _collect(self, queues: list[PartitionQueue]) -> list[ProducerBatch]:
+        """Take one batch of each queue, as far as they fit into a request."""
+        batches: list[ProducerBatch] = []
         size = 0
         for queue in queues:
             head = queue.batches[0]
@@ -143,7 +143,7 @@ class Sender:
             batches.append(queue.take())
         return batches
 
-    def _send(self, node: int, connection: Connection, batches: list[Batch]) -> None:
+    def _send(self, node: int, connection: Connection, batches: list[ProducerBatch]) -> None:
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             topic, number = batch.tp
@@ -156,20 +156,20 @@ class Sender:
         )
         try:
             if acks == 0:
-                connection.send_only(request, at_most=NAMES)
+                connection.send_only(request, at_most=_NEWEST_WITH_NAMES)
                 self._written(batches)
                 return
-            # The broker may wait for replicas for `timeout_ms`: its answer needs a little longer.
-            future = connection.send(request, _decode, timeout=seconds * 1.5, at_most=NAMES)
+            # The broker may wait for replicas for `timeout_ms`: its response arrives a little later.
+            future = connection.send(request, _decode, timeout=seconds * 1.5, at_most=_NEWEST_WITH_NAMES)
         except KafkaError as error:
             self._unanswered(node, batches, error)
             return
         self._in_flight[node] += 1
         future.add_done_callback(partial(self._answered, node, batches))
 
-    # Answers.
+    # Responses.
 
-    def _answered(self, node: int, batches: list[Batch], future: "asyncio.Future[ProduceResponse]") -> None:
+    def _answered(self, node: int, batches: list[ProducerBatch], future: "asyncio.Future[ProduceResponse]") -> None:
         self._in_flight[node] -= 1
         if not future.cancelled():
             error = future.exception()
@@ -179,13 +179,13 @@ class Sender:
                 elif isinstance(error, KafkaError):
                     self._unanswered(node, batches, error)
             except Exception as failure:
-                # Not expected; but whoever waits for these records must hear of it.
-                _log.exception("an answer to a produce request could not be handled")
+                # A bug; but the futures of these records must be done.
+                _log.exception("a response to a produce request could not be handled")
                 self._fail(batches, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"sending failed: {failure!r}"))
         self._resolved()
         self.wake()
 
-    def _read(self, node: int, batches: list[Batch], response: ProduceResponse) -> None:
+    def _read(self, node: int, batches: list[ProducerBatch], response: ProduceResponse) -> None:
         answers = {
             (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
         }
@@ -196,17 +196,17 @@ class Sender:
                 self._unanswered(node, [batch], missing)
             elif answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 if batch.queue.succeeded(batch):
-                    _hand_out(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+                    _acknowledge(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
             else:
                 self._refused(node, batch, ErrorCode.of(answer.error_code), answer)
 
-    def _refused(self, node: int, batch: Batch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
+    def _refused(self, node: int, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
         queue, accumulator = batch.queue, self._accumulator
         error = error_for(answer.error_code, f"send to {batch.tp}", answer.error_message)
         if code.refreshes_metadata or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._learn_leader(batch, answer)
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence >= 0:
-            # Behind a batch that must be sent again this is how the broker keeps the order; at the head it is a gap.
+            # Expected behind a batch that must be sent again. For the first batch it means a gap in the sequence.
             if queue.is_first_unresolved(batch):
                 _log.warning("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
                 accumulator.must_reset = True
@@ -216,14 +216,14 @@ class Sender:
             accumulator.must_reset = True
             queue.again(batch, 0.0, maybe_written=False)
         elif code.retriable:
-            # A timeout, or too few replicas after the append, does not say that nothing was written.
+            # After a timeout, or too few replicas after the append, the batch may have been written.
             unclear = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             self._again(node, batch, error, maybe_written=unclear or batch.maybe_written)
         else:
             self._fail([batch], error)
 
-    def _unanswered(self, node: int, batches: list[Batch], error: KafkaError) -> None:
-        """The request may or may not have arrived."""
+    def _unanswered(self, node: int, batches: list[ProducerBatch], error: KafkaError) -> None:
+        """Handle a request that failed without a response: the broker may have received it."""
         self._network.want_refresh()
         for batch in batches:
             if error.retriable:
@@ -231,32 +231,35 @@ class Sender:
             else:
                 self._fail([batch], error)
 
-    def _again(self, node: int, batch: Batch, error: KafkaError, *, maybe_written: bool) -> None:
-        first, most = self._backoffs
-        pause = min(most, first * 2.0 ** min(batch.attempts - 1, 30)) * jitter()
+    def _again(self, node: int, batch: ProducerBatch, error: KafkaError, *, maybe_written: bool) -> None:
+        config = self._network.config
+        milliseconds = config.retry_backoff_ms * 2.0 ** min(batch.attempts - 1, 30)
+        pause = min(config.retry_backoff_max_ms, milliseconds) / 1000 * jitter()
         moved = self._network.cluster.leader(batch.tp) not in (None, node)
-        batch.queue.again(batch, 0.0 if moved else self._loop.time() + pause, maybe_written=maybe_written)
+        batch.queue.again(
+            batch, 0.0 if moved else asyncio.get_running_loop().time() + pause, maybe_written=maybe_written
+        )
         _log.info("sending again", partition=str(batch.tp), attempt=batch.attempts, reason=str(error))
 
-    def _learn_leader(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+    def _learn_leader(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         leader = answer.current_leader
         if leader is not None and leader.leader_id >= 0:
             self._network.learn(self._network.cluster.with_leader(batch.tp, leader.leader_id, leader.leader_epoch))
         self._network.want_refresh()
 
-    # The fate of records.
+    # Acknowledged and failed records.
 
-    def _written(self, batches: list[Batch]) -> None:
-        """With acks=0 sent is written."""
+    def _written(self, batches: list[ProducerBatch]) -> None:
+        """Resolve batches that are sent with acks=0, which get no response."""
         for batch in batches:
             if batch.queue.succeeded(batch):
-                _hand_out(batch, -1, -1, -1)
+                _acknowledge(batch, -1, -1, -1)
         self._resolved()
 
-    def _fail(self, batches: list[Batch], error: KafkaError) -> None:
+    def _fail(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         self._give_up([batch for batch in batches if batch.queue.failed(batch)], error)
 
-    def _expire(self, batches: list[Batch]) -> None:
+    def _expire(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             self._give_up(
                 [batch],
@@ -269,17 +272,17 @@ class Sender:
             )
         self._resolved()
 
-    def _give_up(self, batches: list[Batch], error: KafkaError) -> None:
+    def _give_up(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         for batch in batches:
             _log.warning("records were not delivered", partition=str(batch.tp), count=batch.count, reason=str(error))
             for receipt in batch.receipts:
                 future: Receipt = receipt
                 if not future.done():
                     future.set_exception(error)
-                    # The log has said it: a program that does not look at this future need not be told again.
+                    # Mark the exception as read: it is logged, even if the program ignores this future.
                     future.exception()
 
-    # Beside the task.
+    # Other tasks.
 
     async def _connect(self, node: int) -> None:
         try:
@@ -291,8 +294,7 @@ class Sender:
             self.wake()
 
     async def _initialize(self) -> None:
-        """Ask for a producer id. A new one serves as well as a new epoch of the old one, and every broker can give
-        it."""
+        """Request a producer id. A new one is as good as a new epoch of the old one, and any broker can assign it."""
         accumulator = self._accumulator
         try:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2_147_483_647)
@@ -333,15 +335,15 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     return min(one, other)
 
 
-def _hand_out(batch: Batch, base_offset: int, append_time: int, log_start_offset: int) -> None:
-    """Tell each record where it was written."""
+def _acknowledge(batch: ProducerBatch, base_offset: int, append_time: int, log_start_offset: int) -> None:
+    """Resolve the future of each record with the position at which it was written."""
     tp = batch.tp
     topic, number = tp
-    kind = 0 if append_time < 0 else 1
+    timestamp_type = CREATE_TIME if append_time < 0 else LOG_APPEND_TIME
     offset, step = (base_offset, 1) if base_offset >= 0 else (-1, 0)
     for receipt, timestamp in zip(batch.receipts, batch.timestamps, strict=True):
         future: Receipt = receipt
         if not future.done():
             time = timestamp if append_time < 0 else append_time
-            future.set_result(RecordMetadata(topic, number, tp, offset, time, kind, log_start_offset))
+            future.set_result(RecordMetadata(topic, number, tp, offset, time, timestamp_type, log_start_offset))
         offset += step

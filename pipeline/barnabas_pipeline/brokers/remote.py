@@ -21,8 +21,10 @@ from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import KafkaTimeoutError, error_for
 from barnabas_client.network.backoff import Backoff
+from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
-from barnabas_client.network.network import Network, Purpose, jitter
+from barnabas_client.network.network import Network
+from barnabas_client.network.retries import jitter
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 from barnabas_pipeline.brokers.settings import Settings

@@ -14,7 +14,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from barnabas_client.cli.events import teller
+from barnabas_client.cli.plugins import find_explainer
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.brokers.remote import Remote
 from barnabas_pipeline.errors import LagError
@@ -115,7 +115,7 @@ def analyze(
         rows = progress(times, reduced, _ends(remote, reduced, times, shown))
         say("reading rebalances")
         found: list[dict[str, Any]] = []
-        describe = teller() if EVENTS_TOPIC in topics else None
+        describe = find_explainer() if EVENTS_TOPIC in topics else None
         if describe is not None:
             events = _events(spark, options, window, int(times[0]) - _MARGIN_MS)
             found = rebalances(events, describe, int(times[0]), int(times[-1]))

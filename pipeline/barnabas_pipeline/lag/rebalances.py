@@ -6,7 +6,7 @@ The package that writes the events describes them, see :mod:`barnabas_client.cli
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_client.cli.events import Teller
+from barnabas_client.cli.plugins import ExplainEvents
 
 #: Times are ms since 1970.
 COLUMNS: Final = ["group", "time", "until", "generation", "cause", "text", "remedy", "details"]
@@ -14,7 +14,9 @@ _STARTED: Final = "rebalance_started"
 _ENDS: Final = ("rebalance_over", "group_empty")
 
 
-def rebalances(values: Mapping[str, Sequence[bytes]], describe: Teller, since: int, until: int) -> list[dict[str, Any]]:
+def rebalances(
+    values: Mapping[str, Sequence[bytes]], describe: ExplainEvents, since: int, until: int
+) -> list[dict[str, Any]]:
     """Return the rebalances of groups, oldest first, as rows of :data:`COLUMNS`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Whom the admin client asks, how often, and what becomes of each thing that it asks about. Brokers are scripted."""
+"""The admin client against scripted brokers: which broker gets each request, retries, and the result of each item."""
 
 from collections.abc import Callable
 
@@ -91,7 +91,7 @@ def always(pair: Pair, key: ApiKey, make: Callable[[FakeBroker], Action]) -> Non
         broker.always(key, make(broker))
 
 
-async def test_a_moved_controller_is_looked_for_again(pair: Pair) -> None:
+async def test_a_moved_controller_is_found_again(pair: Pair) -> None:
     one, other = pair
 
     def move(request: Request) -> Answer:
@@ -114,7 +114,7 @@ async def test_a_request_that_may_have_been_carried_out_is_not_repeated(broker: 
         assert await admin.list_topics() == ["t"]
 
 
-async def test_topics_are_told_in_the_order_in_which_they_were_given(broker: FakeBroker) -> None:
+async def test_results_have_the_order_of_the_topics(broker: FakeBroker) -> None:
     def hashed(request: Request) -> Answer:
         assert isinstance(request, DeleteTopicsRequest)
         responses = [DeletableTopicResult(name=one.name, error_code=ErrorCode.NONE) for one in reversed(request.topics)]
@@ -132,7 +132,7 @@ async def test_a_cluster_without_a_controller_is_a_timeout(broker: FakeBroker) -
             await admin.create_topics([NewTopic("t", 1)], timeout_ms=30)
 
 
-async def test_every_refusal_is_in_its_result_or_on_the_error(broker: FakeBroker) -> None:
+async def test_every_error_is_in_its_result_or_a_note_of_the_first(broker: FakeBroker) -> None:
     broker.create("a")
     broker.create("b")
     async with admin_of(broker) as admin:
@@ -153,7 +153,7 @@ async def test_every_refusal_is_in_its_result_or_on_the_error(broker: FakeBroker
         ]
 
 
-async def test_groups_are_asked_for_at_their_coordinators(pair: Pair) -> None:
+async def test_each_coordinator_is_asked_about_its_groups(pair: Pair) -> None:
     one, other = pair
 
     def find(request: Request) -> Answer:
@@ -186,7 +186,7 @@ async def test_a_coordinator_that_moved_or_loads_is_asked_again(pair: Pair) -> N
     assert len(other.asked(DescribeGroupsRequest)) == 3
 
 
-async def test_a_group_that_stays_unavailable_times_out_and_the_others_are_answered(broker: FakeBroker) -> None:
+async def test_a_group_that_stays_unavailable_times_out_and_the_others_get_results(broker: FakeBroker) -> None:
     def action(request: Request) -> Answer:
         assert isinstance(request, DeleteGroupsRequest)
         codes = {"loading": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "busy": ErrorCode.NON_EMPTY_GROUP}
@@ -209,7 +209,7 @@ async def test_a_group_that_stays_unavailable_times_out_and_the_others_are_answe
 
 
 @pytest.mark.parametrize("newest", [5, 6])
-async def test_a_group_that_there_is_not_is_an_error_in_every_version(broker: FakeBroker, newest: int) -> None:
+async def test_a_group_that_does_not_exist_is_an_error_in_every_version(broker: FakeBroker, newest: int) -> None:
     code = ErrorCode.GROUP_ID_NOT_FOUND if newest == 6 else ErrorCode.NONE
     broker.versions[ApiKey.DESCRIBE_GROUPS] = (0, newest)
     broker.always(ApiKey.DESCRIBE_GROUPS, described(code, "Dead"))
@@ -221,7 +221,7 @@ async def test_a_group_that_there_is_not_is_an_error_in_every_version(broker: Fa
             await admin.describe_consumer_groups(["g"])
 
 
-async def test_a_group_of_the_newer_protocol_is_named_as_such(broker: FakeBroker) -> None:
+async def test_a_group_of_the_consumer_protocol_cannot_be_described(broker: FakeBroker) -> None:
     group = DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
         error_message="Group g is not a classic group.",
@@ -237,7 +237,7 @@ async def test_a_group_of_the_newer_protocol_is_named_as_such(broker: FakeBroker
             await admin.describe_consumer_groups(["g"])
 
 
-async def test_groups_are_listed_by_every_broker(pair: Pair) -> None:
+async def test_every_broker_lists_its_groups(pair: Pair) -> None:
     one, other = pair
     one.always(ApiKey.LIST_GROUPS, listing("b", "c"))
     other.always(ApiKey.LIST_GROUPS, listing("a"))
@@ -261,7 +261,7 @@ async def test_a_group_without_offsets_has_none(broker: FakeBroker) -> None:
         assert offset.offset is None
 
 
-async def test_offsets_are_listed_by_leaders_old_and_new(pair: Pair) -> None:
+async def test_offsets_are_listed_by_the_old_and_the_new_leader(pair: Pair) -> None:
     one, other = pair
     one.create("t", 2)
     one.write("t", [b"x"] * 3, 0)
@@ -333,7 +333,7 @@ async def test_a_broker_is_asked_for_its_own_configuration(pair: Pair) -> None:
     ]
 
 
-async def test_what_makes_no_sense_is_refused_at_once(broker: FakeBroker) -> None:
+async def test_invalid_arguments_are_refused_at_once(broker: FakeBroker) -> None:
     admin = admin_of(broker)
     with pytest.raises(IllegalStateError, match="not started"):
         await admin.list_topics()

@@ -1,4 +1,4 @@
-"""The admin client against a real broker: what it does is what then holds."""
+"""The admin client against a real broker: each operation has its effect."""
 
 from collections.abc import AsyncIterator
 
@@ -38,7 +38,7 @@ async def write(empty_servers: str, count: int = 3) -> None:
 
 
 @ONLY_BARNABAS
-async def test_topics_come_grow_and_go(admin: Admin) -> None:
+async def test_topics_are_created_extended_and_deleted(admin: Admin) -> None:
     assert await admin.list_topics() == ["t"]
     (grown,) = await admin.create_partitions({"t": 3})
     assert grown.num_partitions == 3
@@ -55,7 +55,7 @@ async def test_topics_come_grow_and_go(admin: Admin) -> None:
     assert await admin.list_topics() == []
 
 
-async def test_offsets_by_place_and_time(empty_servers: str, admin: Admin) -> None:
+async def test_offsets_by_position_and_time(empty_servers: str, admin: Admin) -> None:
     await write(empty_servers)
     for spec, offset in (
         (OffsetSpec.EARLIEST, 0),
@@ -97,7 +97,7 @@ async def test_configuration_is_changed_key_by_key(admin: Admin) -> None:
     assert [one.error is not None for one in results] == [True, True]
 
 
-async def test_a_group_from_its_first_member_to_its_end(empty_servers: str, admin: Admin) -> None:
+async def test_a_group_is_described_changed_and_deleted(empty_servers: str, admin: Admin) -> None:
     await write(empty_servers)
     async with Consumer(
         "t", bootstrap_servers=empty_servers, group_id="g", client_id="c", auto_offset_reset="earliest"

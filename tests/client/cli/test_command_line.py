@@ -1,4 +1,4 @@
-"""The command line itself: what it takes, how it fails, and what a shell completes."""
+"""The command line: arguments, errors, signals, and completion in shells."""
 
 import asyncio
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_client.cli import events, main
+from barnabas_client.cli import main, plugins
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.commands import COMMAND_LINE
 from barnabas_client.cli.completion import walk
@@ -27,21 +27,21 @@ def test_every_command_has_help_and_something_to_run(command: Command, capsys: p
 
 def test_the_brokers_commands_are_found() -> None:
     assert {("dump", "log"), ("log", "check")} <= {command.path for command in EVERY}
-    assert events.teller() is not None
+    assert plugins.find_explainer() is not None
 
 
-def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_command_lines_are_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, why in (
         ([], "barnabas: the following arguments are required: COMMAND (see barnabas --help)"),
         (["topics"], "barnabas: the following arguments are required: COMMAND (see barnabas topics --help)"),
         (["topics", "create"], "barnabas: the following arguments are required: TOPIC (see barnabas topics create --h"),
         (["topics", "list", "-b", ":1"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has ':1'"),
         (["ping", "-b", "host:x"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has 'host:x'"),
-        (["bench", "consume"], "barnabas: bench consume reads a topic that is there: name it by --topic"),
-        (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: '0' is no number from 1 on"),
-        (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is no name=value"),
+        (["bench", "consume"], "barnabas: bench consume reads an existing topic: name it with --topic"),
+        (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: must be a number of at least 1"),
+        (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is not name=value"),
         (["consume", "t", "--since", "soon"], "barnabas: argument --since: 'soon' is neither a duration, such as 10m"),
-        (["ping", "--timeout", "0"], "barnabas: argument --timeout: '0' is no time"),
+        (["ping", "--timeout", "0"], "barnabas: argument --timeout: '0' is not a time"),
     ):  # fmt: skip
         assert main(arguments) == 2
         printed = capsys.readouterr()
@@ -50,7 +50,7 @@ def test_a_command_line_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) 
         assert printed.err.count("\n") == 1
 
 
-def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["topics", "list"], ["groups", "describe", "g"], ["consume", "t"], ["consume", "t", "-g", "g"]):
         assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
         assert capsys.readouterr().err == (
@@ -59,7 +59,7 @@ def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
         )
 
 
-async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bootstrap_servers_of_option_and_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await cli("ping")).out.startswith(f"{cli.address}: broker 1 of 1, cluster ")
     await cli("ping", "-b", "127.0.0.1:1", status=1)
     assert (await cli("-b", cli.address, "ping", "--json")).json[0]["error"] is None
@@ -72,7 +72,7 @@ async def test_where_the_brokers_are(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 
 
 @ONLY_BARNABAS
-async def test_the_rates_are_measured_and_the_topic_is_gone(cli: Cli) -> None:
+async def test_bench_measures_rates_and_deletes_its_topic(cli: Cli) -> None:
     results = (await cli("bench", "-n", "2000", "-s", "50", "--json")).json
     assert [(one["what"], one["records"], one["bytes"]) for one in results] == [
         ("produce", 2000, 100_000),
@@ -99,10 +99,10 @@ async def test_termination_ends_a_command_as_control_c_does(cli: Cli, numbers: N
     assert (await cli("groups", "list", "--state", "Empty")).lines == ["g"]
 
 
-def test_every_place_of_the_tree_is_completed() -> None:
+def test_every_command_is_completed() -> None:
     places = {place.path: place for place in walk(COMMAND_LINE.parser(EVERY))}
     assert set(places[""].commands) >= {"topics", "produce", "consume", "groups", "dump", "log", "bench", "ping"}
-    assert places["groups"].commands["explain"] == "why it rebalanced, and what to do about it"
+    assert places["groups"].commands["explain"] == "explain why a group rebalanced, and what to do about it"
     assert "--to-earliest" in places["groups reset-offsets"].options
     assert places["produce"].choices["--compression"] == ["none", "gzip", "snappy", "lz4", "zstd"]
     assert {"--topic", "--timeout"} <= places["bench"].values

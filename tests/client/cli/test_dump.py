@@ -85,7 +85,7 @@ def test_groups_look_as_kafkas_formatter_prints_them() -> None:
     )
 
 
-def test_what_is_not_wanted_or_not_known_is_left_out() -> None:
+def test_unselected_and_unknown_records_are_skipped() -> None:
     assert message(record(OFFSET_KEY, None), group="others") is None
     assert message(record(OFFSET_KEY, None), only="groups") is None
     assert message(record(GROUP_KEY, None), only="offsets") is None
@@ -147,4 +147,4 @@ async def test_a_damaged_log_is_found(cli: Cli, tmp_path: Path) -> None:
     report = (await cli("log", "check", str(folder / "data"), "--json", status=1)).json
     assert [problem["offset"] for problem in report["problems"]][:1] == [0]
     assert "wrong CRC" in (await cli("dump", "log", str(file), "--verify", status=1)).err
-    assert "holds no logs" in (await cli("log", "check", str(tmp_path), status=1)).err
+    assert "has no logs" in (await cli("log", "check", str(tmp_path), status=1)).err

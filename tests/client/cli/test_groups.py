@@ -1,4 +1,4 @@
-"""`barnabas groups`, to the letter where Kafka's tool prints the same."""
+"""`barnabas groups`; output that Kafka's tool has as well is compared with it character by character."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PORT = re.compile(r"127\.0\.0\.1:(\d{5}|\d{4} )")
 
 
-def told(text: str) -> str:
+def normalized(text: str) -> str:
     """Text without what differs from run to run."""
     return UUID.sub("01234567-89ab-cdef-0123-456789abcdef", PORT.sub("127.0.0.1:19292", text))
 
@@ -56,13 +56,13 @@ async def test_an_empty_group_is_described_as_kafka_describes_it(cli: Cli) -> No
 @pytest.mark.usefixtures("live")
 async def test_a_live_group_is_described_as_kafka_describes_it(cli: Cli) -> None:
     printed = await cli("groups", "describe", "live")
-    assert told(printed.out) == golden("describe-live")
+    assert normalized(printed.out) == golden("describe-live")
     assert printed.err == ""
-    assert told((await cli("groups", "describe", "live", "--members")).out) == golden("describe-members")
+    assert normalized((await cli("groups", "describe", "live", "--members")).out) == golden("describe-members")
     verbose = await cli("groups", "describe", "live", "--members", "--verbose")
     assert verbose.lines[1].split()[-2:] == ["#PARTITIONS", "ASSIGNMENT"]
     assert verbose.lines[2].split()[-2:] == ["2", "t:0,1"]
-    assert told((await cli("groups", "describe", "live", "--state")).out) == golden("describe-state")
+    assert normalized((await cli("groups", "describe", "live", "--state")).out) == golden("describe-state")
 
 
 @pytest.mark.usefixtures("empty", "live")
@@ -84,7 +84,7 @@ async def test_groups_are_listed(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("empty")
-async def test_a_group_that_is_gone_is_told_beside_the_others(cli: Cli) -> None:
+async def test_a_missing_group_is_reported_beside_the_others(cli: Cli) -> None:
     printed = await cli("groups", "describe", "none", "old", status=1)
     assert printed.err.splitlines()[0] == (
         "barnabas: describe group 'none': GROUP_ID_NOT_FOUND, Group none not found. To do: check its name"
@@ -135,7 +135,7 @@ async def test_a_group_is_watched(cli: Cli) -> None:
 
 @pytest.mark.timeout(5 * PATIENCE)
 @pytest.mark.usefixtures("empty")
-async def test_lag_is_told_in_seconds_too(cli: Cli) -> None:
+async def test_lag_is_shown_in_seconds_too(cli: Cli) -> None:
     process = await cli.start("groups", "watch", "old", "-i", "1ms", "--json")
     assert process.stdout is not None
     known = 0
@@ -157,19 +157,19 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
     printed = await cli("groups", "explain", "live")
     assert "Generation 1: worker (127.0.0.1) joined" in printed.lines[0]
     assert "    worker (127.0.0.1) gained t-0 to t-1." in printed.lines
-    (story,) = (await cli("groups", "explain", "live", "--json", "--since", "1h", "--generation", "1")).json
-    assert story["generation"] == 0
+    (explanation,) = (await cli("groups", "explain", "live", "--json", "--since", "1h", "--generation", "1")).json
+    assert explanation["generation"] == 0
     later = await cli("groups", "explain", "live", "--generation", "7")
-    assert (later.out, later.err.startswith("Nothing that fits is recorded of group 'live'")) == ("", True)
-    nobody = await cli("groups", "explain", "none", status=1)
-    assert "nothing is recorded of group 'none'" in nobody.err
+    assert (later.out, later.err.startswith("No event of group 'live' matches")) == ("", True)
+    unknown = await cli("groups", "explain", "none", status=1)
+    assert "no events are recorded for group 'none'" in unknown.err
 
 
 @pytest.mark.timeout(5 * PATIENCE)
 @ONLY_BARNABAS
 @pytest.mark.usefixtures("live")
-async def test_a_watch_outlives_its_broker(cli: Cli, own_broker: BrokerServer) -> None:
-    # Long enough for a first look on a busy machine, short enough to be told of the end of the broker within the bound.
+async def test_watch_continues_while_the_broker_is_down(cli: Cli, own_broker: BrokerServer) -> None:
+    # Long enough for a first look on a busy machine, short enough to see the end of the broker within the bound.
     process = await cli.start("groups", "watch", "live", "-i", "1ms", "--timeout", "5s", "--json")
     assert process.stdout is not None
     async with asyncio.timeout(3 * PATIENCE):

@@ -36,7 +36,7 @@ async def test_standard_input_is_read_from_a_file_and_from_a_pipe(cli: Cli, tmp_
     assert (await cli("consume", "t", "--from-beginning", "-e")).lines == ["1", "2", "3", "4"]
 
 
-async def test_a_line_that_cannot_be_sent_ends_it(cli: Cli, tmp_path: Path) -> None:
+async def test_a_line_that_cannot_be_sent_ends_the_command(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("k:v\nnothing\n")
     await cli("topics", "create", "t", "-c", "max.message.bytes=200")
@@ -68,7 +68,7 @@ class TestConsume:
         assert await self.values(cli, "--since", "1d") == []
         assert await self.values(cli, "--from-beginning", "-p", "1") == list("567")
 
-    async def test_how_many_and_how_they_look(self, cli: Cli) -> None:
+    async def test_number_and_format_of_records(self, cli: Cli) -> None:
         assert len(await self.values(cli, "--from-beginning", "-n", "3")) == 3
         shown = await cli("consume", "t", "-o", "1", "-p", "1", "-n", "1", "-f", FORMAT)
         assert shown.out == "t:1:1 k6=6 7000 2 1 n=6\n"
@@ -83,13 +83,13 @@ class TestConsume:
             "headers": [["n", "6"]],
         }
 
-    async def test_a_group_goes_on_where_it_was(self, cli: Cli) -> None:
+    async def test_a_group_continues_at_its_committed_offsets(self, cli: Cli) -> None:
         first = (await cli("consume", "t", "-g", "g", "--from-beginning", "-n", "3")).lines
         rest = (await cli("consume", "t", "-g", "g", "-e")).lines
         assert len(first) == 3
         assert sorted(first + rest) == list("01234567")
 
-    async def test_what_makes_no_sense(self, cli: Cli) -> None:
+    async def test_invalid_options(self, cli: Cli) -> None:
         assert "from the group" in (await cli("consume", "t", "-g", "g", "-o", "1", status=2)).err
         assert "exclude each other" in (await cli("consume", "t", "--json", "-f", "%v", status=2)).err
         assert "the format has %z" in (await cli("consume", "t", "-f", "%z", status=2)).err
@@ -113,7 +113,7 @@ class TestConsume:
         assert group["lag"] == 0
         assert [row["current_offset"] for row in group["offsets"]] == [5, 3]
 
-    async def test_a_reader_that_has_seen_enough_ends_it_quietly(self, cli: Cli) -> None:
+    async def test_a_closed_pipe_ends_the_command_quietly(self, cli: Cli) -> None:
         read, write = os.pipe()
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -1,4 +1,4 @@
-"""What is different on a terminal: colour, a bar, drawing in place."""
+"""Output on a terminal: colour, a progress bar, drawing in place."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ async def on_terminal(*argv: str) -> tuple[int, str]:
     def read() -> None:
         try:
             data = os.read(ours, 65_536)
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end is closed
             data = b""
         seen.extend(data)
         if not data:
@@ -48,7 +48,7 @@ async def on_terminal(*argv: str) -> tuple[int, str]:
     return status, seen.decode()
 
 
-async def test_a_group_is_drawn_in_place(cli: Cli, numbers: None) -> None:
+async def test_watch_draws_in_place(cli: Cli, numbers: None) -> None:
     await cli("groups", "reset-offsets", "g", "--to-offset", "1", "-t", "t:0", "--execute")
     status, seen = await on_terminal("groups", "watch", "g", "-n", "2", "-i", "10ms")
     assert status == 0

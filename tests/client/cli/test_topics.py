@@ -8,7 +8,7 @@ from tests.client.real_broker import ONLY_BARNABAS
 pytestmark = ONLY_BARNABAS  # Kafka's brokers hear of what the controller has done after it was answered
 
 
-async def test_topics_are_made_described_changed_and_deleted(cli: Cli) -> None:
+async def test_topics_are_created_described_changed_and_deleted(cli: Cli) -> None:
     made = await cli("topics", "create", "b", "a", "-p", "2", "-c", "retention.ms=1000")
     assert made.lines == ["b: created, 2 partitions, 1 replica", "a: created, 2 partitions, 1 replica"]
     assert (await cli("topics", "list")).lines == ["a", "b"]
@@ -49,7 +49,7 @@ async def test_a_dry_run_changes_nothing(cli: Cli) -> None:
     assert len(data["partitions"]) == 1
 
 
-async def test_what_went_well_is_told_beside_what_did_not(cli: Cli) -> None:
+async def test_results_and_errors_are_reported_side_by_side(cli: Cli) -> None:
     await cli("topics", "create", "a")
     mixed = await cli("topics", "create", "a", "b", status=1)
     assert mixed.out == "b: created, 1 partition, 1 replica\n"
@@ -57,7 +57,7 @@ async def test_what_went_well_is_told_beside_what_did_not(cli: Cli) -> None:
         "barnabas: create topic 'a': TOPIC_ALREADY_EXISTS, Topic 'a' already exists. "
         "To do: use it as it is, or delete it first\n"
     )
-    assert (await cli("topics", "create", "a", "--if-not-exists")).out == "a: exists already, left as it is\n"
+    assert (await cli("topics", "create", "a", "--if-not-exists")).out == "a: already exists, unchanged\n"
     as_data = await cli("topics", "create", "a", "c", "--json", status=1)
     assert [(row["topic"], row["done"]) for row in as_data.json] == [("a", False), ("c", True)]
     gone = await cli("topics", "describe", "a", "x", status=1)
@@ -71,7 +71,7 @@ async def test_what_went_well_is_told_beside_what_did_not(cli: Cli) -> None:
     assert "nothing to change" in (await cli("topics", "alter", "a", status=2)).err
 
 
-async def test_the_brokers_own_topics_are_shown_when_asked_for(cli: Cli) -> None:
+async def test_internal_topics_are_shown_on_request(cli: Cli) -> None:
     await cli("topics", "create", "t")
     await cli("consume", "t", "-g", "g", "-e")
     assert (await cli("topics", "list")).lines == ["t"]

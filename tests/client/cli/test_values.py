@@ -1,4 +1,4 @@
-"""What people write on a command line."""
+"""Values on a command line, record formats, and tables."""
 
 from datetime import datetime
 
@@ -26,8 +26,8 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10x", "1h 30m", "-5m", "P", "PT", "P1DT", "PT1D", "10m!"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+def test_invalid_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
         values.duration(text)
 
 
@@ -42,7 +42,7 @@ def test_times() -> None:
     assert values.seconds("10") == 10
     assert values.seconds("250ms") == 0.25
     for wrong in ("yesterday", "2023-13-01", "-5"):
-        with pytest.raises(ValueError, match="is no time"):
+        with pytest.raises(ValueError, match="is not a time"):
             values.instant(wrong)
     with pytest.raises(ValueError, match="neither a duration"):
         values.since("soon")
@@ -52,7 +52,7 @@ def test_partitions() -> None:
     assert values.topic_spec("t") == ("t", None)
     assert values.topic_spec("t:0, 2") == ("t", (0, 2))
     for wrong in ("", ":0", "t:", "t:a", "t:0,"):
-        with pytest.raises(ValueError, match="names no partitions"):
+        with pytest.raises(ValueError, match="is not a topic with partitions"):
             values.topic_spec(wrong)
     assert values.shown_partitions([("b", 0), ("a", 1), ("a", 0)]) == "a:0,1, b:0"
 
@@ -75,7 +75,7 @@ def test_formats(text: str, printed: bytes) -> None:
     assert compile_format(text)(RECORD) == printed
 
 
-def test_null_and_what_is_no_text() -> None:
+def test_null_and_bytes_that_are_not_text() -> None:
     null = RECORD._replace(key=None, value=None, headers=())
     assert compile_format("%k|%v|%K|%V|%h")(null) == b"||-1|-1|"
     assert json_line(RECORD) == (

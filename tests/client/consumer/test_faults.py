@@ -80,7 +80,7 @@ def test_invalid_subscriptions() -> None:
         reader.subscribe()
     with pytest.raises(TypeError, match="either topics or a pattern"):
         reader.subscribe(["t"], pattern="t")
-    with pytest.raises(TypeError, match="'' is no topic: give its name"):
+    with pytest.raises(TypeError, match="'' is not a topic: give its name"):
         reader.subscribe([""])
     with pytest.raises(ValueError, match="not a regular expression"):
         reader.subscribe(pattern="(")

@@ -180,7 +180,7 @@ def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
 
     async def forget() -> None:
         await consumer.start()
-        for connection in consumer._running().network._connections.values():
+        for connection in consumer._running().network.connections:
             connection.abort("the program is careless, but the test is not about these")
 
     with asyncio.Runner() as runner:

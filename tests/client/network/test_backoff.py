@@ -1,4 +1,4 @@
-"""Pauses between tries."""
+"""Pauses between attempts."""
 
 from barnabas_client.network.backoff import Backoff
 
@@ -10,7 +10,7 @@ def test_pauses_double_up_to_a_bound_and_start_over() -> None:
     assert backoff.failed() == 0.1
 
 
-def test_many_failures_overflow_nothing() -> None:
+def test_many_failures_do_not_overflow() -> None:
     backoff = Backoff(0.1, 0.5)
     assert max(backoff.failed() for _ in range(10_000)) == 0.5
 

@@ -1,4 +1,4 @@
-"""One connection: versions, order, timeouts, and the ways in which it ends."""
+"""One connection: versions, order of responses, timeouts, and its end."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ async def ask(connection: Connection, group: str = "g", timeout: float = 5) -> H
     return await connection.ask(heartbeat(group), HeartbeatResponse, timeout=timeout)
 
 
-async def test_it_learns_the_brokers_versions_first(broker: FakeBroker) -> None:
+async def test_api_versions_are_requested_first(broker: FakeBroker) -> None:
     connection = await opened(broker)
     assert broker.requests[0][:2] == (ApiKey.API_VERSIONS, 4)
     assert connection.versions[ApiKey.FETCH] == ApiRange(0, 18)
@@ -44,7 +44,9 @@ async def test_it_learns_the_brokers_versions_first(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-async def test_an_older_broker_is_asked_again_in_a_version_it_has(broker: FakeBroker, newest: int) -> None:
+async def test_api_versions_are_requested_again_in_a_version_of_an_older_broker(
+    broker: FakeBroker, newest: int
+) -> None:
     broker.versions[ApiKey.API_VERSIONS] = (0, newest)
     connection = await opened(broker)
     assert [version for key, version, _ in broker.requests if key is ApiKey.API_VERSIONS] == [4, newest]
@@ -52,7 +54,7 @@ async def test_an_older_broker_is_asked_again_in_a_version_it_has(broker: FakeBr
     await connection.close()
 
 
-async def test_a_refusal_that_names_no_version_means_version_0(broker: FakeBroker) -> None:
+async def test_an_error_without_versions_means_version_0(broker: FakeBroker) -> None:
     def refuse(request: Request) -> Answer:
         return Raw(b"\x00\x00\x00\x0a" + b"\x00\x00\x00\x00" + b"\x00\x23" + b"\x00\x00\x00\x00")
 
@@ -71,7 +73,7 @@ async def test_a_broker_that_refuses_all_versions(broker: FakeBroker) -> None:
         await opened(broker)
 
 
-async def test_requests_are_pipelined_and_answers_find_their_requests(broker: FakeBroker) -> None:
+async def test_requests_are_pipelined_and_responses_find_their_requests(broker: FakeBroker) -> None:
     connection = await opened(broker)
     answers = await asyncio.gather(
         *(
@@ -107,7 +109,7 @@ def test_versions_without_a_common_one_are_refused_with_both_ranges() -> None:
         choose_version(ProduceRequest, ApiRange(0, 2), None)
 
 
-async def test_a_request_that_cannot_be_written_harms_nobody(broker: FakeBroker) -> None:
+async def test_a_request_that_cannot_be_encoded_does_not_affect_others(broker: FakeBroker) -> None:
     connection = await opened(broker)
     with pytest.raises(KafkaError, match="cannot be sent") as raised:
         await ask(connection, "\ud800")
@@ -116,7 +118,7 @@ async def test_a_request_that_cannot_be_written_harms_nobody(broker: FakeBroker)
     await connection.close()
 
 
-async def test_an_answer_that_does_not_come_ends_the_connection(broker: FakeBroker) -> None:
+async def test_a_missing_response_ends_the_connection(broker: FakeBroker) -> None:
     broker.once(ApiKey.HEARTBEAT, silence)
     connection = await opened(broker)
     first = asyncio.ensure_future(ask(connection, timeout=0.01))
@@ -128,7 +130,7 @@ async def test_an_answer_that_does_not_come_ends_the_connection(broker: FakeBrok
     assert connection.closed
 
 
-async def test_a_closed_connection_says_why_it_is(broker: FakeBroker) -> None:
+async def test_a_closed_connection_reports_why(broker: FakeBroker) -> None:
     broker.once(ApiKey.HEARTBEAT, drop)
     connection = await opened(broker)
     with pytest.raises(KafkaConnectionError):
@@ -138,7 +140,7 @@ async def test_a_closed_connection_says_why_it_is(broker: FakeBroker) -> None:
     await connection.close()
 
 
-async def test_closing_fails_what_is_in_flight(broker: FakeBroker) -> None:
+async def test_close_fails_requests_in_flight(broker: FakeBroker) -> None:
     broker.once(ApiKey.HEARTBEAT, silence)
     connection = await opened(broker)
     waiting = asyncio.ensure_future(ask(connection))
@@ -148,7 +150,7 @@ async def test_closing_fails_what_is_in_flight(broker: FakeBroker) -> None:
         await waiting
 
 
-async def test_a_forgotten_answer_is_dropped(broker: FakeBroker) -> None:
+async def test_the_response_of_a_cancelled_request_is_dropped(broker: FakeBroker) -> None:
     connection = await opened(broker)
     forgotten = asyncio.ensure_future(ask(connection, "first"))
     await asyncio.sleep(0)
@@ -168,15 +170,15 @@ async def test_a_forgotten_answer_is_dropped(broker: FakeBroker) -> None:
         b"\x00\x00\x00\x02\x00\x00",
     ],
 )
-async def test_nonsense_ends_the_connection(broker: FakeBroker, nonsense: bytes) -> None:
+async def test_bytes_that_are_not_a_response_end_the_connection(broker: FakeBroker, nonsense: bytes) -> None:
     broker.once(ApiKey.HEARTBEAT, lambda request: Raw(nonsense))
     connection = await opened(broker)
-    with pytest.raises(KafkaConnectionError, match=r"no Kafka answer|cannot be read"):
+    with pytest.raises(KafkaConnectionError, match=r"not a Kafka response|cannot be read"):
         await ask(connection)
     assert connection.closed
 
 
-async def test_answers_that_come_in_pieces(broker: FakeBroker) -> None:
+async def test_responses_that_arrive_in_pieces(broker: FakeBroker) -> None:
     pieces = b"\x00\x00\x00\x0c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x19\x00"
     # ApiVersions took correlation id 0, so this answers the heartbeat.
     broker.once(ApiKey.HEARTBEAT, lambda request: Raw(pieces[:7]), lambda request: Raw(pieces[7:]))
@@ -189,7 +191,7 @@ async def test_answers_that_come_in_pieces(broker: FakeBroker) -> None:
         await second
 
 
-async def test_nobody_listens() -> None:
+async def test_no_broker_listens() -> None:
     with socket.socket() as reserved:
         reserved.bind((HOST, 0))
         port = reserved.getsockname()[1]
@@ -199,7 +201,7 @@ async def test_nobody_listens() -> None:
             await Connection.open(HOST, port, client_id="test", timeout=5)
 
 
-async def test_something_listens_but_says_nothing() -> None:
+async def test_a_listener_that_does_not_answer() -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -214,12 +216,12 @@ async def test_something_listens_but_says_nothing() -> None:
     await server.wait_closed()
 
 
-async def test_a_name_that_does_not_exist() -> None:
+async def test_a_host_name_that_does_not_exist() -> None:
     with pytest.raises(KafkaConnectionError):
         await Connection.open("no-such-host.invalid", 9092, client_id="test", timeout=5)
 
 
-async def test_requests_without_an_answer_are_not_waited_for(broker: FakeBroker) -> None:
+async def test_requests_without_a_response_are_not_waited_for(broker: FakeBroker) -> None:
     broker.create("t")
     connection = await opened(broker)
     connection.send_only(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), at_most=12)

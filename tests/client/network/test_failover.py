@@ -1,6 +1,6 @@
-"""One broker of several is gone: nobody waits for it who can go on with another.
+"""One broker of several is down: operations that another broker can do do not wait for it.
 
-Back-offs are of an hour here, so whatever waits for one runs into the bound of the test.
+Back-offs are an hour long here, so a test that waits for one reaches its timeout.
 """
 
 from typing import Any
@@ -10,8 +10,9 @@ import pytest
 from barnabas_client import Consumer, Producer
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.network import network as network_module
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network import connections
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
@@ -49,7 +50,7 @@ async def look_again(client: Consumer | Producer) -> None:
     await network.refresh()
 
 
-async def test_a_broker_that_cannot_be_reached_is_not_ready_and_says_why(pair: Pair) -> None:
+async def test_a_broker_that_cannot_be_reached_is_not_ready_and_reports_why(pair: Pair) -> None:
     one, other = pair
     network = await connected(one)
     await other.stop()
@@ -71,14 +72,14 @@ async def test_a_broker_that_was_reached_for_one_purpose_is_ready_for_all(pair: 
     with pytest.raises(KafkaConnectionError):
         await network.connection(1, Purpose.FETCH)
     await other.start()
-    await network.connection_to((HOST, other.port), Purpose.DATA, at_once=True)
+    await network.connections.open((HOST, other.port), Purpose.DATA, at_once=True)
     assert network.ready(1)
     assert not (await network.connection(1, Purpose.FETCH)).closed
     await network.close()
 
 
-async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "_SILENCE", 0.01)
+async def test_a_silent_broker_does_not_delay_metadata(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
     one.always(ApiKey.METADATA, silence)
@@ -90,8 +91,8 @@ async def test_a_silent_broker_does_not_keep_metadata_back(pair: Pair, monkeypat
     await network.close()
 
 
-async def test_any_broker_is_asked_that_answers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "_SILENCE", 0.01)
+async def test_another_broker_is_asked_after_a_silent_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SILENCE", 0.01)
     one, other = pair
     network = await connected(one)
     await network.connection(0, Purpose.GROUP)  # so it is asked first
@@ -103,7 +104,7 @@ async def test_any_broker_is_asked_that_answers(pair: Pair, monkeypatch: pytest.
     await network.close()
 
 
-async def test_the_last_failure_is_told_if_no_broker_answers(pair: Pair) -> None:
+async def test_the_last_error_is_raised_if_no_broker_answers(pair: Pair) -> None:
     one, other = pair
     network = await connected(one)
     for broker in pair:
@@ -114,7 +115,7 @@ async def test_the_last_failure_is_told_if_no_broker_answers(pair: Pair) -> None
     await network.close()
 
 
-async def test_a_consumer_goes_on_with_the_others_and_with_the_new_leader(pair: Pair) -> None:
+async def test_a_consumer_reads_from_the_other_leaders_and_from_the_new_one(pair: Pair) -> None:
     one, other = pair
     one.create("t", 2)
     lead(other, 1)
@@ -132,7 +133,7 @@ async def test_a_consumer_goes_on_with_the_others_and_with_the_new_leader(pair: 
         assert await values(reader, 1) == [b"d"]
 
 
-async def test_a_fetch_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair) -> None:
+async def test_a_fetch_does_not_wait_for_the_old_leader(pair: Pair) -> None:
     one, other = pair
     one.create("t", 1)
     lead(other, 0)
@@ -146,7 +147,7 @@ async def test_a_fetch_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_a_check_of_a_position_that_hangs_at_the_old_leader_is_not_waited_for(pair: Pair) -> None:
+async def test_a_check_of_a_position_does_not_wait_for_the_old_leader(pair: Pair) -> None:
     one, other = pair
     one.create("t", 1)
     one.write("t", [b"a"])

@@ -1,4 +1,4 @@
-"""Connections by purpose, back-off, and metadata that many wait for and one asks for."""
+"""Connections by purpose, back-off, and metadata that concurrent callers request once."""
 
 import asyncio
 import socket
@@ -7,7 +7,8 @@ import pytest
 
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError
-from barnabas_client.network.network import Network, Purpose
+from barnabas_client.network.connections import Purpose
+from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -40,7 +41,7 @@ def closed_port() -> int:
         return port
 
 
-async def test_it_learns_the_cluster_from_any_bootstrap_server(broker: FakeBroker) -> None:
+async def test_metadata_comes_from_any_bootstrap_server(broker: FakeBroker) -> None:
     network = Network(configured((HOST, closed_port()), (HOST, broker.port)))
     await network.start()
     assert network.cluster.brokers[0].port == broker.port
@@ -55,7 +56,7 @@ async def test_no_bootstrap_server_answers() -> None:
     await network.close()
 
 
-async def test_topics_of_interest_are_asked_about(broker: FakeBroker) -> None:
+async def test_metadata_of_watched_topics_is_requested(broker: FakeBroker) -> None:
     broker.create("t", 2)
     broker.create("u")
     network = Network(at(broker))
@@ -73,7 +74,7 @@ async def test_topics_of_interest_are_asked_about(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_a_look_up_changes_nothing(broker: FakeBroker) -> None:
+async def test_a_look_up_does_not_watch_topics(broker: FakeBroker) -> None:
     broker.create("t")
     network = Network(at(broker))
     await network.start()
@@ -84,7 +85,7 @@ async def test_a_look_up_changes_nothing(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_many_who_wait_share_one_request(broker: FakeBroker) -> None:
+async def test_concurrent_refreshes_share_one_request(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
     before = len(broker.asked(MetadataRequest))
@@ -93,7 +94,7 @@ async def test_many_who_wait_share_one_request(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_listeners_hear_of_each_new_cluster(broker: FakeBroker) -> None:
+async def test_listeners_get_each_new_cluster(broker: FakeBroker) -> None:
     network = Network(at(broker))
     heard: list[int] = []
     network.listeners.append(lambda cluster: heard.append(cluster.version))
@@ -104,7 +105,7 @@ async def test_listeners_hear_of_each_new_cluster(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_metadata_grows_old(broker: FakeBroker) -> None:
+async def test_metadata_is_requested_again_after_its_maximum_age(broker: FakeBroker) -> None:
     network = Network(configured((HOST, broker.port), max_age_ms=5))
     await network.start()
     updated = asyncio.Event()
@@ -113,7 +114,7 @@ async def test_metadata_grows_old(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_a_topic_without_a_leader_is_looked_for_again(broker: FakeBroker) -> None:
+async def test_metadata_is_requested_again_while_a_topic_has_no_leader(broker: FakeBroker) -> None:
     broker.create("t")
     broker.topics["t"][0].leader = -1
     network = Network(at(broker))
@@ -128,7 +129,7 @@ async def test_a_topic_without_a_leader_is_looked_for_again(broker: FakeBroker) 
     await network.close()
 
 
-async def test_a_broker_that_breaks_off_is_asked_again(broker: FakeBroker) -> None:
+async def test_a_broker_that_disconnects_is_asked_again(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
     broker.once(ApiKey.METADATA, drop)
@@ -138,7 +139,7 @@ async def test_a_broker_that_breaks_off_is_asked_again(broker: FakeBroker) -> No
     await network.close()
 
 
-async def test_another_broker_answers_for_one_that_is_gone(pair: tuple[FakeBroker, FakeBroker]) -> None:
+async def test_another_broker_is_asked_if_one_is_down(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     network = Network(at(one))
     await network.start()
@@ -149,7 +150,7 @@ async def test_another_broker_answers_for_one_that_is_gone(pair: tuple[FakeBroke
     await network.close()
 
 
-async def test_a_refresh_ends_in_time(broker: FakeBroker) -> None:
+async def test_a_refresh_has_a_timeout(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
     broker.always(ApiKey.METADATA, silence)
@@ -162,13 +163,13 @@ def no_brokers(request: Request) -> Answer:
     return MetadataResponse(brokers=[], topics=[])
 
 
-async def test_an_answer_without_brokers_is_none(broker: FakeBroker) -> None:
+async def test_a_response_without_brokers_is_an_error(broker: FakeBroker) -> None:
     broker.always(ApiKey.METADATA, no_brokers)
     with pytest.raises(KafkaConnectionError, match=r"knows no brokers"):
         await Network(at(broker, request_timeout_ms=20)).start()
 
 
-async def test_a_cluster_that_knows_no_brokers_yet_is_waited_for(broker: FakeBroker) -> None:
+async def test_start_waits_until_a_broker_is_known(broker: FakeBroker) -> None:
     broker.once(ApiKey.METADATA, no_brokers)
     network = Network(at(broker))
     await network.start()
@@ -187,7 +188,7 @@ async def test_one_connection_for_each_purpose(broker: FakeBroker) -> None:
     assert network.open_connection(0, Purpose.GROUP) is None
     assert network.open_connection(9, Purpose.DATA) is None
     assert broker.connections == 2
-    network.disconnect((HOST, broker.port), Purpose.FETCH, "test")
+    network.connections.disconnect((HOST, broker.port), Purpose.FETCH, "test")
     assert fetch.closed
     assert await network.connection(0, Purpose.FETCH) is not fetch
     await network.close()
@@ -201,7 +202,7 @@ async def test_a_broker_that_is_not_known(broker: FakeBroker) -> None:
     await network.close()
 
 
-async def test_a_broker_that_comes_back_is_reached_again(broker: FakeBroker) -> None:
+async def test_a_restarted_broker_is_reached_again(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
     await broker.stop()
@@ -250,7 +251,7 @@ async def test_a_closed_client_refuses(broker: FakeBroker) -> None:
         await network.connection(0, Purpose.GROUP)
 
 
-async def test_closing_releases_those_who_wait(broker: FakeBroker) -> None:
+async def test_close_fails_pending_refreshes(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
     broker.always(ApiKey.METADATA, silence)

@@ -1,4 +1,4 @@
-"""Older forms of requests and answers."""
+"""Older forms of requests and responses."""
 
 import pytest
 
@@ -38,17 +38,17 @@ REQUESTS: list[Request] = [
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_every_version_can_express_it(request_: Request) -> None:
+def test_every_version_can_be_encoded(request_: Request) -> None:
     for version in request_.VERSIONS:
         assert encode(downgrade(request_, version), version)
 
 
-def test_the_newest_form_is_left_alone() -> None:
+def test_the_newest_form_is_not_changed() -> None:
     for request in [*REQUESTS, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")]:
         assert downgrade(request, request.VERSIONS.high) is request
 
 
-def test_an_old_coordinators_answer() -> None:
+def test_an_old_response_with_a_coordinator() -> None:
     request = FindCoordinatorRequest(coordinator_keys=["g"])
     assert downgrade(request, 3) == FindCoordinatorRequest(key="g")
     old = FindCoordinatorResponse(node_id=3, host="h", port=1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -58,7 +58,7 @@ def test_an_old_coordinators_answer() -> None:
     assert upgrade(request, FindCoordinatorResponse(coordinators=[found]), 4).coordinators == [found]
 
 
-def test_an_old_answer_about_offsets() -> None:
+def test_an_old_response_with_offsets() -> None:
     request = REQUESTS[1]
     assert isinstance(request, OffsetFetchRequest)
     shaped = downgrade(request, 7)
@@ -87,12 +87,12 @@ def test_all_offsets_of_a_group() -> None:
     assert shaped.topics is None
 
 
-def test_an_old_answer_about_leaving() -> None:
+def test_an_old_response_to_leave_group() -> None:
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
     response = upgrade(request, LeaveGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), 2)
     assert [(one.member_id, one.error_code) for one in response.members] == [("m", ErrorCode.UNKNOWN_MEMBER_ID)]
 
 
-def test_what_an_old_version_cannot_express() -> None:
+def test_requests_that_an_old_version_cannot_encode() -> None:
     with pytest.raises(UnsupportedVersionError, match="name them"):
         downgrade(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"x" * 16)], timeout_ms=1), 5)

@@ -1,4 +1,4 @@
-"""What waits to be sent: batching, sequence numbers, retries in order, expiry, new producer ids."""
+"""The accumulator: batches, sequence numbers, retries in order, expiry, new producer ids."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas_client.config import ProducerConfig
-from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, Batch, Queue
+from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.records import check_crc, decode_records, read_header
 
@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 def made(
     *, batch_size: int = 1000, linger_ms: int = 0, idempotent: bool = True, compression: str | None = None
-) -> tuple[Accumulator, Queue]:
+) -> tuple[Accumulator, PartitionQueue]:
     config = ProducerConfig(
         batch_size=batch_size,
         linger_ms=linger_ms,
@@ -32,23 +32,23 @@ def made(
     return accumulator, accumulator.queue(T0)
 
 
-def add(queue: Queue, *values: bytes, now: float = 0.0) -> list[bool]:
+def add(queue: PartitionQueue, *values: bytes, now: float = 0.0) -> list[bool]:
     return [queue.append(None, value, (), 5, value, now) for value in values]
 
 
-def full(queue: Queue, count: int) -> None:
+def full(queue: PartitionQueue, count: int) -> None:
     """Add records that fill a batch each."""
     for number in range(count):
         add(queue, b"%d" % number + b"x" * 2000)
 
 
-def content(batch: Batch) -> list[bytes | None]:
+def content(batch: ProducerBatch) -> list[bytes | None]:
     assert batch.data is not None
     check_crc(batch.data)
     return [record.value for record in decode_records(batch.data)]
 
 
-def sequences(batches: Sequence[Batch]) -> list[int]:
+def sequences(batches: Sequence[ProducerBatch]) -> list[int]:
     return [batch.sequence for batch in batches]
 
 
@@ -66,7 +66,7 @@ def test_records_share_a_batch_until_it_is_full() -> None:
     assert accumulator.waiting == {}
 
 
-def test_a_record_larger_than_a_batch_travels_alone() -> None:
+def test_a_record_larger_than_a_batch_has_its_own_batch() -> None:
     _, queue = made(batch_size=100)
     add(queue, b"a", b"b" * 500, b"c")
     assert [content(queue.take()) for _ in range(3)] == [[b"a"], [b"b" * 500], [b"c"]]
@@ -89,7 +89,7 @@ def test_without_linger_a_batch_is_due_at_once() -> None:
     assert accumulator.due(0) == ([queue], None)
 
 
-def test_a_batch_lingers_until_it_is_full_or_someone_flushes() -> None:
+def test_a_batch_lingers_until_it_is_full_or_flushed() -> None:
     accumulator, queue = made(linger_ms=100)
     add(queue, b"a")
     assert accumulator.due(0) == ([], 0.1)
@@ -129,7 +129,7 @@ def test_without_idempotence_one_batch_is_in_flight() -> None:
     assert not accumulator.needs_producer_id()
 
 
-def test_success_frees_memory_and_is_told_once() -> None:
+def test_success_frees_memory_and_is_reported_once() -> None:
     accumulator, queue = made()
     add(queue, b"a" * 100)
     assert accumulator.memory > 100
@@ -140,7 +140,7 @@ def test_success_frees_memory_and_is_told_once() -> None:
     assert not accumulator.unresolved
 
 
-def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
+def test_the_first_batch_of_a_producer_id_is_sent_alone() -> None:
     accumulator, queue = made()
     full(queue, 3)
     first = queue.take()
@@ -152,7 +152,7 @@ def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
     assert queue.due_at() is None
 
 
-def test_what_is_sent_again_keeps_its_number_and_goes_alone() -> None:
+def test_a_batch_that_is_sent_again_keeps_its_sequence_number_and_is_sent_alone() -> None:
     _, queue = made()
     full(queue, 4)
     one, two, three = queue.take(), queue.take(), queue.take()
@@ -189,7 +189,7 @@ def test_the_first_unresolved_batch() -> None:
     assert queue.is_first_unresolved(two)
 
 
-def test_a_batch_that_fails_makes_all_numbers_new() -> None:
+def test_after_a_failed_batch_all_sequence_numbers_are_new() -> None:
     accumulator, queue = made()
     full(queue, 3)
     one, two = queue.take(), queue.take()
@@ -211,7 +211,7 @@ def test_a_batch_that_fails_makes_all_numbers_new() -> None:
     assert sequences([queue.take()]) == [1]
 
 
-def test_batches_of_unknown_fate_are_tried_under_the_old_id_first() -> None:
+def test_batches_that_may_have_been_written_are_sent_again_with_the_old_producer_id() -> None:
     accumulator, queue = made()
     other = accumulator.queue(TopicPartition("t", 1))
     full(queue, 1)
@@ -226,7 +226,7 @@ def test_batches_of_unknown_fate_are_tried_under_the_old_id_first() -> None:
     assert accumulator.needs_producer_id()
 
 
-def test_what_failed_before_it_was_numbered_leaves_no_gap() -> None:
+def test_a_batch_that_failed_without_a_sequence_number_leaves_no_gap() -> None:
     accumulator, queue = made()
     add(queue, b"a")
     expired, following = accumulator.expire(10.0)
@@ -236,7 +236,7 @@ def test_what_failed_before_it_was_numbered_leaves_no_gap() -> None:
     assert (accumulator.memory, accumulator.waiting) == (0, {})
 
 
-def test_expiry_is_told_in_advance() -> None:
+def test_the_time_of_the_next_expiry() -> None:
     accumulator, queue = made()
     add(queue, b"a", now=1)
     assert accumulator.expire(2) == ([], 11)
@@ -254,7 +254,7 @@ def test_a_batch_expires_while_it_is_in_flight() -> None:
     assert accumulator.waiting == {}
 
 
-def test_everything_can_be_given_up() -> None:
+def test_abandon_drops_every_batch() -> None:
     accumulator, queue = made()
     full(queue, 3)
     queue.take()
@@ -291,7 +291,7 @@ class Broker(RuleBasedStateMachine):
         self.log: list[bytes] = []
         self.acknowledged: list[bytes] = []
         self.given_up: set[bytes] = set()
-        self.flying: list[Batch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.producers: dict[int, int] = {}
         self.recent: set[tuple[int, int]] = set()
 
@@ -311,19 +311,19 @@ class Broker(RuleBasedStateMachine):
         self.ids += 1
         self.accumulator.begin_epoch(self.ids, 0)
 
-    @precondition(lambda self: len(self.flying) < MAX_IN_FLIGHT)
+    @precondition(lambda self: len(self.in_flight) < MAX_IN_FLIGHT)
     @rule()
     def take(self) -> None:
         due, later = self.accumulator.due(self.now)
         assert later is None or later > self.now
         if due:
-            self.flying.append(self.queue.take())
+            self.in_flight.append(self.queue.take())
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(lost=st.booleans())
     def arrive(self, lost: bool) -> None:
         """The oldest request reaches the broker; its answer reaches the producer, or not."""
-        batch = self.flying.pop(0)
+        batch = self.in_flight.pop(0)
         verdict = self.append(batch)
         if lost:
             self.queue.again(batch, self.now, maybe_written=True)
@@ -334,22 +334,22 @@ class Broker(RuleBasedStateMachine):
             self.accumulator.must_reset |= self.queue.is_first_unresolved(batch)
             self.queue.again(batch, self.now, maybe_written=False)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(refused=st.booleans())
     def vanish(self, refused: bool) -> None:
         """The connection breaks before anything arrives, or the broker refuses the oldest batch for good."""
         if refused:
-            batch = self.flying.pop(0)
+            batch = self.in_flight.pop(0)
             if self.queue.failed(batch):
                 self.given_up.update(batch.receipts)
         else:
-            flying, self.flying = self.flying, []
-            for batch in flying:
+            in_flight, self.in_flight = self.in_flight, []
+            for batch in in_flight:
                 self.queue.again(batch, self.now, maybe_written=True)
 
-    def append(self, batch: Batch) -> str:
+    def append(self, batch: ProducerBatch) -> str:
         if batch.data is None:
-            return "written"  # given up meanwhile; nobody looks at the answer
+            return "written"  # dropped meanwhile; the response is ignored
         header = read_header(batch.data)
         if (header.producer_id, header.base_sequence) in self.recent:
             return "written"
@@ -381,9 +381,9 @@ class Broker(RuleBasedStateMachine):
             self.now += 1
             if self.accumulator.needs_producer_id():
                 self.initialize()
-            if len(self.flying) < MAX_IN_FLIGHT:
+            if len(self.in_flight) < MAX_IN_FLIGHT:
                 self.take()
-            if self.flying:
+            if self.in_flight:
                 self.arrive(lost=False)
         assert not self.accumulator.unresolved
         assert set(self.log) >= set(self.sent) - self.given_up

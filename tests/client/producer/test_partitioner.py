@@ -1,4 +1,4 @@
-"""Where records go: the hash beside other clients', and the sticky way."""
+"""The choice of partitions: the hash compared with other clients, and the sticky partitioner."""
 
 import random
 from itertools import pairwise
@@ -35,19 +35,19 @@ def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
     assert [sticky.next((0, 1, 2), 50) for _ in range(6)] == [1, 1, 0, 0, 2, 2]
 
 
-def test_a_partition_that_loses_its_leader_is_left() -> None:
+def test_another_partition_is_chosen_if_the_leader_is_lost() -> None:
     sticky = StickyPartitioner(1000, lambda count: 0)
     assert sticky.next((0, 1), 10) == 0
     assert sticky.next((1,), 10) == 1
 
 
-def test_the_only_partition_is_taken_again() -> None:
+def test_the_only_partition_is_chosen_again() -> None:
     sticky = StickyPartitioner(10, lambda count: count - 1)
     assert [sticky.next((4,), 50) for _ in range(3)] == [4, 4, 4]
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(2, 9))
-def test_all_partitions_get_their_share(seed: int, count: int) -> None:
+def test_all_partitions_get_as_many_records(seed: int, count: int) -> None:
     sticky = StickyPartitioner(100, random.Random(seed).randrange)
     numbers = tuple(range(count))
     taken = [sticky.next(numbers, 100) for _ in range(count * 40)]

@@ -1,4 +1,4 @@
-"""The producer against a broker that checks sequence numbers: batches, partitions, acknowledgements, bounds."""
+"""The producer against a broker that checks sequence numbers: batches, partitions, acknowledgements, limits."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ async def test_flushing_does_not_linger(broker: FakeBroker) -> None:
         assert receipt.done()
 
 
-async def test_stopping_sends_what_waits(broker: FakeBroker) -> None:
+async def test_stop_sends_pending_records(broker: FakeBroker) -> None:
     broker.create("t")
     async with producer(broker, linger_ms=60_000) as sender:
         receipt = await sender.send("t", b"v")
@@ -132,7 +132,7 @@ async def test_serializers(broker: FakeBroker) -> None:
 # Partitions.
 
 
-async def test_keys_decide_as_in_java(broker: FakeBroker) -> None:
+async def test_keys_choose_partitions_as_in_java(broker: FakeBroker) -> None:
     broker.create("t", 7)
     async with producer(broker) as sender:
         for value in numbered(100):
@@ -150,7 +150,7 @@ async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -
     assert min(counts) > 100
 
 
-async def test_a_partition_that_is_named(broker: FakeBroker) -> None:
+async def test_a_given_partition(broker: FakeBroker) -> None:
     broker.create("t", 3)
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v", partition=2)).partition == 2
@@ -159,7 +159,7 @@ async def test_a_partition_that_is_named(broker: FakeBroker) -> None:
         assert await sender.partitions_for("t") == frozenset({0, 1, 2})
 
 
-async def test_a_partitioner_of_ones_own(broker: FakeBroker) -> None:
+async def test_a_custom_partitioner(broker: FakeBroker) -> None:
     broker.create("t", 4)
     asked = []
 
@@ -180,7 +180,7 @@ async def test_partitions_without_a_leader_are_left_out(broker: FakeBroker) -> N
             assert (await sender.send_and_wait("t", b"v")).partition == 1
 
 
-async def test_a_topic_that_is_created_by_asking_for_it(broker: FakeBroker) -> None:
+async def test_a_metadata_request_creates_the_topic(broker: FakeBroker) -> None:
     def create(request: Request) -> Answer:
         assert isinstance(request, MetadataRequest)
         assert request.allow_auto_topic_creation
@@ -193,13 +193,13 @@ async def test_a_topic_that_is_created_by_asking_for_it(broker: FakeBroker) -> N
         assert (await sender.send_and_wait("new", b"v")).offset == 0
 
 
-async def test_a_topic_that_never_comes(broker: FakeBroker) -> None:
+async def test_a_topic_that_is_never_created(broker: FakeBroker) -> None:
     async with producer(broker, max_block_ms=30) as sender:
         with pytest.raises(KafkaTimeoutError, match=r"nowhere.*max_block_ms \(30 ms\).*UNKNOWN_TOPIC_OR_PARTITION"):
             await sender.send("nowhere", b"v")
 
 
-async def test_a_topic_that_cannot_be(broker: FakeBroker) -> None:
+async def test_a_topic_that_is_not_valid(broker: FakeBroker) -> None:
     def invalid(request: Request) -> Answer:
         response = broker._metadata(MetadataRequest(topics=[]))
         assert isinstance(response, MetadataResponse)
@@ -234,7 +234,7 @@ async def test_a_broker_that_stops_answering(broker: FakeBroker) -> None:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
 
-async def test_memory_is_bounded_and_sends_wait_for_room(broker: FakeBroker) -> None:
+async def test_send_waits_while_buffer_memory_is_full(broker: FakeBroker) -> None:
     broker.create("t")
     async with producer(broker, buffer_memory=2_000, batch_size=500, linger_ms=60_000) as sender:
         for _ in range(100):
@@ -243,7 +243,7 @@ async def test_memory_is_bounded_and_sends_wait_for_room(broker: FakeBroker) -> 
     assert len(broker.values("t")) == 100
 
 
-async def test_memory_that_stays_full(broker: FakeBroker) -> None:
+async def test_send_fails_if_buffer_memory_stays_full(broker: FakeBroker) -> None:
     broker.create("t")
     broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     sender = producer(broker, buffer_memory=500, max_block_ms=20)
@@ -261,7 +261,7 @@ async def test_a_record_that_is_too_large(broker: FakeBroker) -> None:
             await sender.send("t", b"x" * 1_000)
 
 
-async def test_requests_stay_below_their_size(broker: FakeBroker) -> None:
+async def test_requests_are_not_larger_than_max_request_size(broker: FakeBroker) -> None:
     broker.create("t", 4)
     async with producer(broker, max_request_size=1_000, batch_size=400, linger_ms=5) as sender:
         for at in range(80):
@@ -277,7 +277,7 @@ async def test_requests_stay_below_their_size(broker: FakeBroker) -> None:
 # The end, and what is refused.
 
 
-async def test_stopping_does_not_wait_for_ever(broker: FakeBroker) -> None:
+async def test_stop_has_a_timeout(broker: FakeBroker) -> None:
     broker.create("t")
     broker.always(ApiKey.PRODUCE, silence)
     sender = producer(broker)
@@ -290,7 +290,7 @@ async def test_stopping_does_not_wait_for_ever(broker: FakeBroker) -> None:
     await sender.stop()
 
 
-async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
+async def test_calls_that_are_not_valid(broker: FakeBroker) -> None:
     broker.create("t")
     sender = producer(broker)
     for call in (sender.send("t", b"v"), sender.send_and_wait("t", b"v"), sender.flush(), sender.partitions_for("t")):
@@ -304,32 +304,30 @@ async def test_calls_that_make_no_sense(broker: FakeBroker) -> None:
         with pytest.raises(TypeError, match="the key is int"):
             await sender.send("t", b"v", key=1)
         wrong: Any = None
-        with pytest.raises(TypeError, match="None is no topic: give its name"):
+        with pytest.raises(TypeError, match="None is not a topic: give its name"):
             await sender.send(wrong, b"v")
     for call in (sender.send("t", b"v"), sender.flush()):
         with pytest.raises(ProducerClosedError, match="make a new one"):
             await call
 
 
-async def test_nobody_listens() -> None:
+async def test_no_broker_listens() -> None:
     sender = Producer(bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
     with pytest.raises(KafkaConnectionError):
         await sender.start()
 
 
-async def test_a_producer_that_is_never_stopped_is_warned_about(broker: FakeBroker) -> None:
+async def test_a_producer_that_is_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
     sender = producer(broker)
     await sender.start()
     inside, network = sender._sender, sender._network
-    assert inside is not None
-    assert network is not None
     with pytest.warns(ResourceWarning, match="never stopped"):
         del sender
     await inside.close()
     await network.close()
 
 
-async def test_a_receipt_that_is_cancelled_takes_nothing_back(broker: FakeBroker) -> None:
+async def test_cancelling_a_future_does_not_take_the_record_back(broker: FakeBroker) -> None:
     broker.create("t")
     async with producer(broker, linger_ms=20) as sender:
         first, second = await sender.send("t", b"a"), await sender.send("t", b"b")

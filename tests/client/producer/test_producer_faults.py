@@ -1,4 +1,4 @@
-"""The producer when requests are lost, refused or answered late: nothing is lost, doubled or out of order."""
+"""The producer when requests are lost, refused or answered late: no record is lost, duplicated or out of order."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
     ],
     ids=lambda fault: getattr(fault, "__name__", ""),
 )
-async def test_a_passing_fault_costs_nothing(broker: FakeBroker, fault: Callable[[Request], Answer]) -> None:
+async def test_no_record_is_lost_by_a_temporary_fault(broker: FakeBroker, fault: Callable[[Request], Answer]) -> None:
     broker.create("t")
     broker.once(ApiKey.PRODUCE, default, fault, default, fault, fault)
     async with producer(broker, batch_size=100) as sender:
@@ -80,7 +80,7 @@ async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
         assert [one.offset for one in written if one.partition == number] == list(range(len(mine)))
 
 
-async def test_without_idempotence_order_is_kept_too(broker: FakeBroker) -> None:
+async def test_order_is_kept_without_idempotence(broker: FakeBroker) -> None:
     broker.create("t")
     refused = produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     broker.once(ApiKey.PRODUCE, default, refused, drop, default, refused)
@@ -90,7 +90,7 @@ async def test_without_idempotence_order_is_kept_too(broker: FakeBroker) -> None
     assert broker.values("t") == [value * 20 for value in numbered(30)]
 
 
-async def test_the_broker_lost_what_it_had_acknowledged(broker: FakeBroker) -> None:
+async def test_the_broker_lost_acknowledged_records(broker: FakeBroker) -> None:
     broker.create("t")
     async with producer(broker, batch_size=100) as sender:
         await sender.send_and_wait("t", b"first")
@@ -105,7 +105,7 @@ async def test_the_broker_lost_what_it_had_acknowledged(broker: FakeBroker) -> N
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH])
-async def test_a_producer_that_is_not_known_starts_over(broker: FakeBroker, code: ErrorCode) -> None:
+async def test_an_unknown_producer_gets_a_new_producer_id(broker: FakeBroker, code: ErrorCode) -> None:
     broker.create("t")
     async with producer(broker) as sender:
         broker.once(ApiKey.PRODUCE, default, produce_refused(code))
@@ -127,14 +127,14 @@ async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Fa
     assert broker.values("t") == [value * 80 for value in numbered(6)[1:]]
 
 
-async def test_a_record_that_the_broker_has_already(broker: FakeBroker) -> None:
+async def test_a_duplicate_is_acknowledged(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == -1
 
 
-async def test_an_answer_that_leaves_a_partition_out(broker: FakeBroker) -> None:
+async def test_a_response_without_a_partition(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[]))
     async with producer(broker) as sender:
@@ -162,7 +162,7 @@ async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
     assert other.asked(ProduceRequest)
 
 
-async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
+async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     one.create("t")
 
@@ -184,7 +184,7 @@ async def test_a_refusal_that_names_the_new_leader_saves_a_request(pair: tuple[F
         assert (await sender.send_and_wait("t", b"b")).offset == 1
 
 
-async def test_a_producer_id_that_does_not_come_at_first(broker: FakeBroker) -> None:
+async def test_a_producer_id_is_requested_again(broker: FakeBroker) -> None:
     broker.create("t")
     loading = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     broker.once(ApiKey.INIT_PRODUCER_ID, drop, lambda request: loading)

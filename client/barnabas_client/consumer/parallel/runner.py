@@ -30,7 +30,7 @@ from barnabas_client.errors import (
 )
 from barnabas_client.logs import logger
 from barnabas_client.network.backoff import Backoff
-from barnabas_client.network.network import jitter
+from barnabas_client.network.retries import jitter
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_protocol.errors import KafkaError
 

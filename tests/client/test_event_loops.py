@@ -1,4 +1,4 @@
-"""The same on asyncio's own event loop and on uvloop."""
+"""Admin, producer and consumer on asyncio's own event loop and on uvloop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

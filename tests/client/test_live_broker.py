@@ -1,4 +1,4 @@
-"""End to end against a live broker, whichever the fixture `bootstrap_servers` names: Barnabas or Apache Kafka."""
+"""Admin, producer and consumer against a live broker of the fixture `bootstrap_servers`: Barnabas or Apache Kafka."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ async def take(consumer: Consumer, count: int) -> list[bytes]:
 # Topics.
 
 
-async def test_topics_come_and_go(bootstrap_servers: str) -> None:
+async def test_topics_are_created_and_deleted(bootstrap_servers: str) -> None:
     name = f"topic-{uuid4().hex[:12]}"
     async with Admin(bootstrap_servers=bootstrap_servers) as admin:
         (made,) = await admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])
@@ -133,7 +133,9 @@ async def test_every_record_once_in_order(bootstrap_servers: str, topic: str, co
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
-    await write(bootstrap_servers, topic, numbered(100))  # with acks=0 nobody says that a partition has no leader yet
+    await write(
+        bootstrap_servers, topic, numbered(100)
+    )  # with acks=0, no response says that a partition has no leader yet
     await write(bootstrap_servers, topic, numbered(100), acks=acks)
     async with reading(bootstrap_servers, topic) as consumer:
         assert sorted(await take(consumer, 200)) == sorted(numbered(100) * 2)
@@ -148,7 +150,7 @@ async def test_large_records(bootstrap_servers: str, topic: str) -> None:
         assert sorted(await take(consumer, 8)) == values
 
 
-async def test_a_record_larger_than_the_topic_takes(bootstrap_servers: str) -> None:
+async def test_a_record_larger_than_the_topic_allows(bootstrap_servers: str) -> None:
     name = f"topic-{uuid4().hex[:12]}"
     async with Admin(bootstrap_servers=bootstrap_servers) as admin:
         small = {"max.message.bytes": "1000"}
@@ -177,7 +179,7 @@ async def test_nulls_and_serializers(bootstrap_servers: str, topic: str) -> None
     assert (second.key, second.value) == (b"k", None)
 
 
-async def test_a_topic_is_created_by_use(bootstrap_servers: str) -> None:
+async def test_a_topic_is_created_when_it_is_used(bootstrap_servers: str) -> None:
     name = f"topic-{uuid4().hex[:12]}"
     await write(bootstrap_servers, name, [b"v"])
     async with reading(bootstrap_servers, name) as consumer:
@@ -228,12 +230,12 @@ async def test_lag_and_metrics(bootstrap_servers: str, topic: str) -> None:
         await write(bootstrap_servers, topic, numbered(5))
         await consumer.seek_to_end()
         assert await consumer.lag() == dict.fromkeys(partitions, 0)
-        told = consumer.metrics()
-        assert int(told["records-consumed-total"] or 0) >= 15
-        assert told["assigned-partitions"] == told["paused-partitions"] == 4
+        metrics = consumer.metrics()
+        assert int(metrics["records-consumed-total"] or 0) >= 15
+        assert metrics["assigned-partitions"] == metrics["paused-partitions"] == 4
 
 
-async def test_a_topic_that_is_made_anew_is_read_from_its_start(
+async def test_a_topic_that_is_created_again_is_read_from_its_start(
     bootstrap_servers: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tp = TopicPartition(topic, 0)
@@ -257,7 +259,7 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_start(
 # Groups.
 
 
-async def test_committed_offsets_are_where_the_next_one_starts(bootstrap_servers: str, topic: str, group: str) -> None:
+async def test_the_next_member_starts_at_committed_offsets(bootstrap_servers: str, topic: str, group: str) -> None:
     await write(bootstrap_servers, topic, numbered(1_000))
     seen: list[bytes] = []
     while len(seen) < 1_000:
@@ -280,16 +282,18 @@ async def test_metadata_of_commits(bootstrap_servers: str, topic: str, group: st
 
 class Counting(ConsumerRebalanceListener):
     def __init__(self) -> None:
-        self.told: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.told["revoked"] += 1
+        self.calls["revoked"] += 1
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.told["assigned"] += 1
+        self.calls["assigned"] += 1
 
 
-async def test_members_come_and_go_and_each_record_is_read_once(bootstrap_servers: str, topic: str, group: str) -> None:
+async def test_each_record_is_read_once_while_members_join_and_leave(
+    bootstrap_servers: str, topic: str, group: str
+) -> None:
     """Three members, one joins late and one leaves early, while records arrive: with a commit at each rebalance none is
     read twice."""
     seen: Counter[bytes] = Counter()
@@ -324,7 +328,7 @@ async def test_members_come_and_go_and_each_record_is_read_once(bootstrap_server
     assert seen == Counter(numbered(total))
 
 
-async def test_partitions_are_shared_out(bootstrap_servers: str, topic: str, group: str) -> None:
+async def test_partitions_are_assigned_to_all_members(bootstrap_servers: str, topic: str, group: str) -> None:
     async with (
         reading(bootstrap_servers, topic, group_id=group) as one,
         asyncio.TaskGroup() as tasks,
@@ -355,15 +359,17 @@ async def test_a_static_member_restarts_without_a_rebalance(bootstrap_servers: s
                 while len(stays.assignment()) != 2 or len(restarts.assignment()) != 2:
                     await restarts.poll(100)  # a group goes on only with members that poll
             mine = restarts.assignment()
-        before = listener.told["assigned"]
+        before = listener.calls["assigned"]
         async with reading(bootstrap_servers, topic, group_id=group, group_instance_id="restarts") as restarts:
             assert restarts.assignment() == mine
             await restarts.poll(300)
-        assert listener.told["assigned"] == before
+        assert listener.calls["assigned"] == before
         polls.cancel()
 
 
-async def test_a_double_fences_the_first(bootstrap_servers: str, topic: str, group: str) -> None:
+async def test_a_second_member_with_the_same_instance_id_fences_the_first(
+    bootstrap_servers: str, topic: str, group: str
+) -> None:
     async with (
         reading(bootstrap_servers, topic, group_id=group, group_instance_id="i") as first,
         reading(bootstrap_servers, topic, group_id=group, group_instance_id="i") as second,
@@ -373,7 +379,7 @@ async def test_a_double_fences_the_first(bootstrap_servers: str, topic: str, gro
         assert len(second.assignment()) == 4
 
 
-async def test_a_member_that_does_not_poll_makes_room(bootstrap_servers: str, topic: str, group: str) -> None:
+async def test_a_member_that_does_not_poll_leaves(bootstrap_servers: str, topic: str, group: str) -> None:
     await write(bootstrap_servers, topic, numbered(10))
     async with reading(bootstrap_servers, topic, group_id=group, max_poll_interval_ms=500) as stuck:
         await stuck.getone()
@@ -384,7 +390,7 @@ async def test_a_member_that_does_not_poll_makes_room(bootstrap_servers: str, to
 
 
 async def test_a_group_together_with_aiokafka(bootstrap_servers: str, topic: str, group: str) -> None:
-    """Members of both clients share a group, whoever leads it."""
+    """Members of both clients are in one group, with a leader of either client."""
     theirs = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap_servers,
@@ -428,7 +434,7 @@ async def test_settings_that_the_broker_refuses(bootstrap_servers: str, topic: s
         await consumer.start()
 
 
-async def test_aborted_transactions_stay_hidden_from_those_who_ask_for_it(bootstrap_servers: str, topic: str) -> None:
+async def test_read_committed_consumers_skip_aborted_transactions(bootstrap_servers: str, topic: str) -> None:
     host, port = bootstrap_servers.rsplit(":", 1)
     connection = await Connection.open(host, int(port), client_id="test", timeout=10)
     await connection.close()

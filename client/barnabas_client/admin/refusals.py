@@ -1,0 +1,63 @@
+"""The errors that brokers answer to admin requests, with what to do about them. Pure."""
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from barnabas_client.errors import error_for
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: Error codes of a broker that is not the coordinator, or not ready yet.
+COORDINATOR_MOVED: Final = frozenset(
+    (
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+)
+_REMEDIES: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "check its name",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "stop the group's members first: while it has some, only they set its offsets",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that subscribe to the topic first",
+    ErrorCode.INVALID_PARTITIONS: "ask for at least one, and for more than there are: they cannot be taken away",
+    ErrorCode.INVALID_CONFIG: "check key and value against Kafka's documentation",
+}
+
+
+class HasError(Protocol):
+    """A result with an error, None if there is none."""
+
+    @property
+    def error(self) -> KafkaError | None: ...
+
+
+def refusal(code: int, what: str, detail: str | None = None) -> KafkaError:
+    """Create the exception for an error code of a broker.
+
+    Args:
+        code: the error code.
+        what: what was attempted, such as "describe group 'g'".
+        detail: the broker's error message.
+    """
+    remedy = _REMEDIES.get(ErrorCode.of(code))
+    error = error_for(code, what, detail)
+    return error if remedy is None else KafkaError(error.code, f"{error}. To do: {remedy}")
+
+
+def refused(code: int, what: str, detail: str | None = None) -> KafkaError | None:
+    """Create the exception for an error code of a broker; None for the code NONE. Arguments as :func:`refusal`."""
+    return None if code == ErrorCode.NONE else refusal(code, what, detail)
+
+
+def not_mentioned(what: str) -> KafkaError:
+    """Create the exception for something that a response should mention and does not."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's answer does not mention it")
+
+
+def raise_first(results: Iterable[HasError]) -> None:
+    """Raise the first error of `results`, if there is one, with the others as its notes."""
+    errors = [result.error for result in results if result.error is not None]
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"and: {other}")
+        raise errors[0]
