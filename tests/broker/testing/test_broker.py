@@ -199,7 +199,7 @@ async def test_requests_are_remembered(running: Broker) -> None:
 
 
 async def test_waiting_for_a_request_ends(running: Broker, line: Wire) -> None:
-    before = running.requests[-1]
+    before = next(reversed(running.requests), None)
     waiting = asyncio.create_task(asyncio.to_thread(running.wait_for_request, "ApiVersions", after=before, timeout=20))
     await line.ask(ApiVersionsRequest(), 0, ApiVersionsResponse, client_id="late")
     assert (await waiting).client_id == "late"
