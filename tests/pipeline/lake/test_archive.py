@@ -105,6 +105,7 @@ def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     assert (result["records"], result["lake_records"], result["lag"]) == (60, 60, 0)
 
 
+@pytest.mark.slow
 def test_files_of_several_days_are_merged_at_once(lake: Lake, topic: str) -> None:
     day = 86_400_000
     lake.produce(topic, *(b'{"t":%d}' % (number % 2 * day + number) for number in range(60)), partition=0)

@@ -33,10 +33,9 @@ def start(broker: Broker, topic: str, lake: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT + 100)
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_archive_prints_a_summary_and_the_next_run_continues(
     spark: object,
     broker: Broker,

@@ -12,6 +12,7 @@ from examples.flights.pipeline import TOPIC, expected, run, same
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_week_of_flights_in_the_lake_matches_pandas(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
