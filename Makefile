@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_FLAGS ?= --port 9092 --data-dir .data
-# Processes that run tests. Many tests wait for timeouts of programs, so three use two cores best.
-WORKERS ?= 3
+# Processes that run tests. Many tests wait for timeouts of programs, so four use two cores best.
+WORKERS ?= 4
 # One worker runs all tests of the pipeline, so that they share one Spark session: see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
