@@ -1,4 +1,4 @@
-"""Where it is measured: its name for the report, and who runs on which core."""
+"""The machine of the measurements: its description for the report, and the cores of server and load."""
 
 import os
 import platform
@@ -23,14 +23,14 @@ def describe() -> str:
 
 
 def cores() -> tuple[int | None, int | None]:
-    """One core for the server and another one for the load, where there are two."""
+    """Return a core for the server and another one for the load; None if the machine has only one."""
     found = sorted(os.sched_getaffinity(0))
     return (found[0], found[1]) if len(found) > 1 else (None, None)
 
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """What is started in here stays on that core, all its threads included."""
+    """Pin processes that are started in the context, with all their threads, to a core."""
     before = os.sched_getaffinity(0)
     if core is not None:
         os.sched_setaffinity(0, {core})

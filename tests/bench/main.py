@@ -1,4 +1,4 @@
-"""Measures Barnabas, and what stands beside it, in turn: every round meets the same machine.
+"""Measures Barnabas and the programs it is compared with, in turn, so that each round has the same conditions.
 
 python tests/bench/run.py                              everything, into docs/benchmarks.md
 python tests/bench/run.py --only requests --quick      one family, roughly, and printed only
@@ -20,7 +20,7 @@ from tests.bench.results import Chart, Table
 from tests.bench.targets import ROOT, TARGETS, Target
 from tests.interop.cache import Unavailable
 
-#: What is measured by default.
+#: Families that are measured by default.
 FAMILIES: Final = (
     "throughput",
     "requests",
@@ -33,19 +33,19 @@ FAMILIES: Final = (
     "cluster",
     "spark",
 )
-#: What is measured by default beside another broker.
+#: Families that are measured by default with another broker.
 BESIDE: Final = ("startup", "memory", "throughput", "perf", "latency", "requests", "groups", "recovery")
 
 
 class Family(Protocol):
-    """A module of tests.bench.families. It may also have CHARTS, which are drawn when another broker is beside."""
+    """A module of tests.bench.families. It may also have CHARTS, which are drawn if another broker is measured too."""
 
     TITLE: str
     ABOUT: str
     ROUNDS: int
 
     def measure(self, targets: Sequence[Target], rounds: int, quick: bool) -> Table:
-        """The median of `rounds` of each; targets that cannot take part stay out."""
+        """Measure each target `rounds` times; leave out targets that do not support the family."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     where = machine.describe()
     print(where)
     for package in ("protocol", "broker", "client", "pipeline"):
-        # As pip leaves them. Where Python is told to write no bytecode, every start would compile all of it.
+        # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, every start would compile all modules.
         compileall.compile_dir(ROOT / package, quiet=1)
     path = options.report or (None if options.quick else report.PATH)
     for name in options.only or (FAMILIES if beside == ["mock"] else BESIDE):
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"\n{family.TITLE} ({rounds} rounds, {time.monotonic() - started:.0f} s)\n\n{table.markdown()}", flush=True
         )
         if path is not None:
-            # What is measured alone, or beside a mock, is not for a picture.
+            # A family measured alone, or only with a mock, has no picture.
             section, title, drawn = name, family.TITLE, beside != ["mock"]
             if drawn:
                 section += f"-{'-'.join(beside)}"
@@ -99,7 +99,7 @@ def _command() -> str:
 
 
 def _draw(path: Path, title: str, where: str, table: Table, charts: Sequence[Chart]) -> None:
-    # Takes half a second to import, for which no measurement shall wait.
+    # Imported here because the import takes half a second, which must not delay a measurement.
     from tests.bench import plot
 
     plot.draw(path, title, where, table, charts)

@@ -1,4 +1,4 @@
-"""A family's picture: the medians side by side, how far the rounds went, and how many times as much it is."""
+"""A family's picture: the medians side by side, with the range of the rounds and the ratio."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 
 from tests.bench.results import Chart, Table, times
 
-#: Of the bars, in the order of the targets.
+#: Colours of the bars, in the order of the targets.
 COLOURS: Final = ("#2a6f97", "#e09f3e", "#8d99ae")
 BETTER, WORSE, NEITHER = "#2d6a4f", "#9d0208", "#495057"
-#: Ratios that near to one say nothing.
+#: Ratios closer to 1 than this are not significant.
 SAME: Final = 0.05
-#: Charts in a row, and inches of one with its frame.
+#: Charts in a row, and the size of one with its frame in inches.
 COLUMNS: Final = 3
 WIDTH, HEIGHT = 3.9, 3.3
-#: Inches of a group of bars at least, and how many groups a chart has room for at least.
+#: Minimum width of a group of bars in inches, and the minimum number of groups for which a chart has room.
 GROUP, GROUPS = 0.8, 2.4
 STYLE: Final[Any] = {
     "font.family": "DejaVu Sans",
@@ -38,7 +38,7 @@ STYLE: Final[Any] = {
 
 
 def draw(path: Path, title: str, subtitle: str, table: Table, charts: Sequence[Chart]) -> None:
-    """Writes a PNG. Rows that were not measured stay out."""
+    """Write a PNG. Rows that were not measured are left out."""
     targets = table.measured()
     columns = min(COLUMNS, len(charts))
     lines = -(-len(charts) // columns)
@@ -70,7 +70,7 @@ def draw(path: Path, title: str, subtitle: str, table: Table, charts: Sequence[C
 
 
 def _chart(place: Any, table: Table, targets: Sequence[str], chart: Chart) -> list[Any]:
-    """One group of bars for each row; the bars of the first one, for the legend."""
+    """Draw one group of bars for each row; return the bars of the first group, for the legend."""
     rows = {label: row for label, row in chart.rows.items() if all(table.samples(row, one) for one in targets[:1])}
     wide = 0.8 / len(targets)
     top = 0.0
@@ -101,7 +101,7 @@ def _chart(place: Any, table: Table, targets: Sequence[str], chart: Chart) -> li
 
 
 def _ratio(place: Any, table: Table, targets: Sequence[str], chart: Chart, row: str, index: int, top: float) -> None:
-    """How many times the second target's: only with two there is one that everybody means."""
+    """Draw the ratio to the second target. It is only unambiguous with two targets."""
     if len(targets) != 2:
         return
     mine, theirs = (table.samples(row, target) for target in targets)

@@ -1,4 +1,4 @@
-"""What is being measured, on one line of a terminal; nothing where standard error is none."""
+"""Shows the current measurement on one line of the terminal; nothing if standard error is not a terminal."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from tests.bench.results import LOG
 
 
 class _Line(logging.Handler):
-    """Overwrites its line with each record."""
+    """Overwrites its line with each log record."""
 
     def __init__(self, family: str) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _Line(logging.Handler):
 
 @contextmanager
 def shown(family: str) -> Iterator[None]:
-    """What tests.bench.results.LOG is told in here."""
+    """Show what is logged to tests.bench.results.LOG in the context."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a section for each family, rewritten when that family is measured; the rest is left alone."""
+"""docs/benchmarks.md: a section for each family, rewritten when that family is measured; the rest stays unchanged."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ is the median of the rounds with the lowest and the highest, a ratio the median 
 
 
 def write(path: Path, section: str, title: str, body: str) -> None:
-    """Puts `body` in the place of the section's, or at the end."""
+    """Replace the body of a section, or append the section."""
     begin, end = f"<!-- {section}:begin -->", f"<!-- {section}:end -->"
     whole = f"{begin}\n{body}\n{end}"
     text = path.read_text() if path.exists() else HEAD
@@ -30,5 +30,5 @@ def write(path: Path, section: str, title: str, body: str) -> None:
 
 
 def picture(path: Path, section: str) -> Path:
-    """Where the picture of a section is, beside the report."""
+    """Return the path of a section's picture, next to the report."""
     return path.with_suffix("") / f"{section}.png"

@@ -1,4 +1,4 @@
-"""Samples of several rounds, and the tables made of them."""
+"""Samples of several rounds, and tables of them."""
 
 import logging
 import statistics
@@ -33,7 +33,7 @@ def milliseconds(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Three digits, or two of what is small."""
+    """Format a ratio with three digits, small ones with two."""
     if ratio >= 10:
         return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}"
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
@@ -41,9 +41,9 @@ def times(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rows of a table that stand side by side in a picture, by what they are called there.
+    """Rows of a table that are shown side by side in a picture, by their labels there.
 
-    A value is multiplied by `factor` to be in the `unit`.
+    Values are multiplied by `factor` to convert them to `unit`.
     """
 
     title: str
@@ -53,17 +53,17 @@ class Chart:
     less_is_better: bool = False
 
 
-#: In the cell of what a target does not do.
+#: Text of a cell that a target does not support.
 NOTHING: Final = "–"
 
 
 @dataclass
 class Table:
-    """Rows by what is measured, columns by whom (who does none of it has none); a cell is the median and, in brackets,
-    the lowest and the highest.
+    """A row is a measurement, a column is a target (targets without samples have none); a cell is the median and, in
+    brackets, the lowest and the highest sample.
 
-    The last column compares the first target with each other one, round by round, because two numbers of one round
-    have met the same machine.
+    The last column compares the first target with each other one, round by round, because two samples of one round
+    have the same conditions.
     """
 
     targets: Sequence[str]
@@ -78,17 +78,17 @@ class Table:
         LOG.info("round %d: %s, %s: %s", len(self._samples[row][target]), row, target, shown(value))
 
     def samples(self, row: str, target: str) -> Sequence[float]:
-        """One of each round; none of what was not measured."""
+        """Return one sample for each round; none if it was not measured."""
         return self._samples[row][target] if target in self._samples.get(row, {}) else ()
 
     def measured(self) -> Sequence[str]:
-        """The targets that have anything."""
+        """The targets that have samples."""
         there = {target for samples in self._samples.values() for target in samples}
         return [target for target in self.targets if target in there]
 
     @staticmethod
     def ratio(mine: Sequence[float], theirs: Sequence[float]) -> float:
-        """The median of the rounds' own."""
+        """Return the median of the ratios of the rounds."""
         return statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
 
     def markdown(self) -> str:

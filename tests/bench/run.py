@@ -1,4 +1,4 @@
-"""`python tests/bench/run.py`: tests.bench.main, with the project's folder on the path whoever starts it from where."""
+"""`python tests/bench/run.py`: tests.bench.main, with the project's folder on sys.path from any working directory."""
 
 import runpy
 import sys

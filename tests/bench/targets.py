@@ -1,4 +1,4 @@
-"""What is measured: Barnabas, and what it is measured beside."""
+"""The targets: Barnabas, and the programs it is compared with."""
 
 import functools
 import json
@@ -17,15 +17,15 @@ from tests.interop.server import Server
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT: Final = 600.0
-#: What one measurement has deleted shall not be written to the disk during the next one.
+#: Deleted data of one measurement must not be written to the disk during the next one.
 SHORT_LIVED: Final = {"log.segment.delete.delay.ms": 1000}
-#: As kafka-server-start.sh has it.
+#: The settings of kafka-server-start.sh.
 HEAP: Final = "1g"
 
 
 @dataclass(frozen=True)
 class Target:
-    """`run` gives an address to load; `server` makes, for some, a process that can be started and looked at."""
+    """A program to measure. `run` yields its address; `server`, if any, creates a process that can be restarted."""
 
     name: str
     run: Callable[[], AbstractContextManager[str]]
@@ -33,7 +33,7 @@ class Target:
 
     @property
     def keeps_topics(self) -> bool:
-        """Topics are created and deleted on request, and what was produced stays to be consumed."""
+        """Whether topics can be created and deleted, and produced records can be consumed later."""
         return self.server is not None
 
 
@@ -66,14 +66,14 @@ MOCK: Final = Target("librdkafka's mock", _mock)
 
 
 def apache_kafka() -> Target:
-    """Raises KafkaUnavailable where Java or the jars are not to be had."""
+    """Return Apache Kafka as a target. Raises KafkaUnavailable if Java or the jars are not available."""
     resolve()
     return _served(
         f"Apache Kafka {kafka_version()}", functools.partial(ApacheKafka, heap=HEAP, jvm=(*SERVER_JVM, f"-Xms{HEAP}"))
     )
 
 
-#: By the name on the command line.
+#: Targets by their names on the command line.
 TARGETS: Final[Mapping[str, Callable[[], Target]]] = {
     "barnabas": lambda: BARNABAS,
     "mock": lambda: MOCK,
@@ -82,7 +82,7 @@ TARGETS: Final[Mapping[str, Callable[[], Target]]] = {
 
 
 def load(program: str, *args: str | int | float) -> dict[str, Any]:
-    """Runs one of the loads to its end in a process of its own; what it measured."""
+    """Run one of the loads in a new process; return its measurements."""
     command = [sys.executable, "-m", f"tests.bench.loads.{program}", *map(str, args)]
     done = process.run(command, LIMIT)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""A blocking connection that speaks the protocol through our codecs: enough to set a measurement up."""
+"""A blocking connection that uses our codecs, for the preparation of measurements."""
 
 import socket
 import struct
@@ -26,7 +26,7 @@ from barnabas_protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 CLIENT: Final = "bench"
-#: Errors that pass: a topic or a coordinator that is being made.
+#: Retriable errors: a topic or a coordinator is not ready yet.
 PASSING: Final = {3, 5, 6, 14, 15, 16}
 LIMIT: Final = 60.0
 
@@ -56,7 +56,7 @@ class Link:
 
 
 def create_topic(address: str, name: str, partitions: int) -> None:
-    """Creates it and waits until its leaders are at work."""
+    """Create a topic; wait until its leaders accept requests."""
     with Link(address) as link:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
         created = link.ask(CreateTopicsRequest(topics=[topic]), 2, CreateTopicsResponse)
@@ -68,7 +68,7 @@ def create_topic(address: str, name: str, partitions: int) -> None:
 
 
 def ends(link: Link, topic: str, partitions: int) -> list[int]:
-    """The end of each partition; Apache Kafka tells of a leader a moment before that one knows of its office."""
+    """Return the end offset of each partition. Retries, because Apache Kafka lists a leader a moment too early."""
     asked = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
     deadline = time.monotonic() + LIMIT
@@ -83,7 +83,7 @@ def ends(link: Link, topic: str, partitions: int) -> list[int]:
 
 
 def produce_one(link: Link, topic: str) -> int:
-    """Produce one record into partition 0 with acks=all; the error code."""
+    """Produce one record into partition 0 with acks=all; return the error code."""
     batch = build_batch([(None, b"value", (), int(time.time() * 1000))])
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
     produced = link.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 7, ProduceResponse)
@@ -98,7 +98,7 @@ def delete_topic(address: str, name: str) -> None:
 
 
 def wait_for_topic(link: Link, name: str, partitions: int | None = None) -> None:
-    """Where topics make themselves, this makes it."""
+    """Wait until a topic exists. The request creates it if auto-creation is on."""
     deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
@@ -111,7 +111,7 @@ def wait_for_topic(link: Link, name: str, partitions: int | None = None) -> None
 
 
 def join_alone(link: Link, group: str) -> tuple[str, int]:
-    """Makes a group with one member; its id and generation."""
+    """Create a group with one member; return the member id and generation."""
     deadline = time.monotonic() + LIMIT
     while link.ask(FindCoordinatorRequest(key=group), 0, FindCoordinatorResponse).error_code in PASSING:
         if time.monotonic() > deadline:

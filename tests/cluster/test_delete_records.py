@@ -28,7 +28,7 @@ async def delete(node: Node, offset: int, timeout_ms: int) -> DeleteRecordsParti
 async def test_it_waits_for_a_silent_follower(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "cut", 1, 2) == ErrorCode.NONE
-    await cluster.agree("it is everywhere", lambda told: leaders(told, "cut") != [], "cut")
+    await cluster.agree("it is everywhere", lambda metadata: leaders(metadata, "cut") != [], "cut")
     (leader,) = leaders(await cluster[1].metadata("cut"), "cut")
     leading, follower = cluster[leader], cluster[3 - leader]
     batch = build_batch([(None, b"%d" % n, (), 0) for n in range(10)])

@@ -1,4 +1,4 @@
-"""The client of etcd: several members of it, TLS, users, and members that die or freeze."""
+"""The etcd client: several endpoints, TLS, users, and etcd members that are killed or frozen."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def connected(config: EtcdConfig) -> AsyncIterator[EtcdClient]:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """The result of a call, repeated while etcd does not answer: it may have no leader, or be slow."""
+    """Return the result of a call; retry while etcd does not answer, because it may be slow or without a leader."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -48,7 +48,7 @@ async def put(kv: KeyValueStore, key: str, value: bytes) -> None:
 
 
 async def lease_is_renewed(kv: KeyValueStore) -> bool:
-    """Whether a lease can be granted and renewed."""
+    """Return whether a lease can be granted and renewed."""
     lease = await patiently(lambda: kv.grant(60))
     return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
 
@@ -85,7 +85,7 @@ def members(tmp_path: Path) -> Iterator[Members]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_another_etcd_member_is_used_when_one_dies_or_freezes(members: Members, number: signal.Signals) -> None:
+async def test_another_member_is_used_when_one_is_killed_or_frozen(members: Members, number: signal.Signals) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
         await put(kv, "/a/0", b"0")
         seen: list[str] = []
@@ -109,7 +109,7 @@ async def test_another_etcd_member_is_used_when_one_dies_or_freezes(members: Mem
         assert await lease_is_renewed(kv)
 
 
-async def test_without_a_majority_there_is_no_answer(members: Members) -> None:
+async def test_requests_fail_without_a_majority(members: Members) -> None:
     async with connected(EtcdConfig([f"127.0.0.1:{port}" for port in members.ports])) as kv:
         await put(kv, "/a/0", b"0")
         for process in members.processes[1:]:

@@ -24,7 +24,7 @@ def dead_ports() -> Iterator[list[int]]:
         yield [each.getsockname()[1] for each in (one, two)]
 
 
-async def test_brokers_follow_each_other_by_the_inter_broker_listener(cluster: Brokers, dead_ports: list[int]) -> None:
+async def test_brokers_replicate_over_the_inter_broker_listener(cluster: Brokers, dead_ports: list[int]) -> None:
     for node_id, dead in enumerate(dead_ports, 1):
         cluster.add(
             node_id,
@@ -36,12 +36,12 @@ async def test_brokers_follow_each_other_by_the_inter_broker_listener(cluster: B
     for node in cluster.running:
         await node.serving()
     await cluster.live(2)
-    told = await cluster[1].metadata()
-    assert {b.node_id: b.port for b in told.brokers} == dict(enumerate(dead_ports, 1))
+    metadata = await cluster[1].metadata()
+    assert {b.node_id: b.port for b in metadata.brokers} == dict(enumerate(dead_ports, 1))
     assert await create(cluster[1], "followed", 2, 2) == ErrorCode.NONE
 
-    def both_lead(told: MetadataResponse) -> bool:
-        return sorted(leaders(told, "followed")) == [1, 2]
+    def both_lead(metadata: MetadataResponse) -> bool:
+        return sorted(leaders(metadata, "followed")) == [1, 2]
 
     await cluster.agree("each leads one partition", both_lead, "followed")
     # acks=all is answered only after the other broker has fetched the batch.
@@ -51,5 +51,5 @@ async def test_brokers_follow_each_other_by_the_inter_broker_listener(cluster: B
         async with await Wire.connect(cluster[leader].port) as wire:
             answer = await wire.ask(ProduceRequest(acks=-1, timeout_ms=15_000, topic_data=[data]), 7, ProduceResponse)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-    told = await cluster[2].metadata("followed")
-    assert [sorted(p.isr_nodes) for p in told.topics[0].partitions] == [[1, 2], [1, 2]]
+    metadata = await cluster[2].metadata("followed")
+    assert [sorted(p.isr_nodes) for p in metadata.topics[0].partitions] == [[1, 2], [1, 2]]

@@ -16,19 +16,21 @@ async def test_leaders_move_off_a_killed_broker_which_then_returns(cluster: Brok
     await cluster.start(3)
     assert await create(cluster[2], "moved", 6, 3) == ErrorCode.NONE
     await cluster.agree(
-        "the topic is everywhere", lambda told: sorted(set(leaders(told, "moved"))) == [1, 2, 3], "moved"
+        "the topic is everywhere", lambda metadata: sorted(set(leaders(metadata, "moved"))) == [1, 2, 3], "moved"
     )
     cluster[1].kill()
 
-    def taken_over(told: MetadataResponse) -> bool:
-        return set(leaders(told, "moved")) == {2, 3} and {b.node_id for b in told.brokers} == {2, 3}
+    def taken_over(metadata: MetadataResponse) -> bool:
+        return set(leaders(metadata, "moved")) == {2, 3} and {b.node_id for b in metadata.brokers} == {2, 3}
 
     await cluster.agree("leaders on the others", taken_over, "moved")
     assert await create(cluster[3], "meanwhile", 1, 3) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert await create(cluster[3], "meanwhile", 1, 2) == ErrorCode.NONE
     await cluster[1].start()
     await cluster.live(3)
-    await cluster.agree("it knows what it missed", lambda told: len(leaders(told, "meanwhile")) == 1, "meanwhile")
+    await cluster.agree(
+        "it knows what it missed", lambda metadata: len(leaders(metadata, "meanwhile")) == 1, "meanwhile"
+    )
 
 
 async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) -> None:
@@ -36,8 +38,8 @@ async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) 
     assert await create(cluster[1], "handed", 6, 2) == ErrorCode.NONE
     assert await cluster[3].stop() == 0
 
-    def handed_over(told: MetadataResponse) -> bool:
-        return set(leaders(told, "handed")) == {1, 2}
+    def handed_over(metadata: MetadataResponse) -> bool:
+        return set(leaders(metadata, "handed")) == {1, 2}
 
     # Its lease still lasts for minutes.
     await cluster.agree("the others lead", handed_over, "handed")
@@ -48,7 +50,7 @@ async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) 
 async def test_the_last_in_sync_replica_leads_again_after_its_return(cluster: Brokers) -> None:
     await cluster.start(2)
     assert await create(cluster[1], "alone", 4, 1) == ErrorCode.NONE
-    await cluster.agree("both lead", lambda told: set(leaders(told, "alone")) == {1, 2}, "alone")
+    await cluster.agree("both lead", lambda metadata: set(leaders(metadata, "alone")) == {1, 2}, "alone")
     before = leaders(await cluster[1].metadata("alone"), "alone")
     cluster[2].kill()
     await cluster.live(1)

@@ -32,13 +32,13 @@ from tests.wire import Wire
 pytestmark = pytest.mark.cluster
 
 
-def replicas(told: MetadataResponse, topic: str) -> list[list[int]]:
-    partitions = next(each for each in told.topics if each.name == topic).partitions
+def replicas(metadata: MetadataResponse, topic: str) -> list[list[int]]:
+    partitions = next(each for each in metadata.topics if each.name == topic).partitions
     return [list(p.replica_nodes) for p in sorted(partitions, key=lambda p: p.partition_index)]
 
 
-def in_sync(told: MetadataResponse, topic: str) -> list[set[int]]:
-    partitions = next(each for each in told.topics if each.name == topic).partitions
+def in_sync(metadata: MetadataResponse, topic: str) -> list[set[int]]:
+    partitions = next(each for each in metadata.topics if each.name == topic).partitions
     return [set(p.isr_nodes) for p in sorted(partitions, key=lambda p: p.partition_index)]
 
 
@@ -56,7 +56,7 @@ async def reassign(
 
 
 async def moving(node: Node) -> int:
-    """The number of topics with reassignments."""
+    """Return the number of topics with reassignments."""
     async with await Wire.connect(node.port) as wire:
         answer = await wire.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
         return len(answer.topics)
@@ -65,7 +65,7 @@ async def moving(node: Node) -> int:
 async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "moving", 2, 1) == ErrorCode.NONE
-    await cluster.agree("it is everywhere", lambda told: len(leaders(told, "moving")) == 2, "moving")
+    await cluster.agree("it is everywhere", lambda metadata: len(leaders(metadata, "moving")) == 2, "moving")
     more = await reassign(cluster[2], "moving", {0: [1, 2]}, allow_factor_change=False)
     assert more == [ErrorCode.INVALID_REPLICATION_FACTOR]
     targets: dict[int, list[int] | None] = {0: [3], 1: [2, 3]}
@@ -75,9 +75,9 @@ async def test_partitions_move_to_other_brokers(cluster: Brokers) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
 
-    def done(told: MetadataResponse) -> bool:
-        placed = replicas(told, "moving") == [[3], [2, 3]] and in_sync(told, "moving") == [{3}, {2, 3}]
-        return placed and leaders(told, "moving")[0] == 3 and leaders(told, "moving")[1] in (2, 3)
+    def done(metadata: MetadataResponse) -> bool:
+        placed = replicas(metadata, "moving") == [[3], [2, 3]] and in_sync(metadata, "moving") == [{3}, {2, 3}]
+        return placed and leaders(metadata, "moving")[0] == 3 and leaders(metadata, "moving")[1] in (2, 3)
 
     await cluster.agree("both have moved", done, "moving")
     assert await moving(cluster[1]) == 0
@@ -91,8 +91,8 @@ async def test_preferred_leaders_are_elected_on_request(cluster: Brokers) -> Non
     await cluster.live(1)
     await cluster[2].start()
 
-    def back(told: MetadataResponse) -> bool:
-        return in_sync(told, "led") == [{1, 2}, {1, 2}] and leaders(told, "led") == [1, 1]
+    def back(metadata: MetadataResponse) -> bool:
+        return in_sync(metadata, "led") == [{1, 2}, {1, 2}] and leaders(metadata, "led") == [1, 1]
 
     await cluster.agree("both are in sync again", back, "led")
     async with await Wire.connect(cluster[2].port) as wire:
@@ -100,11 +100,11 @@ async def test_preferred_leaders_are_elected_on_request(cluster: Brokers) -> Non
         answer = await wire.ask(asked, 2, ElectLeadersResponse)
     codes = [p.error_code for p in answer.replica_election_results[0].partition_result]
     assert sorted(codes) == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
-    await cluster.agree("each leads one", lambda told: sorted(leaders(told, "led")) == [1, 2], "led")
+    await cluster.agree("each leads one", lambda metadata: sorted(leaders(metadata, "led")) == [1, 2], "led")
 
 
 async def serves(node: Node, topic: str) -> bool:
-    """Whether a broker answers as the leader of partition 0."""
+    """Return whether a broker answers as the leader of partition 0."""
     async with await Wire.connect(node.port) as wire:
         partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
         request = ListOffsetsRequest(
@@ -130,7 +130,7 @@ async def test_without_etcd_leaders_stop_and_resume_after_its_return(
     try:
         await cluster.start(2)
         assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
-        await cluster.agree("it is everywhere", lambda told: len(leaders(told, "led")) == 1, "led")
+        await cluster.agree("it is everywhere", lambda metadata: len(leaders(metadata, "led")) == 1, "led")
         (leader,) = leaders(await cluster[1].metadata("led"), "led")
 
         async def leads() -> bool:
@@ -152,8 +152,8 @@ async def test_without_etcd_leaders_stop_and_resume_after_its_return(
         await cluster.live(2)
 
         async def somebody_leads() -> bool:
-            told = await cluster[1].metadata("led")
-            now = leaders(told, "led")
+            metadata = await cluster[1].metadata("led")
+            now = leaders(metadata, "led")
             return now != [-1] and await serves(cluster[now[0]], "led")
 
         await eventually("one leads again", somebody_leads)
@@ -167,11 +167,11 @@ async def test_without_etcd_leaders_stop_and_resume_after_its_return(
 async def test_a_frozen_broker_does_not_lead_after_it_wakes_up(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "led", 1, 2) == ErrorCode.NONE
-    await cluster.agree("it is everywhere", lambda told: len(leaders(told, "led")) == 1, "led")
+    await cluster.agree("it is everywhere", lambda metadata: len(leaders(metadata, "led")) == 1, "led")
     (leader,) = leaders(await cluster[1].metadata("led"), "led")
     frozen = cluster[leader]
     others = [node for node in cluster.nodes.values() if node is not frozen]
-    # The request waits for it when it wakes up, before any news of what happened meanwhile.
+    # When the broker wakes up, this request is the first thing it reads, before any cluster change.
     wire = await Wire.connect(frozen.port)
     frozen.pause()
     partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)

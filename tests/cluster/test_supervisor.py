@@ -50,7 +50,7 @@ async def brokers(port: int) -> int:
         return len((await admin.describe_cluster()).brokers)
 
 
-async def test_its_brokers_form_a_cluster(two: Supervised) -> None:
+async def test_the_brokers_form_a_cluster(two: Supervised) -> None:
     ports = [await two.port(), await two.port()]
 
     async def both() -> bool:
@@ -75,7 +75,7 @@ async def test_records_survive_a_stop(two: Supervised, tmp_path: Path) -> None:
         await asyncio.wait_for(again.process.communicate(), PATIENCE)
 
 
-async def test_it_cannot_join_another_cluster(tmp_path: Path) -> None:
+async def test_the_supervisor_cannot_join_another_cluster(tmp_path: Path) -> None:
     refused = await start("2", "--node-id", "4")
     _, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
     assert refused.process.returncode == 2

@@ -1,4 +1,4 @@
-"""A broker in this process, topics with records in it, and the examples as a shell would start them."""
+"""Fixtures: topics with records on a broker in this process, and examples run as programs."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def fill(broker: Broker) -> Fill:
-    """Makes a topic with records "0", "1", ... in each partition; its name."""
+    """Function that creates a topic with records "0", "1", ... in each partition and returns its name."""
 
     def make(partitions: int = 2, each: int = 100, topic: str | None = None) -> str:
         name = topic or f"t-{uuid.uuid4().hex}"
@@ -47,7 +47,7 @@ async def _produce(servers: str, topic: str, partitions: int, each: int) -> None
 
 @pytest.fixture
 def example(broker: Broker) -> Run:
-    """Runs an example to its end; what it printed."""
+    """Function that runs an example to its end and returns its output."""
 
     def run(name: str, *arguments: str | int | Path) -> str:
         command = [sys.executable, "-m", f"examples.{name}", "--bootstrap-servers", broker.bootstrap_servers]

@@ -1,8 +1,8 @@
-"""Starts the exactly-once example again and again, quickly: what it imports is imported once, then it is forked.
+"""Starts the exactly-once example repeatedly and quickly: imports its modules once, then forks.
 
 python -m tests.examples.nursery BOOTSTRAP TOPIC GROUP DATABASE
 
-A line on stdin, "start" or "kill", does what it says and is answered by one on stdout.
+Reads commands from stdin, "start" or "kill" on a line each, and answers each with a line on stdout.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from examples import exactly_once
 
 
 def start(servers: str, topic: str, group: str, database: str) -> int:
-    """The process id of a new life."""
+    """Start the example; return its process id."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -22,7 +22,7 @@ def start(servers: str, topic: str, group: str, database: str) -> int:
         try:
             asyncio.run(exactly_once.main(servers, topic, group, None, database, member="the-one"))
         finally:
-            os._exit(status)  # it was to be killed
+            os._exit(status)  # it should have run until it was killed
     return child
 
 

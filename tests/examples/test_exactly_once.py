@@ -24,7 +24,7 @@ KEYS = [b"amber", b"blue", b"crimson", b"dun"]
 
 
 class Nursery:
-    """Lives of the example, one after the other."""
+    """Runs of the example, one after the other."""
 
     def __init__(self, *arguments: str | Path) -> None:
         command = [sys.executable, "-m", "tests.examples.nursery", *map(str, arguments)]
@@ -53,7 +53,7 @@ def nursery(*arguments: str | Path) -> Iterator[Nursery]:
 
 
 class Feed:
-    """A producer that never rests, and what the sums should be in the end."""
+    """A producer that runs all the time, and the expected sums."""
 
     def __init__(self, servers: str, topic: str, chance: random.Random) -> None:
         self.totals: Counter[bytes] = Counter()
@@ -83,7 +83,7 @@ class Feed:
                     self.totals[key] += number
                     self.records[key] += 1
                 await producer.flush()
-                await asyncio.sleep(0.004)  # its pace
+                await asyncio.sleep(0.004)  # limits the rate
 
 
 class Applied:
@@ -116,7 +116,7 @@ class Applied:
 
 
 @pytest.mark.timeout(110)
-async def test_fifty_lives_apply_every_record_once(broker: Broker, tmp_path: Path) -> None:
+async def test_fifty_kills_apply_every_record_once(broker: Broker, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -130,7 +130,7 @@ async def test_fifty_lives_apply_every_record_once(broker: Broker, tmp_path: Pat
             for life in range(KILLS):
                 before = applied.progress()
                 lives.tell("start", "started")
-                if life % 2:  # while it works; the others come to anything: connect, join, restore
+                if life % 2:  # killed while it works; the others may be killed at any step: connect, join, restore
                     await applied.beyond(before)
                 await asyncio.sleep(chance.uniform(0.0, 0.06))
                 lives.tell("kill", "killed")

@@ -1,4 +1,4 @@
-"""The small examples, started as a shell would, against a broker in this process: what they print and leave behind."""
+"""The small examples, run as programs against a broker in this process: their output and their effects."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
 
 
 def offsets(out: str) -> dict[int, list[int]]:
-    """The offsets that were printed, by partition."""
+    """Return the printed offsets, by partition."""
     found: dict[int, list[int]] = {}
     for match in re.finditer(r"^\S+-(\d) offset (\d+): b'(\d+)'$", out, re.MULTILINE):
         assert match[2] == match[3]
@@ -70,7 +70,7 @@ def test_commit_batches(example: Run, fill: Fill, broker: Broker, group: str, tm
     out = example("commit_batches", *shared, "--count", 240)
     assert out.splitlines() == ["100 records are inserted and committed"] * 2
     assert sum(committed(broker, group, topic).values()) == 200
-    # The 40 that were gathered last are not committed: they come again.
+    # The last 40 records are not committed: they are delivered again.
     fill(each=30, topic=topic)
     assert example("commit_batches", *shared, "--count", 100).splitlines() == ["100 records are inserted and committed"]
     with sqlite3.connect(database) as store:
@@ -137,7 +137,7 @@ def test_exactly_once(example: Run, fill: Fill, group: str, tmp_path: Path) -> N
     shared = ("--topic", topic, "--group", group, "--database", database)
     out = example("exactly_once", *shared, "--count", 200)
     assert out.splitlines()[-1] == f"b'key': {2 * sum(range(100))} in 200 records"
-    # What the database has is not added again, whatever the group knows.
+    # Records that the database contains are not added again, whatever offset the group has committed.
     fill(each=1, topic=topic)
     out = example("exactly_once", *shared, "--count", 2)
     assert f"{topic}-0 continues at 100" in out

@@ -1,4 +1,4 @@
-"""The flights demo with generated flights: a group that gains and loses a member counts each of them once."""
+"""The flights demo with generated flights: a group that gains and loses a member counts each flight once."""
 
 import json
 from pathlib import Path

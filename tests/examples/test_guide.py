@@ -1,6 +1,6 @@
-"""docs/guide: its programs are run, each as a process of its own, and print what the page says they print.
+"""The programs of docs/guide, each run in its own process, print the output that the page shows.
 
-What goes to standard error has to be on the page, too.
+The page must also show what they print to standard error.
 """
 
 import re
@@ -22,7 +22,7 @@ LIMIT = 60.0
 
 
 class Program(NamedTuple):
-    """A block of code, the text that it prints, and whether it goes on until Ctrl-C."""
+    """A block of code, its expected output, and whether it runs until Ctrl-C."""
 
     line: int
     code: str
@@ -41,10 +41,10 @@ def programs(page: str) -> list[Program]:
 
 
 def run(program: Program, folder: Path) -> tuple[str, str, int]:
-    """Its output, its errors and its exit status; an endless one is interrupted once it has printed all but its
-    farewell."""
+    """Run a program; return its stdout, stderr and exit status. A program without end is interrupted before its last
+    output."""
     command = [sys.executable, "-u", "-W", "error", "-c", program.code]
-    # In a folder of its own: what it writes there is not ours.
+    # The program may write files: it has a folder of its own.
     started = process.spawn(
         [
             sys.executable,
@@ -63,7 +63,7 @@ def run(program: Program, folder: Path) -> tuple[str, str, int]:
         if program.endless:
             assert started.stdout is not None
             expected = program.prints.splitlines(keepends=True)
-            # Whoever handles the signal has a last word.
+            # A program that handles the signal may print more afterwards.
             said = expected[:-1] if "add_signal_handler" in program.code else expected
             while out != "".join(said) and (line := started.stdout.readline()):
                 out += line
@@ -80,7 +80,7 @@ def run(program: Program, folder: Path) -> tuple[str, str, int]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_programs_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_programs_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     with Broker(process=False) as broker:
         for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):
@@ -94,7 +94,7 @@ def test_the_programs_of_the_page_do_what_it_says(page: Path, tmp_path: Path) ->
                 assert all(line in text.splitlines() for line in errors.splitlines()), f"{where}: {errors}"
 
 
-def test_every_page_is_in_the_index_and_every_link_leads_somewhere() -> None:
+def test_the_index_is_complete_and_no_link_is_broken() -> None:
     linked = set()
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):

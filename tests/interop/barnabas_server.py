@@ -1,4 +1,4 @@
-"""Our broker as tests and benchmarks start it, in the shape of Apache Kafka, so that either can take the other's place.
+"""Barnabas as a server for tests and benchmarks, with the same interface as `ApacheKafka`.
 
 with BarnabasBroker({"num.partitions": 6}) as broker:
     Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -15,7 +15,7 @@ TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class BarnabasBroker(Server):
-    """`overrides` become `--set key=value`."""
+    """A Barnabas broker in its own process. `overrides` become `--set key=value`."""
 
     NAME: ClassVar[str] = "Barnabas"
 

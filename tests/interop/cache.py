@@ -1,4 +1,4 @@
-"""What is fetched once, like jars, and then stays in a cache folder: BARNABAS_CACHE, or ~/.cache/barnabas."""
+"""Cache folder for downloads such as jars: BARNABAS_CACHE, or ~/.cache/barnabas."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ MARKER: Final = ".complete"
 
 
 class Unavailable(Exception):
-    """Something cannot be had on this machine; str() is one line that says why."""
+    """Something is not available on this machine; str() is one line with the reason."""
 
     @property
     def reason(self) -> str:
@@ -20,17 +20,17 @@ class Unavailable(Exception):
 
 
 def cached(name: str, wanted: str, fill: Callable[[Path, float], None], timeout: float) -> Path:
-    """The folder `name` of the cache, for which `fill` is called unless it is complete.
+    """Return the folder `name` of the cache; call `fill` unless the folder is complete.
 
-    `wanted` is a hash of what shall be in it: another one than it was filled for empties it. `fill` gets the empty
-    folder and the seconds it has, and raises Unavailable.
+    `wanted` is a hash of the wanted contents: if it has changed, the folder is emptied and filled again. `fill` gets
+    the empty folder and its timeout in seconds, and raises Unavailable.
     """
     root = Path(os.environ.get("BARNABAS_CACHE") or Path.home() / ".cache" / "barnabas")
     folder = root / name
     if _complete(folder, wanted):
         return folder
     root.mkdir(parents=True, exist_ok=True)
-    # Parallel test workers ask at the same time: one fills it, the others find its work done.
+    # Parallel test workers call this at the same time: one fills the folder, the others wait for it.
     with (root / f".{name}.lock").open("w") as lock:
         deadline = time.monotonic() + timeout
         while not _try_lock(lock.fileno()):

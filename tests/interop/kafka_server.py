@@ -3,8 +3,8 @@
     with ApacheKafka() as kafka:
         kafka.tool("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--list")
 
-The jars come from Maven once (kafka/pom.xml pins them) and stay in a cache folder. `run_tool` needs no broker of
-Kafka's: it is also the way to point Kafka's own programs at Barnabas, or at Barnabas's files.
+The jars come from Maven once (kafka/pom.xml pins them) and stay in a cache folder. `run_tool` needs no Kafka
+broker: it also runs Kafka's programs against Barnabas, or on the files of Barnabas.
 
 In the foreground: python -m tests.interop.kafka_server --port 19092
 """
@@ -34,7 +34,7 @@ from tests.needs import java, java_problem
 
 POM: Final = Path(__file__).with_name("kafka") / "pom.xml"
 
-# What bin/kafka-*.sh of the distribution would start.
+# The main classes of bin/kafka-*.sh of the distribution.
 TOOLS: Final[Mapping[str, str]] = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -64,7 +64,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 
-# As bin/kafka-run-class.sh has them, so that a measurement meets the Kafka that people run.
+# The settings of bin/kafka-run-class.sh, so that measurements are of the Kafka that people run.
 SERVER_JVM: Final = (
     "-server",
     "-XX:+UseG1GC",
@@ -110,7 +110,7 @@ rootLogger.appenderRef.stderr.ref = stderr
 """
 
 
-#: Apache Kafka cannot be had on this machine.
+#: Apache Kafka is not available on this machine.
 KafkaUnavailable = Unavailable
 
 
@@ -130,12 +130,12 @@ def has_tools() -> bool:
 
 
 def resolve(timeout: float = 600) -> Path:
-    """The folder with every jar of Apache Kafka, see `jars`."""
+    """Return the folder with all jars of Apache Kafka, see `jars`."""
     return jars(f"kafka-{kafka_version()}", POM, timeout)
 
 
 def jars(name: str, pom: Path, timeout: float = 600) -> Path:
-    """The folder of the cache with what a pom names, from Maven if it is not complete yet; else KafkaUnavailable."""
+    """Return the cache folder with the jars of a pom; download them if needed. Raises KafkaUnavailable."""
     problem = java_problem()
     if problem is not None:
         raise KafkaUnavailable(problem)
@@ -181,9 +181,9 @@ TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 def run_tool(
     main_class: str, *args: str, timeout: float = 60, stdin: str | None = None, jvm: Sequence[str] = TOOL_JVM
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one of Kafka's programs to its end: a name of TOOLS, or any main class of the jars.
+    """Run one of Kafka's programs to its end: a name of TOOLS, or any main class of the jars.
 
-    Raises subprocess.TimeoutExpired; a non-zero exit code is the caller's to judge. A measurement gives its own `jvm`.
+    Raises subprocess.TimeoutExpired; the caller checks the exit code. Measurements pass their own `jvm` options.
     """
     with _tool_command(main_class, args, jvm) as command:
         return process.run(command, timeout, stdin)
@@ -191,9 +191,9 @@ def run_tool(
 
 @contextlib.contextmanager
 def start_tool(main_class: str, *args: str, jvm: Sequence[str] = TOOL_JVM) -> Iterator[subprocess.Popen[str]]:
-    """One of Kafka's programs that runs until the context ends, with pipes to its stdin and from its stdout.
+    """Run one of Kafka's programs until the context ends, with pipes to its stdin and from its stdout.
 
-    Its standard error goes where ours goes, so that no unread pipe can block it.
+    It inherits our standard error, so that no unread pipe can block it.
     """
     with _tool_command(main_class, args, jvm) as command:
         running = process.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -203,7 +203,7 @@ def start_tool(main_class: str, *args: str, jvm: Sequence[str] = TOOL_JVM) -> It
             process.end(running, 5)
             for stream in (running.stdin, running.stdout):
                 if stream is not None:
-                    with contextlib.suppress(BrokenPipeError):  # what was still buffered for a program that is gone
+                    with contextlib.suppress(BrokenPipeError):  # the program has ended before it read all input
                         stream.close()
 
 
@@ -249,19 +249,19 @@ class ApacheKafka(Server):
 
     @property
     def server_log(self) -> Path:
-        """What Kafka wrote through log4j."""
+        """The file with Kafka's log4j output."""
         return self.folder / "server.log"
 
     def kill(self) -> None:
-        """SIGKILL. start() after it takes broker.session.timeout.ms (9 s) and more: until then Kafka's controller holds
-        the killed broker for alive and refuses the new one.
+        """Kill it (SIGKILL). The next start() takes more than broker.session.timeout.ms (9 s): until then, Kafka's
+        controller considers the killed broker alive and rejects the new one.
         """
         super().kill()
 
     def tool(
         self, main_class: str, *args: str, timeout: float = 60, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """See run_tool. Nothing is added to `args`: the programs do not agree on how they are told the server."""
+        """See run_tool. `args` must contain the server: the programs have different options for it."""
         return run_tool(main_class, *args, timeout=timeout, stdin=stdin)
 
     def _prepare(self) -> None:
@@ -285,8 +285,8 @@ class ApacheKafka(Server):
         (self.folder / "log4j2.properties").write_text(log4j)
         if (self.log_dir / "meta.properties").exists():
             raise ServerFailed(f"{self.log_dir} holds the data of an earlier node: give an empty folder")
-        # Formatted as the quickstart does it (a voter set in the log, the release's newest features): tests then meet
-        # the Kafka that people have.
+        # Format as in the quickstart (a voter set in the log, the release's newest features), so that the tests use the
+        # Kafka that people run.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # With an equals sign, because an id that begins with "-" would be read as an option.
         args = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(path), *self._format_args]
@@ -311,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def leave(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(0)
 
-    # Python's own way with SIGTERM would end us without leaving the with block.
+    # By default, SIGTERM ends Python without leaving the with block.
     signal.signal(signal.SIGTERM, leave)
     try:
         with ApacheKafka(overrides, port=options.port, folder=options.folder, heap=options.heap) as kafka:

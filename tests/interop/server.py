@@ -1,4 +1,4 @@
-"""A broker in a process of its own: what Apache Kafka and Barnabas have in common as things to start and to kill."""
+"""A broker in its own process: the common base of Apache Kafka and Barnabas, with start, stop and kill."""
 
 import abc
 import contextlib
@@ -24,11 +24,11 @@ PORTS: Final = range(15000, 32000)
 
 
 class ServerFailed(Exception):
-    """The server did not start, or has ended; the text holds what it complained of."""
+    """The server did not start, or has ended; the text contains its error output."""
 
 
 def free_port() -> int:
-    """A port that nobody has now. Until it is bound another process may take it: be ready to ask again."""
+    """Return an unused port. Another process may bind it first: be ready to retry."""
     for port in random.sample(PORTS, 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 
 def _ask(port: int, api_key: int, version: int, body: bytes, timeout: float) -> bytes | None:
-    """One request with header v1, written by hand: the reference must not be reached through code that it judges."""
+    """Send one request with header v1, without our codecs: the reference must not depend on the tested code."""
     request = struct.pack(">hhih", api_key, version, 1, -1) + body
     try:
         with socket.create_connection(("127.0.0.1", port), timeout) as link:
@@ -56,7 +56,7 @@ def _ask(port: int, api_key: int, version: int, body: bytes, timeout: float) -> 
 
 
 def answers(port: int, timeout: float = 2) -> bool:
-    """ApiVersions is answered without an error, and Metadata lists a broker: Kafka listens a moment before it does."""
+    """Return whether ApiVersions succeeds and Metadata lists a broker: Kafka listens a moment before it does."""
     versions = _ask(port, 18, 0, b"", timeout)
     if versions is None or len(versions) < 2 or versions[:2] != b"\0\0":
         return False
@@ -68,8 +68,8 @@ class Server(abc.ABC):
     """One node on 127.0.0.1; it lives as long as the `with` block and keeps its port when it is started again.
 
     `overrides` are configuration keys and win over everything set here. `folder` keeps the data; without it, a
-    temporary one is removed at the end. It has started when `ready`, asked every `pause` seconds, says so of its port;
-    `started_at` is when its process began, by time.perf_counter().
+    temporary one is removed at the end. It has started when `ready`, called every `pause` seconds with its port,
+    returns True; `started_at` is the start of its process, by time.perf_counter().
     """
 
     NAME: ClassVar[str]
@@ -100,21 +100,21 @@ class Server(abc.ABC):
 
     @abc.abstractmethod
     def _prepare(self) -> None:
-        """Before the first start: the folder is there, the port is chosen."""
+        """Prepare the first start, for instance write files; the folder exists, and the port is chosen."""
 
     @abc.abstractmethod
     def _command(self) -> Sequence[str]:
-        """What runs it; `_prepare` has been called."""
+        """Return its command line; `_prepare` has been called."""
 
     @property
     @abc.abstractmethod
     def log_dir(self) -> Path:
-        """The data: one folder for each partition."""
+        """The data directory, with one folder for each partition."""
 
     @property
     @abc.abstractmethod
     def server_log(self) -> Path:
-        """What it wrote about itself, the group coordinator's decisions among it."""
+        """Its log file, with the decisions of the group coordinator."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -128,7 +128,7 @@ class Server(abc.ABC):
 
     @property
     def console(self) -> Path:
-        """Its standard output and standard error."""
+        """The file with its standard output and standard error."""
         return self.folder / "console.log"
 
     @property
@@ -140,7 +140,7 @@ class Server(abc.ABC):
         return self._memory("VmRSS")
 
     def peak_rss(self) -> int:
-        """The most resident memory that it has had, in bytes (Linux)."""
+        """Peak resident memory in bytes (Linux)."""
         return self._memory("VmHWM")
 
     def _memory(self, line: str) -> int:
@@ -154,19 +154,19 @@ class Server(abc.ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts it again after stop() or kill(), on the same ports and data."""
+        """Start it again after stop() or kill(), on the same ports and data."""
         if self._process is not None:
             raise RuntimeError(f"{self.NAME} is running already")
         self._launch()
 
     def stop(self, grace: float = 30) -> None:
-        """A controlled shutdown; a kill when that takes longer than `grace` seconds."""
+        """Shut it down; kill it if that takes longer than `grace` seconds."""
         running, self._process = self._process, None
         if running is not None:
             process.end(running, grace)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash leaves it; start() recovers from it."""
+        """Kill it (SIGKILL) as in a crash; start() recovers from it."""
         self.stop(grace=0)
 
     def restart(self) -> None:
@@ -207,7 +207,7 @@ class Server(abc.ABC):
                 self._prepare()
                 self._launch()
             except ServerFailed as error:
-                # Between our look and the server's bind, another process may have taken a port that was free.
+                # Another process may have bound the port between our check and the server's bind.
                 final = attempt == 2 or self._asked_port is not None or self._given_folder is not None
                 if final or "in use" not in str(error):
                     raise
@@ -224,7 +224,7 @@ class Server(abc.ABC):
         self._process = started
         deadline = time.monotonic() + self._start_timeout
         while not self._ready(self.port):
-            # The pause between two looks, which ends early when the process does.
+            # The pause between two checks ends early if the process ends.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.wait(self._pause)
             if started.poll() is not None or time.monotonic() > deadline:
@@ -244,7 +244,7 @@ class Server(abc.ABC):
         return "\n".join(lines[:15])
 
     def _close(self) -> None:
-        # With a folder of its own the data dies with it, so that there is nothing to shut down in good order.
+        # A temporary folder is removed anyway: a clean shutdown is not needed.
         self.stop(grace=0 if self._given_folder is None else 30)
         if self._folder is not None and self._given_folder is None:
             shutil.rmtree(self._folder, ignore_errors=True)

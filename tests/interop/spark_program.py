@@ -1,8 +1,8 @@
-"""A program of Spark's that reads and writes topics through Spark's own Kafka connector, and prints what it found.
+"""A Spark program that reads and writes topics through Spark's own Kafka connector, and prints the results.
 
 python -m tests.interop.spark_program <folder of the connector's jars> <bootstrap servers> <topic> <folder to work in>
 
-A process of its own, because a process has one JVM, and that one has the class path of whoever came first.
+It runs in a new process, because a process has one JVM, whose class path is fixed at its start.
 """
 
 import json
@@ -14,27 +14,27 @@ from typing import Any
 
 
 class Topics:
-    """What of Kafka is asked for, in Spark's words."""
+    """Reads and writes topics with Spark's Kafka connector."""
 
     def __init__(self, spark: Any, servers: str) -> None:
         self._spark = spark
         self._servers = servers
 
     def write(self, topic: str, first: int, count: int) -> None:
-        """Records from `first` on, with keys and a header."""
+        """Write records with keys and a header, numbered from `first`."""
         header = "array(named_struct('key', 'number', 'value', cast(cast(id as string) as binary))) as headers"
         numbers = self._spark.range(first, first + count)
         rows = numbers.selectExpr("concat('k', id) as key", "concat('v', id) as value", header)
         rows.write.format("kafka").option("kafka.bootstrap.servers", self._servers).option("topic", topic).save()
 
     def read(self, topic: str, options: Mapping[str, str] | None = None) -> list[list[Any]]:
-        """Key, value, header, partition and offset of each record."""
+        """Return key, value, header, partition and offset of each record."""
         found = self._source(self._spark.read, topic).options(**(options or {})).load()
         columns = ("cast(key as string)", "cast(value as string)", "cast(headers[0].value as string)")
         return sorted(list(row) for row in found.selectExpr(*columns, "partition", "offset").collect())
 
     def copy(self, topic: str, to: str, checkpoint: Path) -> int:
-        """Run a query until it has everything that is there; the batches that it took."""
+        """Run a query until it has read all available records; return the number of its batches."""
         source = self._source(self._spark.readStream, topic).option("maxOffsetsPerTrigger", "60").load()
         query = (
             source.selectExpr("key", "value", "headers", f"'{to}' as topic")
@@ -53,7 +53,7 @@ class Topics:
 
 
 def main(connector: Path, servers: str, topic: str, folder: Path) -> None:
-    """A batch, a part of it by offsets, and a stream that is stopped and goes on."""
+    """Read a batch, a range of offsets, and a stream that is stopped and resumed."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -72,15 +72,15 @@ def main(connector: Path, servers: str, topic: str, folder: Path) -> None:
     )
     topics, to = Topics(spark, servers), f"{topic}-copy"
     topics.write(topic, 0, 100)
-    told: dict[str, Any] = {"all": topics.read(topic)}
+    results: dict[str, Any] = {"all": topics.read(topic)}
     part = {"startingOffsets": json.dumps({topic: {"0": 10}}), "endingOffsets": json.dumps({topic: {"0": 20}})}
-    told["part"] = topics.read(topic, part)
-    told["batches"] = [topics.copy(topic, to, folder / "checkpoint")]
+    results["part"] = topics.read(topic, part)
+    results["batches"] = [topics.copy(topic, to, folder / "checkpoint")]
     topics.write(topic, 100, 50)
-    told["batches"].append(topics.copy(topic, to, folder / "checkpoint"))
-    told["copy"] = topics.read(to)
+    results["batches"].append(topics.copy(topic, to, folder / "checkpoint"))
+    results["copy"] = topics.read(to)
     spark.stop()
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's table of what works with which client, generated from the results of the interop tests.
+"""The README's table of supported features by client, generated from the results of the interop tests.
 
     python -m tests.interop.table          runs the tests that need no Apache Kafka, and writes the table
 
@@ -60,10 +60,10 @@ def read_report(path: Path) -> tuple[dict[tuple[str, str], str], dict[tuple[str,
         outcomes[row, client].append(outcome)
     cells: dict[tuple[str, str], str] = {}
     reasons: dict[tuple[str, str], set[str]] = {}
-    for at, told in outcomes.items():
-        kinds = {kind for kind, _ in told}
+    for at, found in outcomes.items():
+        kinds = {kind for kind, _ in found}
         cells[at] = NO if NO in kinds else kinds.pop() if len(kinds) == 1 else PARTLY
-        reasons[at] = {reason for _, reason in told if reason}
+        reasons[at] = {reason for _, reason in found if reason}
     return cells, reasons
 
 

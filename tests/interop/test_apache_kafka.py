@@ -1,4 +1,4 @@
-"""The reference itself works: a client that is nobody's of ours reads back from it what it wrote."""
+"""The reference works: a third-party client reads back the records that it has written to Apache Kafka."""
 
 import time
 import uuid
@@ -53,7 +53,7 @@ def _consume(kafka: ApacheKafka, topic: str) -> list[tuple[bytes, bytes]]:
         consumer.close()
 
 
-def test_records_come_back(apache_kafka: ApacheKafka) -> None:
+def test_written_records_are_read_back(apache_kafka: ApacheKafka) -> None:
     topic = _create(apache_kafka, 3)
     sent = _produce(apache_kafka, topic)
     got = _consume(apache_kafka, topic)
@@ -61,7 +61,7 @@ def test_records_come_back(apache_kafka: ApacheKafka) -> None:
     assert set(got) == sent
 
 
-def test_its_tools_run_against_it(apache_kafka: ApacheKafka) -> None:
+def test_tools_run_against_apache_kafka(apache_kafka: ApacheKafka) -> None:
     topic = _create(apache_kafka, 2)
     listed = apache_kafka.tool("kafka-topics", "--bootstrap-server", apache_kafka.bootstrap_servers, "--list")
     assert listed.returncode == 0, listed.stderr

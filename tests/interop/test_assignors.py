@@ -1,7 +1,7 @@
-"""Our assignors beside Kafka's own classes, for hundreds of random groups: the same shares, in the same order.
+"""Our assignors return the same assignments as Kafka's classes, in the same order, for hundreds of random groups.
 
-No broker is needed. Members' blobs are those that they would send, so that Kafka reads our user data, too. A failure
-names its seed: it makes the same group again.
+No broker is needed. Members' subscriptions are encoded as in JoinGroup, so that Kafka decodes our user data, too. A
+failure names its seed, which generates the same group again.
 """
 
 import base64
@@ -38,20 +38,20 @@ pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("needs_jars")]
 
 @dataclass(frozen=True)
 class Group:
-    """What a leader has to decide on."""
+    """The input of an assignor."""
 
     partitions: PartitionCounts
     members: Mapping[str, MemberSubscription]
 
     def asked(self, assignor: Assignor) -> dict[str, object]:
-        """For the Java program."""
+        """Return the input of the Java program."""
         topics = {
             topic: [sorted(racks) for racks in self.partitions.racks.get(topic, [frozenset()] * count)]
             for topic, count in self.partitions.items()
         }
         members = [
-            {"id": member, "instance": told.instance_id, "subscription": _base64(encode_subscription(told))}
-            for member, told in self.members.items()
+            {"id": member, "instance": one.instance_id, "subscription": _base64(encode_subscription(one))}
+            for member, one in self.members.items()
         ]
         return {"assignor": type(assignor).__name__, "topics": topics, "members": members}
 
@@ -64,13 +64,13 @@ def kafka_says(asked: list[dict[str, object]]) -> list[Any]:
     # A JVM runs a single source file as it is.
     done = run_tool(str(SOURCE), timeout=100, stdin="".join(json.dumps(one) + "\n" for one in asked))
     assert done.returncode == 0, done.stderr[-2000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) == len(asked)
-    return told
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(asked)
+    return results
 
 
 def a_group(seed: int, sticky: bool) -> Group:
-    """Any group whose assignment Kafka can make; what differs is told in barnabas_client.assignors.sticky."""
+    """Generate a group that Kafka can assign; barnabas_client.assignors.sticky documents the differences."""
     dice = random.Random(seed)
     topics = {
         f"topic-{dice.choice('abcdef')}{number}": dice.choice((1, 3, 7, 12, 60)) for number in range(dice.randint(1, 6))
@@ -92,9 +92,9 @@ def a_group(seed: int, sticky: bool) -> Group:
             instance_id=f"instance-{dice.getrandbits(16)}-{number}" if dice.random() < 0.3 else None,
             rack=None if rackless or dice.random() < 0.2 else dice.choice((*RACKS, *RACKS, "south", "")),
         )
-    told = _with_claims(dice, topics, members, sticky)
-    # As the leader has it from the coordinator.
-    decoded = {id: decode_subscription(encode_subscription(one), one.instance_id) for id, one in told.items()}
+    claimed = _with_claims(dice, topics, members, sticky)
+    # The leader gets the subscriptions from the coordinator in this form.
+    decoded = {id: decode_subscription(encode_subscription(one), one.instance_id) for id, one in claimed.items()}
     return Group(PartitionCounts(topics, racks), decoded)
 
 
@@ -110,25 +110,25 @@ def _with_claims(
         for number in range(count):
             while dice.random() < chance:
                 member = dice.choice(greedy)
-                # Somebody in an older generation who does not want the topic any more gets it back from Kafka.
+                # Kafka assigns a topic to a member of an older generation that no longer subscribes to it.
                 if topic in members[member].topics or generations[member] == max(generations.values()):
                     claimed[member].append(TopicPartition(topic, number))
                 if dice.random() >= twice:
                     break
     result = {}
-    for member, told in members.items():
+    for member, subscription in members.items():
         once = list(dict.fromkeys(claimed[member]))
         partitions, generation = tuple(dice.sample(once, len(once))), generations[member]
         if sticky:
             data = encode_claim(partitions, generation) if partitions or dice.random() < 0.5 else None
             if data is not None and generation == -1 and dice.random() < 0.5:
-                data = data[:-4]  # as old members sent it
+                data = data[:-4]  # the format of old members
             beside = generation if dice.random() < 0.8 else -1
-            result[member] = replace(told, user_data=data, generation=beside)
+            result[member] = replace(subscription, user_data=data, generation=beside)
         else:
             beside = dice.choice((True, True, False))
             result[member] = replace(
-                told,
+                subscription,
                 owned=partitions,
                 generation=generation if beside else -1,
                 user_data=encode_generation(-1 if beside else generation),
@@ -152,25 +152,25 @@ def plain(shares: Assignments) -> dict[str, list[list[object]]]:
     [RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor()],
     ids=lambda assignor: assignor.name,
 )
-def test_the_same_shares_as_kafka(assignor: Assignor) -> None:
+def test_assignments_equal_kafkas(assignor: Assignor) -> None:
     asked = list(groups(sticky=isinstance(assignor, StickyAssignor)))
-    told = kafka_says([group.asked(assignor) for _, group in asked])
-    for (seed, group), expected in zip(asked, told, strict=True):
+    answers = kafka_says([group.asked(assignor) for _, group in asked])
+    for (seed, group), expected in zip(asked, answers, strict=True):
         got = plain(assignor.assign(group.partitions, group.members))
         if isinstance(assignor, RangeAssignor):
-            # Without racks Kafka leaves the topics of a share in the order of a hash table.
+            # Without racks, Kafka orders the topics of an assignment as its hash table does.
             expected = {member: sorted(share) for member, share in expected.items()}
         assert got == expected, f"seed {seed}: {group}"
 
 
-def test_each_reads_what_the_others_members_remember() -> None:
+def test_each_side_decodes_the_user_data_of_the_other() -> None:
     assigned = [TopicPartition("b", 2), TopicPartition("a", 0), TopicPartition("b", 1)]
     pairs = [[topic, number] for topic, number in assigned]
     asked: list[dict[str, object]] = [
         {"assignor": name, "assigned": pairs, "generation": 5}
         for name in ("StickyAssignor", "CooperativeStickyAssignor")
     ]
-    sticky, cooperative = (base64.b64decode(told["user_data"]) for told in kafka_says(asked))
+    sticky, cooperative = (base64.b64decode(answer["user_data"]) for answer in kafka_says(asked))
     claim = decode_claim(sticky)
     assert Claim(sorted(claim.partitions), claim.generation) == Claim(sorted(assigned), 5)
     assert decode_generation(cooperative) == 5

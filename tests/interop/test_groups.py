@@ -15,7 +15,7 @@ def _fill(client: Client, topic: str, partitions: int, each: int) -> list[Partit
     sender = client.sender()
     for number in range(partitions * each):
         sender.send(topic, b"%d" % number, partition=number % partitions)
-    sender.flush()  # from here on every partition has its leader, and everybody can know
+    sender.flush()  # afterwards every partition has a leader that is in the metadata
     return [Partition(topic, number) for number in range(partitions)]
 
 
@@ -75,7 +75,7 @@ def test_pattern(client: Client, fresh: str) -> None:
     reader.subscribe_pattern(f"{fresh}-.*")
     assert {record.partition.topic for record in read(reader, 10)} == {f"{fresh}-a"}
     _fill(client, f"{fresh}-b", 1, 10)
-    later: list[Record] = []  # among it, as nothing was committed, what the rebalance makes it read again
+    later: list[Record] = []  # nothing was committed: after the rebalance it reads records again
     read_until(reader, lambda: f"{fresh}-b" in {record.partition.topic for record in later}, "the new topic", later)
     assert {record.partition.topic for record in later} <= {f"{fresh}-a", f"{fresh}-b"}
 
@@ -103,12 +103,12 @@ def test_static_member(client: Client, operator: Admin, fresh: str, members: Mem
         members.add(reader, topic=fresh)
         members.wait_shared(partitions)
     mine, other = members.assigned(two), members.assigned(one)
-    # Nobody polls for the other one any more: no rebalance could end, so there is none, or no share for anyone.
+    # The other member no longer polls, so a rebalance could not complete: a new assignment means that none was needed.
     members.close()
     two.close()
     again = client.reader(fresh, instance_id="two")
     again.subscribe(fresh)
-    read_until(again, lambda: bool(again.assignment()), "the share of the one that went")
+    read_until(again, lambda: bool(again.assignment()), "the assignment of the closed member")
     assert again.assignment() == mine
     assert one.assignment() == other
     found = operator.describe_group(fresh)

@@ -1,4 +1,4 @@
-"""Kafka's own programs, unmodified, against Barnabas: what people type, and what it must print."""
+"""Kafka's own programs, unmodified, against Barnabas: common command lines and their output."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.interop.kafka_server import run_tool, start_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.timeout(180)]
 
-#: Seconds that one program may take, start of its JVM included.
+#: Limit of one program in seconds, including the start of its JVM.
 LIMIT = 90.0
 
 
@@ -27,7 +27,7 @@ def broker(needs_jars: None) -> Iterator[BarnabasBroker]:
 
 @pytest.fixture
 def tool(broker: BarnabasBroker) -> Callable[..., str]:
-    """Run a program against the broker to its end, which must be a good one; what it printed."""
+    """Function that runs a program against the broker, checks its exit code and returns its output."""
 
     def run(name: str, *args: str, stdin: str | None = None, option: str = "--bootstrap-server") -> str:
         done = run_tool(name, option, broker.bootstrap_servers, *args, timeout=LIMIT, stdin=stdin)
@@ -113,7 +113,7 @@ def test_groups(tool: Tool, fresh: str) -> None:
 
 @contextmanager
 def _consuming(tool: Tool, topic: str) -> Iterator[None]:
-    """A console consumer, for as long as it is in the context; it has its partitions when the context is entered."""
+    """Run a console consumer in the context; it has its partitions when the context is entered."""
     found = re.search(r"127.0.0.1:\d+", tool("kafka-broker-api-versions"))
     assert found is not None
     args = ("--bootstrap-server", found[0], "--topic", topic, "--group", topic, "--from-beginning")
@@ -124,7 +124,7 @@ def _consuming(tool: Tool, topic: str) -> Iterator[None]:
 
 
 def _lines(running: subprocess.Popen[str], count: int) -> list[str]:
-    """The next lines that a program prints; it is killed when they do not come."""
+    """Return the next lines of a program's output; kill the program if they do not arrive."""
     stop = threading.Timer(LIMIT, running.kill)
     stop.start()
     try:
@@ -182,8 +182,8 @@ def test_verifiable_programs(tool: Tool, broker: BarnabasBroker, fresh: str) -> 
 
 def test_dump_log_reads_our_files(tool: Tool, broker: BarnabasBroker, fresh: str) -> None:
     tool("kafka-topics", "--create", "--topic", fresh, "--config", "index.interval.bytes=0")
-    _write(tool, fresh, 20, "compression.type=lz4", "batch.size=1")  # many batches, so that there is an index
-    broker.restart()  # an index is written out when its segment is full, or the broker stops
+    _write(tool, fresh, 20, "compression.type=lz4", "batch.size=1")  # many batches, so that the segment has an index
+    broker.restart()  # an index is written when its segment is full or the broker stops
     segment = broker.log_dir / f"{fresh}-0" / f"{0:020}.log"
     done = run_tool("kafka-dump-log", "--files", str(segment), "--print-data-log", "--deep-iteration", timeout=LIMIT)
     assert done.returncode == 0, done.stderr
@@ -197,8 +197,8 @@ def test_dump_log_reads_our_files(tool: Tool, broker: BarnabasBroker, fresh: str
 def test_cluster_programs(tool: Tool, broker: BarnabasBroker, fresh: str) -> None:
     tool("kafka-topics", "--create", "--topic", fresh)
     _write(tool, fresh, 5)
-    told = json.loads(tool("kafka-log-dirs", "--describe", "--topic-list", fresh).splitlines()[-1])
-    (directory,) = told["brokers"][0]["logDirs"]
+    described = json.loads(tool("kafka-log-dirs", "--describe", "--topic-list", fresh).splitlines()[-1])
+    (directory,) = described["brokers"][0]["logDirs"]
     assert directory["error"] is None
     assert [one["partition"] for one in directory["partitions"]] == [f"{fresh}-0"]
     plan = broker.folder / "plan.json"
@@ -212,7 +212,7 @@ def test_cluster_programs(tool: Tool, broker: BarnabasBroker, fresh: str) -> Non
     assert tool("kafka-transactions", "list").splitlines()[0].split()[:2] == ["TransactionalId", "Coordinator"]
 
 
-def test_questions_about_the_cluster(tool: Tool, broker: BarnabasBroker, fresh: str) -> None:
+def test_descriptions_of_the_cluster(tool: Tool, broker: BarnabasBroker, fresh: str) -> None:
     tool("kafka-topics", "--create", "--topic", fresh)
     versions = tool("kafka-broker-api-versions")
     assert f"127.0.0.1:{broker.port} (id: 1 rack: null isFenced: false) -> (" in versions

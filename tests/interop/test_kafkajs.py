@@ -1,6 +1,6 @@
-"""kafkajs, which Node's programs use: an application in kafkajs/talk.js, and the package from npm in the cache folder.
+"""kafkajs, a client for Node.js: the application kafkajs/talk.js, with the package from npm in the cache folder.
 
-Skipped where node or npm is missing, or where npm cannot have the package.
+Skipped where node or npm is missing, or where npm cannot install the package.
 """
 
 import functools
@@ -36,7 +36,7 @@ def _install(npm: str, folder: Path, timeout: float) -> None:
 
 @pytest.fixture(scope="module")
 def kafkajs() -> Path:
-    """The folder of the package."""
+    """Folder of the kafkajs package."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         missing("kafkajs needs node and npm on the PATH: apt install nodejs npm", on_this_machine=False)
@@ -49,9 +49,9 @@ def kafkajs() -> Path:
 def test_an_application(kafkajs: Path, server: Server, fresh: str) -> None:
     done = process.run(["node", str(TALK), str(kafkajs), server.bootstrap_servers, fresh], 60)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert sorted(told["got"]) == sorted([f"k{n}", f"v{n}", f"{n}"] for n in range(100))
-    assert (told["written"], told["committed"]) == (100, 100)
-    assert (told["brokers"], told["partitions"]) == (1, [0, 1, 2])
-    assert (told["state"], told["members"]) == ("Stable", 1)
-    assert fresh not in told["topics"]
+    result = json.loads(done.stdout)
+    assert sorted(result["got"]) == sorted([f"k{n}", f"v{n}", f"{n}"] for n in range(100))
+    assert (result["written"], result["committed"]) == (100, 100)
+    assert (result["brokers"], result["partitions"]) == (1, [0, 1, 2])
+    assert (result["state"], result["members"]) == ("Stable", 1)
+    assert fresh not in result["topics"]

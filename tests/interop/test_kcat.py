@@ -1,4 +1,4 @@
-"""kcat, as people use it in a shell: what there is, records written, read and read by a group."""
+"""kcat: list the metadata, write records, read them, and read them as a group."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def _kcat(server: Server, *args: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def test_written_and_read(server: Server, operator: Admin, fresh: str) -> None:
+def test_write_and_read(server: Server, operator: Admin, fresh: str) -> None:
     operator.create_topic(fresh, 3)
     lines = [f"k{n}:v{n}" for n in range(100)]
     how = ("-K", ":", "-z", "zstd", "-X", "enable.idempotence=true", "-H", "a=b")

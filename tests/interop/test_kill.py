@@ -1,8 +1,8 @@
 """A broker that is killed with SIGKILL under load loses no acknowledged record and stores no record twice.
 
 The producer is librdkafka's idempotent one: it retries what was not acknowledged, and the broker must restore its
-producer state after each kill. The moments of the kills are counted in acknowledgements, not in seconds; they come from
-a seed that is printed.
+producer state after each kill. The times of the kills are counted in acknowledgements, not in seconds; they come from a
+seed that is printed.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.interop.barnabas_server import BarnabasBroker
 
 PARTITIONS = 3
 TOPIC = "survivors"
-#: Seconds that the test may take.
+#: Limit of the test in seconds.
 PATIENCE = 300.0
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(PATIENCE + 30)]

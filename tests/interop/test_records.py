@@ -16,13 +16,13 @@ def test_acks(client: Client, fresh: str, acks: Acks) -> None:
     client.admin().create_topic(fresh, 1)
     first = client.sender()
     first.send(fresh, b"0")
-    first.flush()  # from here on the partition surely has its leader, and even what nobody acknowledges arrives
+    first.flush()  # afterwards the partition has a leader, and records without acknowledgement arrive, too
     sender = client.sender(acks=acks)
     for number in range(1, 100):
         sender.send(fresh, b"%d" % number)
-    told = sender.flush()
+    delivered = sender.flush()
     if acks != 0:
-        assert [one.offset for one in told] == list(range(1, 100))
+        assert [one.offset for one in delivered] == list(range(1, 100))
     reader = client.reader()
     reader.assign(Partition(fresh, 0))
     assert [record.value for record in read(reader, 100)] == [b"%d" % number for number in range(100)]
@@ -48,8 +48,8 @@ def test_idempotent(client: Client, fresh: str) -> None:
     sender = client.sender(idempotent=True)
     for number in range(2000):
         sender.send(fresh, b"%d" % number, partition=number % 2)
-    told = sender.flush()
-    assert [(one.partition, one.offset) for one in told] == [(number % 2, number // 2) for number in range(2000)]
+    delivered = sender.flush()
+    assert [(one.partition, one.offset) for one in delivered] == [(number % 2, number // 2) for number in range(2000)]
 
 
 def test_content(client: Client, fresh: str) -> None:
@@ -148,7 +148,7 @@ def test_from_the_end(client: Client, fresh: str) -> None:
         sender.flush()
         return bool(got)
 
-    # When it looks for the end is its own affair: only what was there before is sure not to come.
+    # The library decides when it looks up the end: only earlier records are certain not to arrive.
     read_until(reader, anything, "a record", got)
     assert {record.value for record in got} == {b"after"}
 

@@ -53,7 +53,7 @@ def test_a_group_survives_leaves_and_kills(client: Client, crashing: Server, fre
     assert set(written.ends) == set(range(PARTITIONS))
 
     with group_of_programs(client.NAME, client.bootstrap_servers, fresh, fresh) as group:
-        # The first one's session is so long that only its own goodbye can free its partitions in time.
+        # The first member's session timeout is so long that only its LeaveGroup frees its partitions in time.
         leaving = group.join("leaving", session_timeout_ms=120_000)
         dying, staying = group.join("dying"), group.join("staying")
         group.wait_shared(leaving, dying, staying)
@@ -70,17 +70,17 @@ def test_a_group_survives_leaves_and_kills(client: Client, crashing: Server, fre
         written.more(LATER)
         group.wait_done(written.ends)
 
-        # Killed somewhere in the middle of a run of commits, with records acknowledged that nobody has read yet.
+        # Kill the broker between commits, while some acknowledged records have not been consumed yet.
         before = dict(group.committed)
         written.more(LATER)
         group.wait("a commit of the last lot", lambda: group.committed != before)
         crashing.kill()
         crashing.start()
 
-        # Committed offsets survive, and the group goes on, with a newcomer who has only them to start from.
+        # Committed offsets survive, and the group continues with a new member that starts from them.
         joining = group.join("joining")
         group.wait_shared(staying, joining)
-        written.more(LATER)  # by the producer that lived through it
+        written.more(LATER)  # by the producer from before the kill
         group.wait_done(written.ends)
         outsider = client.reader(fresh)
         assert {number: outsider.committed(Partition(fresh, number)) for number in written.ends} == written.ends

@@ -19,7 +19,7 @@ POM: Final = Path(__file__).with_name("spark") / "pom.xml"
 
 @pytest.fixture(scope="module")
 def connector() -> Path:
-    """The folder of its jars."""
+    """Folder of the connector's jars."""
     pytest.importorskip("pyspark")
     try:
         return jars("spark-connector", POM)
@@ -35,10 +35,10 @@ def test_read_streamed_and_written(connector: Path, barnabas: BarnabasBroker, fr
     arguments = (str(connector), barnabas.bootstrap_servers, fresh, str(tmp_path))
     done = process.run([sys.executable, "-m", "tests.interop.spark_program", *arguments], 240)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [row[:3] for row in told["all"]] == _written(100)
-    assert sorted(row[3:] for row in told["all"]) == [[0, offset] for offset in range(100)]
-    assert sorted(row[4] for row in told["part"]) == list(range(10, 20))
-    # 60 records at a time; the second run goes on where the first one stopped.
-    assert told["batches"] == [2, 1]
-    assert [row[:3] for row in told["copy"]] == _written(150)
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert [row[:3] for row in results["all"]] == _written(100)
+    assert sorted(row[3:] for row in results["all"]) == [[0, offset] for offset in range(100)]
+    assert sorted(row[4] for row in results["part"]) == list(range(10, 20))
+    # 60 records per batch; the second run resumes where the first one stopped.
+    assert results["batches"] == [2, 1]
+    assert [row[:3] for row in results["copy"]] == _written(150)

@@ -4,12 +4,12 @@ from tests.interop.clients.registry import MODULES
 from tests.interop.table import README, labels, rows, split
 
 
-def test_the_table_is_of_these_tests() -> None:
+def test_the_table_matches_the_tests() -> None:
     _, table, _ = split(README.read_text())
     assert labels(table) == (list(MODULES), list(rows().values())), "stale: run python -m tests.interop.table"
 
 
-def test_titles_say_which_is_which() -> None:
+def test_titles_are_unique() -> None:
     titles = list(rows().values())
     assert all(titles)
     assert len(set(titles)) == len(titles)

@@ -28,7 +28,7 @@ def read_until(
 
 
 def ask_until(until: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """Repeat a request until `until` returns True: a broker of Kafka applies a decision a moment after it was made."""
+    """Repeat a request until `until` returns True: a Kafka broker applies a decision a moment after it was made."""
     deadline = time.monotonic() + limit
     while not until():
         assert time.monotonic() < deadline, f"after {limit:.0f} s not yet: {what}"

@@ -1,7 +1,7 @@
 """A model of etcd: keys with revisions, transactions, leases, watches, compaction. Time comes in as an argument.
 
-:class:`EtcdModel` is the server: what it does it does at once, as one step. :class:`ModelKv` is a broker's connection
-to it, with faults on order; how much time passes between a request, the step and the answer is up to whoever makes it.
+:class:`EtcdModel` is the server; it executes each request as one step. :class:`ModelKv` is a broker's connection to it
+and can inject faults; its `pass_time` determines the time between request, step and response.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class _Watcher:
 
 
 class EtcdModel:
-    """What etcd holds. Times are seconds of one clock; leases expire when `advance` is called."""
+    """The state of etcd. Times are seconds of one clock; leases expire when `advance` is called."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -53,7 +53,7 @@ class EtcdModel:
         self.compacted = 0
         self._lease_of: dict[str, int] = {}
         self._next_lease = 1
-        #: What happened, by revision, and every state there was, for reads in the past.
+        #: Changes by revision, and every past state, for reads at older revisions.
         self._history: list[tuple[int, list[KeyChange]]] = []
         self._past: dict[int, dict[str, KeyEntry]] = {1: {}}
         self._watchers: list[_Watcher] = []
@@ -130,7 +130,7 @@ class EtcdModel:
             watcher.tell(KeyChanges(revision, concerned))
 
     def watch(self, start: str, end: str, after: int, tell: Callable[[KeyChanges], None]) -> Callable[[], None]:
-        """Tell of everything after revision `after`; returns what ends it."""
+        """Call `tell` with all changes after revision `after`; return a function that ends the watch."""
         if after + 1 < self.compacted:
             raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
         watcher = _Watcher(start, end, tell)
@@ -141,7 +141,7 @@ class EtcdModel:
         return lambda: self._watchers.remove(watcher)
 
     def compact(self) -> None:
-        """Forget everything that was before now."""
+        """Discard all revisions before the current one."""
         self.compacted = self.revision
         self._history = [each for each in self._history if each[0] >= self.compacted]
         self._past = {r: state for r, state in self._past.items() if r >= self.compacted}
@@ -149,7 +149,7 @@ class EtcdModel:
     # Leases
 
     def expires(self, lease_id: int) -> float | None:
-        """When a lease ends unless it is renewed."""
+        """Return the time at which a lease expires unless it is renewed."""
         held = self.leases.get(lease_id)
         return None if held is None else held.expires
 
@@ -171,26 +171,26 @@ class EtcdModel:
             self._apply([Delete(key) for key in sorted(held.keys)])
 
     def advance(self, now: float) -> None:
-        """Let leases expire that are due."""
+        """Expire the leases that are due at `now`."""
         for lease_id in [each for each, held in self.leases.items() if held.expires <= now]:
             self.revoke(lease_id)
 
     def next_expiry(self) -> float | None:
-        """When the next lease is due."""
+        """Return the time at which the next lease expires."""
         return min((held.expires for held in self.leases.values()), default=None)
 
     def new_leader(self, now: float) -> None:
-        """Another member of etcd leads: leases start their time again."""
+        """Elect another etcd member: all leases start again with their full time to live."""
         for held in self.leases.values():
             held.expires = now + held.ttl
 
 
 class Fault(Enum):
-    """What may go wrong with a request."""
+    """Faults of a request."""
 
-    #: It does not arrive.
+    #: The request does not arrive.
     LOST = auto()
-    #: It is done, but the answer does not arrive.
+    #: The request is executed, but the response does not arrive.
     ANSWER_LOST = auto()
 
 
@@ -199,8 +199,8 @@ class ModelKv:
 
     Args:
         model: the server.
-        now: its clock, in seconds.
-        pass_time: waits for as long as a message is on its way; by default for one turn of the loop.
+        now: the model's clock, in seconds.
+        pass_time: waits for the time that a message takes; by default one iteration of the event loop.
     """
 
     def __init__(
@@ -210,9 +210,9 @@ class ModelKv:
         pass_time: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
     ) -> None:
         self.model = model
-        #: What goes wrong with the next requests.
+        #: Faults of the next requests, in order.
         self.faults: list[Fault | None] = []
-        #: Nothing arrives at all.
+        #: No request arrives.
         self.cut_off = False
         self._now = now
         self._pass_time = pass_time
@@ -267,7 +267,7 @@ class ModelKv:
         raise KvUnavailable("the watch broke")
 
     def break_watches(self) -> None:
-        """Every watch that is open breaks."""
+        """Break all open watches."""
         for end_it in list(self._breaks):
             end_it()
 

@@ -1,4 +1,4 @@
-"""Our producer and consumer beside the other Python clients, on one broker."""
+"""Compares our producer and consumer with the other Python clients, on one broker."""
 
 import itertools
 import uuid
@@ -33,20 +33,20 @@ ABOUT: Final = (
 )
 ROUNDS: Final = 3
 COUNTS: Final = {100: 200_000, 1000: 100_000}
-#: Bytes, partitions, compression, and by how many bytes a value may be smaller or larger.
+#: Bytes of a value, partitions, compression, and the largest deviation from that size in bytes.
 MIXED: Final = (100, 1, "none", 100)
 ALL: Final = (*((*each, 0) for each in itertools.product(COUNTS, (1, 6), ("none", "lz4"))), MIXED)
 QUICK: Final = ((100, 1, "none", 0), (1000, 6, "lz4", 0), MIXED)
-#: Of the latency: records/s, and for how many seconds.
+#: Latency: records/s, and seconds.
 RATE: Final = 1_000
 SECONDS: Final = 10.0
-#: New groups in one process, beside its first.
+#: New groups in one process after its first one.
 GROUPS: Final = 5
 VERBS: Final = ("produce", "getmany", "iterate")
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
-    """Against the first target; the columns are clients."""
+    """Measure against the first target; the columns are clients."""
     table = Table([*CLIENTS])
     mine, other = cores()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Three brokers: what replication costs, how long a kill is felt, what many partitions and topics cost."""
+"""Three brokers: the cost of replication, of many partitions and topics, and the pause after a kill."""
 
 import asyncio
 import os
@@ -40,12 +40,12 @@ ABOUT: Final = (
 )
 ROUNDS: Final = 3
 THREE, ONE = "cluster", "one replica, one broker"
-#: Whatever it is that is waited for.
+#: Seconds after which any wait fails.
 LIMIT: Final = 300.0
 NODES: Final = 3
-#: By what it is called; None is the default.
+#: Lease in seconds by its label; None is the default.
 LEASES: Final = (("default lease", None), ("lease of 3 s", 3000), ("lease of 2 s", 2000), ("lease of 1 s", 1000))
-#: How many topics a request creates.
+#: Topics created by one request.
 AT_ONCE: Final = 100
 
 
@@ -71,7 +71,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 
 @asynccontextmanager
 async def _cluster(lease: int | None, *settings: str) -> AsyncIterator[Brokers]:
-    """A cluster of three. A lease of None is the broker's default."""
+    """Run a cluster of three brokers. A lease of None is the broker's default."""
     with _folder() as folder:
         etcd = Etcd(folder)
         brokers = Brokers(f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", folder)
@@ -130,12 +130,12 @@ def _looks(node: Node, topic: str) -> MetadataResponse:
 
 
 def _wait(nodes: Sequence[Node], topic: str, partitions: int, in_sync: int, without: int | None = None) -> None:
-    """Until each of `nodes` tells that every partition has a leader, not `without`, and so many replicas in sync."""
+    """Wait until each of `nodes` reports `in_sync` replicas and a leader other than `without` for every partition."""
     deadline = time.monotonic() + LIMIT
     for node in nodes:
         while True:
-            (told,) = _looks(node, topic).topics
-            good = [p for p in told.partitions if p.leader_id not in (-1, without) and len(p.isr_nodes) >= in_sync]
+            (found,) = _looks(node, topic).topics
+            good = [p for p in found.partitions if p.leader_id not in (-1, without) and len(p.isr_nodes) >= in_sync]
             if len(good) == partitions:
                 break
             if time.monotonic() > deadline:
@@ -144,9 +144,9 @@ def _wait(nodes: Sequence[Node], topic: str, partitions: int, in_sync: int, with
 
 
 def _busiest(nodes: Sequence[Node], topic: str) -> tuple[Node, list[Node]]:
-    """Who leads most partitions, and the others."""
-    (told,) = _looks(nodes[0], topic).topics
-    ((leader, _),) = Counter(partition.leader_id for partition in told.partitions).most_common(1)
+    """Return the broker that leads most partitions, and the others."""
+    (found,) = _looks(nodes[0], topic).topics
+    ((leader, _),) = Counter(partition.leader_id for partition in found.partitions).most_common(1)
     return next(n for n in nodes if n.node_id == leader), [n for n in nodes if n.node_id != leader]
 
 
@@ -207,7 +207,7 @@ async def _partitions(table: Table, partitions: int) -> None:
 
 
 async def _idle(table: Table, label: str, nodes: Sequence[Node]) -> None:
-    """Processor time and memory of a broker that has nothing to do."""
+    """Measure processor time and memory of an idle broker."""
     await asyncio.sleep(2)
     before, started = [cpu(_pid(node)) for node in nodes], time.perf_counter()
     await asyncio.sleep(5)
@@ -227,7 +227,7 @@ async def _topics(table: Table, topics: int) -> None:
                 started = time.perf_counter()
                 _create(link, [f"topic-{number}" for number in range(first, first + AT_ONCE)], 1, 1)
                 times.append(time.perf_counter() - started)
-        # The request is answered when one broker knows them, and that one is not the last.
+        # The response is sent when one broker knows the topics; others may learn of them later.
         _wait(nodes, f"topic-{topics - 1}", 1, 1)
         label = f"{topics:,} topics"
         tenth = max(1, len(times) // 10)
@@ -238,10 +238,10 @@ async def _topics(table: Table, topics: int) -> None:
         table.add(f"{label}: memory that they take", THREE, max(_rss(_pid(n)) for n in nodes) - bare, mebibytes)
         started = time.perf_counter()
         with Link(f"127.0.0.1:{nodes[1].port}") as link:
-            told = link.ask(MetadataRequest(topics=None), 9, MetadataResponse)
+            metadata = link.ask(MetadataRequest(topics=None), 9, MetadataResponse)
         table.add(f"{label}: metadata of all", THREE, time.perf_counter() - started, milliseconds)
-        if len(told.topics) < topics:
-            raise RuntimeError(f"metadata tells of {len(told.topics)} of {topics} topics")
+        if len(metadata.topics) < topics:
+            raise RuntimeError(f"metadata lists {len(metadata.topics)} of {topics} topics")
         started = time.perf_counter()
         await nodes[2].stop()
         table.add(f"{label}: stop", THREE, time.perf_counter() - started, seconds)
@@ -251,7 +251,7 @@ async def _topics(table: Table, topics: int) -> None:
 
 
 def _cores(table: Table, records: int) -> None:
-    """`--cores 2` and one broker, in turn."""
+    """Measure `--cores 2` and one broker, in turn."""
     with _folder() as folder, _supervised(folder) as address:
         _throughput(table, THREE, address, records)
     with BarnabasBroker() as server:
@@ -268,7 +268,7 @@ def _throughput(table: Table, column: str, address: str, records: int) -> None:
 
 @contextmanager
 def _supervised(folder: Path) -> Iterator[str]:
-    """`broker --cores 2`, when both know each other; its addresses."""
+    """Run `broker --cores 2`; wait until both brokers know each other; yield their addresses."""
     command = [
         sys.executable,
         "-m",

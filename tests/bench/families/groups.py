@@ -90,7 +90,7 @@ def _rebalances(table: Table, target: Target, sizes: Sequence[int]) -> None:
 
 def _requests(table: Table, target: Target, length: float) -> None:
     with running(target, {}, answers) as server:
-        # The many groups come last: commits are measured on a coordinator that has only theirs.
+        # The many groups come last, so that commits are measured on a coordinator without them.
         create_topic(server.bootstrap_servers, TOPIC, 1)
         done = coordinated_load(server, "commits", TOPIC, length)
         table.add(COMMITS, target.name, done["rate"], count)

@@ -1,4 +1,4 @@
-"""How long a record is on its way, at fixed rates."""
+"""End-to-end latency at fixed rates."""
 
 import uuid
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Resident memory: at rest, and after work."""
+"""Resident memory: idle, and after load."""
 
 import time
 import uuid

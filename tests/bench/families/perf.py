@@ -23,9 +23,9 @@ ABOUT: Final = (
 )
 ROUNDS: Final = 3
 CHARTS: Final = charts()
-#: As kafka-run-class.sh and kafka-producer-perf-test.sh have it.
+#: The settings of kafka-run-class.sh and kafka-producer-perf-test.sh.
 JVM: Final = (*SERVER_JVM, "-Xmx512m")
-#: By the size of a value in bytes; a quarter of it is the warm-up.
+#: Records by the size of a value in bytes; a quarter of them is the warm-up.
 RECORDS: Final = {100: 800_000, 1000: 160_000, 10_000: 32_000}
 _STEADY: Final = re.compile(r"^(\d+) steady state records sent, ([\d.]+) records/sec", re.MULTILINE)
 
@@ -52,20 +52,22 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 def _produce(address: str, topic: str, records: int, size: int, acks: str) -> float:
     warm = records // 4
     counts = ("--num-records", str(records), "--warmup-records", str(warm), "--throughput", "-1")
-    told = _tool("producer", address, topic, *counts, "--record-size", str(size), "--command-property", f"acks={acks}")
-    steady = _STEADY.search(told)
-    # What is not acknowledged is not counted either.
+    output = _tool(
+        "producer", address, topic, *counts, "--record-size", str(size), "--command-property", f"acks={acks}"
+    )
+    steady = _STEADY.search(output)
+    # The program counts only acknowledged records.
     if steady is None or int(steady[1]) != records - warm:
-        raise RuntimeError(f"kafka-producer-perf-test sent less than {records} records:\n{told[-2000:]}")
+        raise RuntimeError(f"kafka-producer-perf-test sent less than {records} records:\n{output[-2000:]}")
     return float(steady[2])
 
 
 def _consume(address: str, topic: str, records: int) -> float:
-    told = _tool("consumer", address, topic, "--num-records", str(records), "--timeout", "60000")
-    names, *_, values = (line.split(", ") for line in told.splitlines() if ", " in line)
+    output = _tool("consumer", address, topic, "--num-records", str(records), "--timeout", "60000")
+    names, *_, values = (line.split(", ") for line in output.splitlines() if ", " in line)
     found = dict(zip(names, values, strict=True))
     if int(found["data.consumed.in.nMsg"]) < records:
-        raise RuntimeError(f"kafka-consumer-perf-test consumed less than {records} records:\n{told[-2000:]}")
+        raise RuntimeError(f"kafka-consumer-perf-test consumed less than {records} records:\n{output[-2000:]}")
     return float(found["fetch.nMsg.sec"])
 
 

@@ -1,4 +1,4 @@
-"""From the start after a kill -9 to the last record that was acknowledged before it."""
+"""Time from the start after a kill -9 until the last record acknowledged before it can be consumed."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ ROUNDS: Final = 2
 TOPIC: Final = "recovered"
 PARTITIONS: Final = 6
 SIZE: Final = 1000
-#: Records, GB by GB: clients have no room for all of them at once.
+#: Records of one GB: the client's buffer cannot hold all records at once.
 STEP: Final = 1_000_000
 STEPS: Final = 5
 FEW: Final = 600
@@ -49,7 +49,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 
 
 class _There:
-    """Ready when each partition that had any records gives out the last of them."""
+    """Ready when the last record of each partition with records can be fetched."""
 
     def __init__(self) -> None:
         self.ends: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What the group coordinator reads back when it starts."""
+"""Start of the group coordinator: the time to load committed offsets."""
 
 import time
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 
 
 class _Replayed:
-    """Ready when the offsets are there again; notes when the server first answered anything."""
+    """Ready when all offsets are loaded; records when the server first answered."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -51,10 +51,10 @@ class _Replayed:
 
 
 def _offsets(port: int) -> bool:
-    """Whether every group's offsets of every partition are answered; an error that does not pass, or a loss, raises."""
+    """Return whether all offsets of all groups are loaded. Raises on a lost offset or a fatal error."""
     try:
         with Link(f"127.0.0.1:{port}") as link:
-            # A cheap question first: a coordinator that is loading must not be kept busy by the one who waits for it.
+            # A cheap request first: polling must not slow down a coordinator that is loading.
             for partitions in (1, PARTITIONS):
                 for group in FILLED:
                     topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[*range(partitions)])
@@ -90,7 +90,7 @@ def _replay(table: Table, target: Target, records: int) -> None:
 
 
 def _restarted(server: Server, ready: _Replayed) -> tuple[float, float]:
-    """A crash and a start; seconds until the offsets are there, since the start and since the first answer."""
+    """Kill and start the server; return seconds to load all offsets, from the start and from the first response."""
     server.kill()
     ready.first = 0.0
     with pinned(cores()[0]):

@@ -1,4 +1,4 @@
-"""Small requests per second over one connection, server and load on a core each."""
+"""Small requests per second over one connection, with one core for the server and one for the load."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack

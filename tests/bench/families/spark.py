@@ -1,4 +1,4 @@
-"""Our source for Spark beside Spark's own Kafka connector, on one broker."""
+"""Compares our source for Spark with Spark's own Kafka connector, on one broker."""
 
 import shutil
 import tempfile
@@ -31,7 +31,7 @@ RECORDS: Final = 5_000_000
 WARM: Final = 200_000
 SIZE: Final = 100
 PARTITIONS: Final = 6
-#: Of the latency: records/s, and for how many seconds.
+#: Latency: records/s, and seconds.
 RATE: Final = 1_000
 SECONDS: Final = 30.0
 OURS_NAME, BESIDE = "barnabas", "Spark's Kafka connector"
@@ -39,7 +39,7 @@ POM: Final = Path(__file__).parents[2] / "interop" / "spark" / "pom.xml"
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
-    """Against the first target; the columns are sources."""
+    """Measure against the first target; the columns are sources."""
     table = Table([OURS_NAME, BESIDE])
     sources = {OURS_NAME: ("barnabas", "-"), **_beside()}
     records = RECORDS // 5 if quick else RECORDS
@@ -76,7 +76,7 @@ def milliseconds(value: float) -> str:
 
 
 def _add(table: Table, column: str, records: int, done: Mapping[str, float]) -> None:
-    # The connector has no archive: beside ours stands what one writes with it to get the same.
+    # The connector has no archive: the comparison is a query with the same result.
     ways = {"batch to noop": "batch", "stream to noop": "stream", "stream to Parquet": "parquet"}
     ways["archive to Parquet"] = "archive" if "archive" in done else "parquet"
     for row, way in ways.items():
@@ -104,7 +104,7 @@ def _filled(address: str, records: int) -> str:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for what one program writes."""
+    """Create a folder for the output of one program."""
     folder = tempfile.mkdtemp(prefix="barnabas-bench-")
     OURS.owns("folder", folder)
     try:

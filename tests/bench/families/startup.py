@@ -1,4 +1,4 @@
-"""From the start of the process to the first acknowledged produce."""
+"""Time from the start of the process to the first acknowledged Produce."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The log, driven without a network: append, fsync, recovery, reads, compaction, and what feeds a socket."""
+"""The log without a network: append, fsync, recovery, reads, compaction, and sends to a socket."""
 
 import os
 import shutil
@@ -24,12 +24,12 @@ ABOUT: Final = (
     " sender's, of the processor, and a ratio over 1 means more of them. What is large is measured once."
 )
 ROUNDS: Final = 5
-#: Set to anything, recovery is also measured with 20 GB.
+#: Environment variable: if set, recovery is also measured with 20 GB.
 MORE: Final = "BARNABAS_BENCH_20GB"
 
 MB: Final = 1_000_000
 OURS_NAME, BESIDE = "Barnabas", "by hand"
-#: The size of a batch, and how many MB of them.
+#: Label, size of a batch in bytes, and MB to append.
 APPENDS: Final = (("1 KB", 1_000, 64), ("16 KB", 16_000, 256), ("1 MB", 1_000_000, 256))
 PRODUCERS: Final = (1, 16, 256)
 
@@ -73,7 +73,7 @@ def _appends(table: Table, rounds: int, quick: bool) -> None:
 
 
 def _recovery(table: Table, quick: bool) -> None:
-    """Of each size, and of the largest one the fetches: it is made once and used for all of it."""
+    """Measure recovery for each size, and fetches on the largest log, which is reused for them."""
     sizes = [250] if quick else [1000, 5000]
     if not quick and os.environ.get(MORE) and shutil.disk_usage(tempfile.gettempdir()).free > 30_000 * MB:
         sizes.append(20_000)
@@ -101,7 +101,7 @@ def _job(job: str, *numbers: int) -> dict[str, Any]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for one job's data. `TMPDIR` says on which disk."""
+    """Create a folder for one job's data. `TMPDIR` selects the disk."""
     folder = tempfile.mkdtemp(prefix="barnabas-bench-")
     OURS.owns("folder", folder)
     try:

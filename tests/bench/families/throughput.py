@@ -19,7 +19,7 @@ ABOUT: Final = (
     " nothing to consume."
 )
 ROUNDS: Final = 3
-#: By the size of a value in bytes, what it is called and how many there are of it.
+#: By the size of a value in bytes: its label, and the number of records.
 SIZES: Final = {100: ("100 B", 1_000_000), 1000: ("1 KB", 300_000), 10_000: ("10 KB", 60_000)}
 PARTITIONS: Final = (1, 6, 100)
 ACKS: Final = ("1", "all")
@@ -27,12 +27,12 @@ SOME: Final = ((100, 1), (1000, 6), (10_000, 100))
 
 
 def produced(size: int, partitions: int, acks: str) -> str:
-    """The row."""
+    """Return the label of a row."""
     return f"produce {SIZES[size][0]}, {_plural(partitions)}, acks={acks}"
 
 
 def consumed(size: int, partitions: int) -> str:
-    """The row."""
+    """Return the label of a row."""
     return f"consume {SIZES[size][0]}, {_plural(partitions)}"
 
 
@@ -41,7 +41,7 @@ def _plural(partitions: int) -> str:
 
 
 def charts() -> list[Chart]:
-    """A chart for each verb and size, MB/s of values."""
+    """Return a chart for each direction and size, in MB/s of values."""
     found = []
     for size, (name, _) in SIZES.items():
         rows = {f"{n} p.\nacks={acks}": produced(size, n, acks) for n in PARTITIONS for acks in ACKS}

@@ -4,10 +4,10 @@ python -m tests.bench.loads.clients CLIENT produce ADDRESS TOPIC PARTITIONS COUN
 python -m tests.bench.loads.clients CLIENT getmany ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 python -m tests.bench.loads.clients CLIENT iterate ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 
-Values are of LEAST to MOST bytes, each size as likely as the others. Producing takes from the first record handed over
-to the last acknowledged, after one in another topic that has the connections made; consuming from the first batch that
-comes to the last record. Every value that is consumed is looked at, so that nobody gains by decoding later or never.
-Asynchronous clients run on uvloop.
+Values have LEAST to MOST bytes, uniformly distributed. Producing is timed from the first record handed to the client to
+the last acknowledgement; one record to another topic opens the connections before. Consuming is timed from the first
+batch to the last record. Every consumed value is read, so that a client gains nothing from lazy decoding. Asynchronous
+clients run on uvloop.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ import uvloop
 
 import barnabas_client
 
-#: Seconds that one run may take.
+#: Limit of one run in seconds.
 LIMIT: Final = 300.0
-#: Settings of all producers: bytes and milliseconds.
+#: Settings of all producers, in bytes and milliseconds.
 BATCH: Final = 131_072
 LINGER: Final = 5
-#: Where a producer's first record goes, which is not counted.
+#: Topic of a producer's first record, which is not counted.
 WARM: Final = "bench-warm"
-#: The most records of one poll.
+#: Maximum number of records of one poll.
 POLL: Final = 1_000
 
 
 class Work:
-    """What is to be done, and how long it took."""
+    """The records to produce or consume, and the time taken."""
 
     def __init__(self, address: str, topic: str, *rest: str) -> None:
         self.address = address
@@ -49,14 +49,14 @@ class Work:
         self.partitions = range(partitions)
         self.codec = None if rest[4] == "none" else rest[4]
         self.seconds = self.cpu = 0.0
-        # The same ones for who produces and for who consumes.
+        # Producer and consumer generate the same values.
         chance = random.Random(least)
         self._sizes = [chance.randint(least, most) for _ in range(1_000)]
         self._started: tuple[float, float] | None = None
         self._taken = self._bytes = 0
 
     def records(self) -> Iterator[tuple[bytes, int]]:
-        """Values, half of which can be compressed, and partitions in turn."""
+        """Yield half-compressible values, with partitions in turn."""
         values = [os.urandom(size // 2).ljust(size, b"x") for size in self._sizes]
         return zip(
             itertools.islice(itertools.cycle(values), self.count), itertools.cycle(self.partitions), strict=False
@@ -71,7 +71,7 @@ class Work:
         self.cpu = _cpu() - self._started[1]
 
     def take(self, values: Sequence[bytes]) -> bool:
-        """Look at what comes; whether that was all. Raises RuntimeError if it is not what was produced."""
+        """Check consumed values; return whether all have arrived. Raises RuntimeError if they are wrong."""
         if self._started is None and values:
             self.begin()
         for value in values:
@@ -86,7 +86,7 @@ class Work:
         return True
 
     def take_all(self, polls: Iterable[Sequence[bytes]]) -> None:
-        """Until everything is there. Raises RuntimeError if it does not come."""
+        """Take polls until all values have arrived. Raises RuntimeError if they do not arrive."""
         if not any(map(self.take, polls)):
             raise RuntimeError(f"{self._taken} records instead of {self.count}")
 
@@ -97,7 +97,7 @@ def _cpu() -> float:
 
 
 def _settings(work: Work) -> dict[str, Any]:
-    """Of all producers but librdkafka, which calls them otherwise."""
+    """Return the settings of all producers but librdkafka, which has other names for them."""
     return {
         "bootstrap_servers": work.address,
         "acks": "all",
@@ -107,7 +107,7 @@ def _settings(work: Work) -> dict[str, Any]:
     }
 
 
-# The asynchronous two have the same names and arguments.
+# The two asynchronous clients have the same names and arguments.
 
 
 async def _produce(producer: Any, work: Work) -> None:

@@ -1,4 +1,4 @@
-"""Loads of a cluster; each prints what it measured.
+"""Loads for a cluster; each prints its measurements.
 
 python -m tests.bench.loads.cluster pace     ADDRESSES TOPIC RATE SECONDS
 python -m tests.bench.loads.cluster failover ADDRESSES TOPIC ID=PID[,ID=PID...]
@@ -24,18 +24,18 @@ from barnabas_client import Producer as BarnabasProducer
 from barnabas_client.structs import RecordMetadata
 
 SIZE: Final = 1000
-#: Seconds after which nothing is going to happen any more.
+#: Limit of one measurement in seconds.
 LIMIT: Final = 90.0
 GROUP: Final = "bench"
-#: When what has not happened will happen.
+#: Time of an event that has not happened yet.
 NEVER: Final = float("inf")
-#: Records/s of the load that a kill meets.
+#: Records/s of the load during a kill.
 RATE: Final = 500
 
 
 def pace(addresses: str, topic: str, rate: int, seconds: int) -> dict[str, float]:
-    """Evenly spread records of 1 KB, one at a time into partitions in turn; from when each was due to its
-    acknowledgement."""
+    """Produce records of 1 KB at a fixed rate into partitions in turn; measure from the scheduled time of each record
+    to its acknowledgement."""
     times: list[float] = []
     errors: list[str] = []
 
@@ -64,10 +64,10 @@ def pace(addresses: str, topic: str, rate: int, seconds: int) -> dict[str, float
 
 
 class Failover:
-    """The broker that coordinates the group is killed, and with it the partitions that it leads have no leader.
+    """Kills the group's coordinator, which also leads partitions.
 
-    Seconds from the kill until each of those partitions has acknowledged, and given out, a record that was sent after
-    it, and until the group has committed such a one.
+    Measures the seconds from the kill until each of those partitions has acknowledged and returned a record that was
+    sent after it, and until the group has committed the offset of such a record.
     """
 
     def __init__(self, addresses: str, topic: str) -> None:
@@ -122,7 +122,7 @@ class Failover:
             await asyncio.sleep(0.005)
 
     def _after(self, number: int) -> bool:
-        """Whether a record counts: before the kill every one does."""
+        """Return whether a record counts: before the kill, every record does."""
         return self._killed == NEVER or self._sent[number] > self._killed
 
     async def _write(self) -> None:

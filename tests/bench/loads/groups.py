@@ -1,12 +1,12 @@
-"""What groups ask of their coordinator; prints what it took. SERVER is the process id of the server.
+"""Loads for the group coordinator; prints its measurements. SERVER is the process id of the server.
 
 python -m tests.bench.loads.groups rebalance  ADDRESS SERVER MEMBERS DELAY
 python -m tests.bench.loads.groups heartbeats ADDRESS SERVER GROUPS SECONDS
 python -m tests.bench.loads.groups commits    ADDRESS SERVER TOPIC SECONDS
 python -m tests.bench.loads.groups fill       ADDRESS SERVER TOPIC PARTITIONS REQUESTS
 
-Frames that are sent again and again have the same correlation id, so their answers have to be the bytes of the first
-one, which is decoded and checked. No wait is without an end.
+Repeated frames have the same correlation id, so every response must have the bytes of the first one, which is decoded
+and checked. Every wait has a limit.
 """
 
 import asyncio
@@ -43,18 +43,18 @@ from tests.bench.wire import CLIENT, PASSING, Link
 
 R = TypeVar("R", bound=Response)
 
-#: Seconds that any one measurement may take.
+#: Limit of one measurement in seconds.
 LIMIT: Final = 60.0
-#: The groups that `fill` commits for, and the offset that it commits.
+#: The groups of `fill`, and the offset that it commits.
 FILLED: Final = tuple(f"filled-{number}" for number in range(10))
 OFFSET: Final = 4711
-#: 1,000 commits in flight: connections, and how many on each.
+#: 1,000 commits in flight: connections, and commits on each.
 COMMITS: Final = (100, 10)
-#: Heartbeats as fast as they go: connections, and how many on each.
+#: Heartbeats at full speed: connections, and heartbeats in flight on each.
 FAST: Final = (4, 16)
-#: Seconds between a member's heartbeats, as clients have it.
+#: Seconds between a member's heartbeats, the default of clients.
 INTERVAL: Final = 3.0
-#: Connections that the members heartbeating at that pace share.
+#: Connections shared by the members that heartbeat at that interval.
 SHARED: Final = 100
 
 _SIZE: Final = struct.Struct(">i")
@@ -63,13 +63,13 @@ _ASSIGNMENT: Final = b"\0\1\0\0\0\1\0\5topic\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 def cpu(server: int) -> float:
-    """Seconds of processor time that the server has used."""
+    """Return the processor time that the server has used, in seconds."""
     words = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def coordinated(address: str) -> None:
-    """Wait until groups have a coordinator, by way of a member that nobody knows."""
+    """Wait until groups have a coordinator: send heartbeats of an unknown member."""
     deadline = time.monotonic() + LIMIT
     with Link(address) as link:
         stranger = HeartbeatRequest(group_id="nobody", generation_id=1, member_id="nobody")
@@ -84,7 +84,7 @@ def coordinated(address: str) -> None:
 
 
 class Frames(asyncio.Protocol):
-    """Cuts what comes into frames."""
+    """Splits the received bytes into frames."""
 
     def __init__(self) -> None:
         self.transport: asyncio.WriteTransport
@@ -120,7 +120,7 @@ async def connected(address: str, make: Callable[[], P], count: int) -> AsyncIte
     loop = asyncio.get_running_loop()
     found: list[P] = []
     try:
-        # A few at a time: the server's queue of connections it has not accepted yet is short.
+        # A few at a time, because the server's accept queue is short.
         while len(found) < count:
             few = min(50, count - len(found))
             opened = await asyncio.gather(*(loop.create_connection(make, host, int(port)) for _ in range(few)))
@@ -132,7 +132,7 @@ async def connected(address: str, make: Callable[[], P], count: int) -> AsyncIte
 
 
 class Peer(Frames):
-    """Asks, and gets its answers in the order of its questions."""
+    """Sends requests and receives the responses in the same order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Member:
         self._generation = -1
 
     async def enter(self) -> None:
-        """JoinGroup until there is a generation, and SyncGroup; the member is Stable then."""
+        """Join with retries, then sync; afterwards the member is stable."""
         joined = await self._join()
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -190,7 +190,7 @@ class Member:
             raise RuntimeError("a member did not get its assignment")
 
     async def follow(self) -> None:
-        """Learn by a heartbeat that a rebalance is on, and take part in it."""
+        """Heartbeat until a rebalance starts, then rejoin."""
         heartbeat = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self.member_id)
         answer = await self._peer.ask(heartbeat, 4, HeartbeatResponse)
         if answer.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
@@ -223,7 +223,7 @@ def _check(what: str, error: int) -> None:
 
 
 async def rebalance(address: str, server: int, members: int, delay: float) -> dict[str, float]:
-    """A rebalance timeout as long as the delay: newcomers do not make the delay longer then, it is the same for all."""
+    """Measure a rebalance. The rebalance timeout equals the initial delay, so that joins do not extend the delay."""
     group = f"bench-{uuid.uuid4().hex}"
     coordinated(address)
     async with asyncio.timeout(LIMIT), connected(address, Peer, members) as peers:
@@ -248,7 +248,7 @@ def _one_generation(members: Sequence[Member]) -> None:
 
 
 class Volley(Frames):
-    """Sends frames; every answer has to be like the first one. Notes how long each took."""
+    """Sends frames and records the latency of each. Every response must equal the first one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,14 +257,14 @@ class Volley(Frames):
         self.first: bytes | None = None
         self.times: list[float] = []
         self.closing = False
-        #: The first answer is there, or none will come.
+        #: Done when the first response has arrived, or the connection is lost.
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._due: deque[float] = deque()
         self._next: Iterator[bytes] = iter(())
 
     def go(self, frames: Iterator[bytes], depth: int) -> None:
-        """So many always under way, until there are no more frames."""
+        """Keep `depth` frames in flight until `frames` ends."""
         self._next = frames
         self.closing = True
         for frame in itertools.islice(frames, depth):
@@ -279,7 +279,7 @@ class Volley(Frames):
         super().shut()
 
     def close_down(self) -> None:
-        """Nothing more is sent: it has ended with the last answer."""
+        """Send no more frames; the volley ends with the last response."""
         self.closing = True
         if not self._due and not self.ended.done():
             self.ended.set_result(None)
@@ -326,7 +326,7 @@ def _fine(volleys: Sequence[Volley], fine: Callable[[bytes], bool]) -> None:
 async def volley(
     address: str, server: int, shape: tuple[int, int], frames: Sequence[bytes], seconds: float, check: type[R]
 ) -> dict[str, float]:
-    """As fast as they go, after a warm-up as long: requests/s, and the server's processor time for each."""
+    """Send at full speed after a warm-up; return requests/s and the server's processor time per request."""
     connections, depth = shape
     async with connected(address, Volley, connections) as volleys:
         share = -(-len(frames) // connections)
@@ -347,7 +347,7 @@ async def volley(
 
 
 async def paced(address: str, server: int, frames: Sequence[bytes], seconds: float) -> dict[str, float]:
-    """Every group heartbeats every `INTERVAL`, evenly spread; what is late counts from when it was due."""
+    """Heartbeat for every group each `INTERVAL`, evenly spread; latency counts from the scheduled time."""
     async with asyncio.timeout(LIMIT), connected(address, Volley, SHARED) as volleys:
         pace = len(frames) / INTERVAL
         used, started = cpu(server), time.perf_counter()
@@ -402,7 +402,7 @@ async def heartbeats(address: str, server: int, groups: int, seconds: float) -> 
     async with asyncio.timeout(LIMIT), connected(address, Peer, 50) as peers:
         names = (f"{name}-{number}" for number in range(groups))
         await asyncio.gather(*(_alone(peer, names, frames) for peer in peers))
-    # One group before and after the many, so that a machine that gets faster or slower meets both alike.
+    # One group before and after the many groups, so that a change of the machine's speed affects both equally.
     half = [await volley(address, server, FAST, frames[:1], seconds / 2, HeartbeatResponse)]
     many = await volley(address, server, FAST, frames, seconds, HeartbeatResponse)
     half.append(await volley(address, server, FAST, frames[:1], seconds / 2, HeartbeatResponse))
@@ -420,7 +420,7 @@ def _commit(group: str, topic: str, partitions: Sequence[int]) -> bytes:
 
 
 async def commits(address: str, server: int, topic: str, seconds: float) -> dict[str, float]:
-    """A group for each connection."""
+    """Measure commits with one group per connection."""
     name = f"bench-{uuid.uuid4().hex}"
     coordinated(address)
     frames = [_commit(f"{name}-{number}", topic, [0]) for number in range(COMMITS[0])]
@@ -428,7 +428,7 @@ async def commits(address: str, server: int, topic: str, seconds: float) -> dict
 
 
 async def fill(address: str, server: int, topic: str, partitions: int, requests: int) -> dict[str, float]:
-    """Offset records, `partitions` of them with each request, until all are acknowledged."""
+    """Commit `partitions` offsets with each request until all are acknowledged."""
     coordinated(address)
     frames = [_commit(group, topic, range(partitions)) for group in FILLED]
     each = requests // len(frames)

@@ -1,12 +1,12 @@
-"""How long a record is on its way, and how soon a new group gets its first one, with one Python client; prints seconds.
+"""End-to-end latency, and the time until a new group gets its first record, with one Python client; prints seconds.
 
 python -m tests.bench.loads.live CLIENT latency ADDRESS TOPIC RATE SECONDS
 python -m tests.bench.loads.live CLIENT first   ADDRESS TOPIC TIMES
 
-Latency is from when a record is due to be sent to the call that returns it, in one process with a producer (acks=all,
-no linger) and a consumer, RATE records/s evenly; it begins when a first one has come, and the first half second is not
-counted. The first record is timed from the making of the consumer on, once as the first thing that the process does,
-then TIMES more, each in a group of its own; the topic has one record. Asynchronous clients run on uvloop, others
+Latency is measured from the scheduled time of a record to the call that returns it, in one process with a producer
+(acks=all, no linger) and a consumer, at RATE records/s. It starts after a first record has arrived, and the first half
+second is not counted. The first record is timed from the creation of the consumer, once as the first thing that the
+process does, then TIMES more, each in a new group; the topic has one record. Asynchronous clients run on uvloop, others
 consume on a thread.
 """
 
@@ -27,21 +27,21 @@ import uvloop
 
 from barnabas_client import Consumer, Producer
 
-#: Seconds that one run may take, and those that are not counted.
+#: Limit of one run in seconds, and the seconds at its start that are not counted.
 LIMIT: Final = 120.0
 WARM: Final = 0.5
 PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _TIME: Final = struct.Struct(">d")
-#: Both ends are at work when this has come; it is not counted.
+#: The first value: when it arrives, producer and consumer are ready. It is not counted.
 FIRST: Final = b"first"
-#: Of 100 bytes.
+#: A value of 100 bytes.
 _REST: Final = b"x" * (100 - _TIME.size)
 
 Async = Callable[[str, str | None, str], Any]
 
 
 class Latencies:
-    """Takes the values that come, until all have."""
+    """Records the latency of each value until all have arrived."""
 
     def __init__(self, rate: int, seconds: float) -> None:
         self.rate = rate
@@ -49,12 +49,12 @@ class Latencies:
         self.taken: list[float] = []
 
     def take(self, value: bytes) -> bool:
-        """Whether this was the last one."""
+        """Record a value; return whether it was the last one."""
         self.taken.append(time.perf_counter() - _TIME.unpack_from(value)[0])
         return len(self.taken) >= self.count
 
     def dues(self) -> Iterator[float]:
-        """When each record is due to be sent."""
+        """Yield the scheduled time of each record."""
         begin = time.perf_counter()
         return (begin + number / self.rate for number in range(self.count))
 
@@ -92,7 +92,7 @@ def _confluent(address: str, group: str | None, topic: str) -> Any:
     return consumer
 
 
-# The asynchronous two have the same names and arguments.
+# The two asynchronous clients have the same names and arguments.
 
 
 async def _latency_async(producer: Any, consumer: Any, topic: str, found: Latencies) -> None:
@@ -125,7 +125,7 @@ async def _first_async(make: Async, address: str, topic: str) -> float:
     return done
 
 
-# The others.
+# The synchronous clients.
 
 
 def _latency_sync(send: Callable[[bytes], object], poll: Callable[[], list[bytes]], found: Latencies) -> None:

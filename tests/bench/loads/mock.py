@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 
 def main() -> None:
-    # Its partitions keep what fits into 5 MB: it can be produced to for ever, and consumed from hardly.
+    # Its partitions keep only 5 MB: it is fit for producing, but hardly for consuming.
     cluster = Producer({"test.mock.num.brokers": 1, "log_level": 2})
     (broker,) = cluster.list_topics(timeout=30).brokers.values()
     print(f"listening on {broker.host}:{broker.port}", flush=True)

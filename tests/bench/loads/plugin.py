@@ -1,10 +1,10 @@
-"""How soon a test gets its first record by the pytest plugin's fixtures; prints seconds.
+"""Time until a test gets its first record with the pytest plugin's fixtures; prints seconds.
 
 python -m tests.bench.loads.plugin CLIENT
 
-The test is written into a folder of its own and run by a pytest that knows nothing of this project but its plugin. It
-sends a record with the client and reads it as a new group. `start` is from the start of pytest's process, `ready` from
-when the fixtures were there.
+The test is written into a new folder and run by a pytest that loads only the plugin of this project. It sends a record
+with the client and reads it as a new group. `start` counts from the start of pytest's process, `ready` from the moment
+when the fixtures are set up.
 """
 
 import json
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-#: Seconds for all of it.
+#: Limit of the whole run in seconds.
 LIMIT: Final = 60.0
-#: Where the test leaves its two times.
+#: The file with the two times of the test.
 TIMES: Final = "times"
 
 _HEAD: Final = f"""

@@ -1,8 +1,8 @@
-"""Produces as fast as librdkafka does; prints seconds from the first record handed over to the last acknowledged.
+"""Produces at librdkafka's full speed; prints seconds from the first record handed over to the last acknowledgement.
 
 python -m tests.bench.loads.produce ADDRESS TOPIC COUNT SIZE PARTITIONS [ACKS]
 
-Into one partition, or spread over as many as the topic has. ACKS: all, unless it says 1.
+The records go to one partition, or are spread over all partitions of the topic. ACKS is `all` (default) or 1.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 BATCH: Final = 10_000
-#: librdkafka's defaults, but for room: more in flight, so that neither side waits for the other.
+#: librdkafka's defaults with larger buffers: more in flight, so that neither side waits for the other.
 SETTINGS: Final = {
     "linger.ms": 5,
     "batch.size": 1_000_000,
@@ -37,7 +37,7 @@ def main(address: str, topic: str, *rest: str) -> None:
     producer = Producer({**SETTINGS, "bootstrap.servers": address, "acks": acks, "error_cb": failed})
     existing = list(producer.list_topics(topic, 30).topics[topic].partitions)
     before = _in_log(address, topic, existing)
-    # Bytes that do not repeat within a record, handed over many at a time: librdkafka's pace, not the interpreter's.
+    # Bytes that do not repeat within a record, handed over in bulk: the test measures librdkafka, not the interpreter.
     records = [{"value": os.urandom(size)} for _ in range(min(BATCH, count))]
     started = time.perf_counter()
     for _ in range(count // len(records)):
@@ -63,7 +63,7 @@ def _in_log(address: str, topic: str, partitions: Sequence[int]) -> int:
 
 
 def _end(reader: Consumer, partition: TopicPartition) -> int:
-    """A leader that has only just been told of its office says that it has none."""
+    """Return the end offset; retry while a new leader does not know of its leadership."""
     deadline = time.monotonic() + 30
     while True:
         try:

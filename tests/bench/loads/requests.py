@@ -1,10 +1,10 @@
-"""One kind of small request over one connection, so many of them always under way; prints requests per second.
+"""Sends one kind of small request over one connection, DEPTH of them in flight; prints requests per second.
 
     python -m tests.bench.loads.requests ADDRESS KIND SECONDS DEPTH [DEPTH ...]
 
-The same frame is sent again and again, so every answer has to be the bytes of the first one, or where each tells
-something new, to have their number; the first and the last one are decoded and checked. What is left to this program
-per request is to count: the server is what is measured.
+The same frame is sent repeatedly, so every response must have the bytes of the first one, or its length if the contents
+change; the first and the last response are decoded and checked. This program only counts the others, so that the
+measurement shows the server's speed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _SIZE: Final = struct.Struct(">i")
 
 @dataclass(frozen=True)
 class Shot:
-    """A frame to send, and what looks at an answer to it. `repeats`: all answers are the same bytes."""
+    """A frame to send, and a check of its response. `repeats`: all responses have the same bytes."""
 
     frame: bytes
     fine: Callable[[bytes], bool]
@@ -124,7 +124,7 @@ def metadata(address: str, version: int) -> Shot:
     return Shot(encode_request(request, version, 1, CLIENT), fine)
 
 
-#: Kind by name: who makes it, and the version. Version 0 heartbeats are there to compare with what others publish.
+#: By name: the function that builds the request, and the version. Heartbeat v0 is for published figures.
 KINDS: Final[dict[str, tuple[Callable[[str, int], Shot], int]]] = {
     "Heartbeat v0": (heartbeat, 0),
     "Heartbeat v4": (heartbeat, 4),
@@ -136,7 +136,7 @@ KINDS: Final[dict[str, tuple[Callable[[str, int], Shot], int]]] = {
 
 
 class Gun(asyncio.Protocol):
-    """Sends a request for each answer that comes."""
+    """Sends a request for each response that arrives."""
 
     def __init__(self, shot: Shot, depth: int) -> None:
         self.count = 0

@@ -1,12 +1,12 @@
-"""Reads a topic with Spark, through our source or its own connector; prints seconds, of the processor too, and bytes.
+"""Reads a topic with Spark, through our source or its own connector; prints seconds, processor seconds and bytes.
 
 python -m tests.bench.loads.spark SOURCE JARS ADDRESS bulk TOPIC COUNT WARM FOLDER
 python -m tests.bench.loads.spark SOURCE JARS ADDRESS live|live-unix TOPIC RATE SECONDS FOLDER
 
-SOURCE is `barnabas` or `kafka`, JARS the folder of the connector's jars or `-`. A process of its own, because a process
-has one JVM. `bulk` reads all COUNT records of TOPIC in each way, after it has read those of the topic WARM in the same
-way, which are not counted: nobody's first query is measured. `live` feeds TOPIC with RATE records/s evenly, and tells
-how long micro-batches take; `live-unix` does it with Unix sockets between the JVM and Python's workers.
+SOURCE is `barnabas` or `kafka`, JARS the folder of the connector's jars or `-`. It runs in a new process, because a
+process has one JVM. `bulk` reads all COUNT records of TOPIC in each way, after a warm-up that reads the topic WARM in
+the same way. `live` produces RATE records/s to TOPIC and measures how long micro-batches take; `live-unix` does the
+same with Unix sockets between the JVM and Python's workers.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tests.bench.loads.spark_memory import Sampler
 
-#: Seconds that one query may take, and those of a live one that are not counted.
+#: Limit of one query in seconds, and the seconds at the start of a live one that are not counted.
 LIMIT: Final = 500.0
 WARM: Final = 3.0
 #: Records of a micro-batch that is written to Parquet.
@@ -29,7 +29,7 @@ STEP: Final = 1_000_000
 
 
 def session(jars: str, folder: Path, *, unix: bool) -> Any:
-    """Spark as it comes: its own defaults for memory and everything that is not named here."""
+    """Create a Spark session with default memory and defaults for all settings that are not named here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -52,7 +52,7 @@ def session(jars: str, folder: Path, *, unix: bool) -> Any:
 
 
 class Bulk:
-    """All records of a topic, in each way."""
+    """Reads all records of a topic in each way."""
 
     def __init__(self, spark: Any, source: str, address: str, folder: Path) -> None:
         self._spark, self._source, self._address, self._folder = spark, source, address, folder
@@ -89,7 +89,7 @@ class Bulk:
         return self._run(self._read(self._spark.readStream, topic).load().writeStream.format("noop"))
 
     def _parquet(self, topic: str) -> int:
-        """What one writes oneself to get what the archive makes: its columns, its partitions, its steps."""
+        """Write what the archive writes, with a hand-written query: the same columns, partitions and steps."""
         rows = self._read(self._spark.readStream, topic).options(maxOffsetsPerTrigger=STEP, includeHeaders="true")
         dated = rows.load().selectExpr("*", "CAST(timestamp AS DATE) AS date")
         written = dated.writeStream.format("parquet").option("path", str(self._fresh()))
@@ -117,7 +117,7 @@ class Bulk:
 
 
 def live(spark: Any, source: str, address: str, topic: str, rate: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """How long micro-batches take that start one after the other."""
+    """Measure how long consecutive micro-batches take."""
     options = {"kafka.bootstrap.servers": address, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format(source).options(**options).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "live")).start()

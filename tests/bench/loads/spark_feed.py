@@ -1,4 +1,4 @@
-"""Produces evenly for a while: 100 bytes a record, over all partitions.
+"""Produces records of 100 bytes at a fixed rate to all partitions.
 
 python -m tests.bench.loads.spark_feed ADDRESS TOPIC RATE SECONDS
 """

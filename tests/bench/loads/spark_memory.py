@@ -1,4 +1,4 @@
-"""What a program takes with all that it started: Python's driver, the JVM, Python's workers (Linux)."""
+"""Memory and processor time of a program and its children: Python's driver, the JVM, Python's workers (Linux)."""
 
 import os
 import threading
@@ -8,17 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-#: Seconds between two looks. The kernel counts for 35 ms what 1.5 GiB are shared with.
+#: Seconds between two samples. The kernel needs 35 ms to count the shared pages of 1.5 GiB.
 _EVERY: Final = 0.5
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Sampler:
-    """Looks now and then, on a thread.
+    """Takes samples on a thread.
 
     Attributes:
-        peak: the most bytes that all processes together had in memory at one look; what they share counts once.
-        cpu: seconds of the processor, without those of the looks.
+        peak: the most bytes that all processes together had in memory in one sample; shared pages count once.
+        cpu: processor seconds, without those of the samples.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Sampler:
 
 
 def resident(root: int) -> int:
-    """Bytes that a process and its descendants have in memory now. Of what several share, such as the pages of forked
-    workers, each counts for its part (``Pss`` of Linux)."""
+    """Return the bytes that a process and its descendants have in memory now. Pages that several processes share, such
+    as those of forked workers, count proportionally (``Pss`` of Linux)."""
     return sum(_share(process) for process in _tree(root))
 
 
@@ -61,7 +61,7 @@ def _share(process: int) -> int:
 
 
 def busy(root: int) -> float:
-    """Seconds of the processor that a process, its descendants, and those of them that have ended, have had."""
+    """Return the processor seconds of a process and its descendants, including those that have ended."""
     return sum(sum(map(int, _stat(process)[11:15])) for process in _tree(root)) / _TICK
 
 
@@ -76,12 +76,12 @@ def _tree(root: int) -> list[int]:
 
 
 def _stat(process: int) -> list[str]:
-    """From the state on: what stands before the last bracket is the name, with whatever characters."""
+    """Return the fields of /proc/PID/stat from the state on. The name before it may contain any characters."""
     return _read(process, "stat").rpartition(")")[2].split()
 
 
 def _read(process: int, name: str) -> str:
-    """Nothing but zeros of a process that has ended meanwhile."""
+    """Return the text of a file in /proc; zeros if the process has ended."""
     try:
         return Path(f"/proc/{process}/{name}").read_text()
     except OSError:

@@ -1,10 +1,10 @@
-"""Where the time goes that the source takes in a Python worker, without Spark: processor seconds for a million rows.
+"""Profile of the source in a Python worker, without Spark: processor seconds for a million rows.
 
 python -m tests.bench.loads.spark_profile ADDRESS TOPIC
 
-The topic is read three times after a first one that is not counted; told is the quickest. A profiler would make the one
-loop over records look four times as slow, so the steps are timed as wholes, and some are parts of others: `to_arrow` is
-all of the decoding. `thread` is what a task waits for, `process` has the thread with it that receives.
+The topic is read three times after a warm-up; the fastest run is printed. A profiler would make the loop over records
+look four times slower, so each step is timed as a whole, and some steps contain others: `to_arrow` is all of the
+decoding. `thread` is the time that a task waits for; `process` includes the receiving thread.
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""Drives the log through its Python surface, in a process of its own and without a network; prints what it measured.
+"""Loads for the log's Python interface, in a new process and without a network; prints its measurements.
 
 python -m tests.bench.loads.storage JOB FOLDER NUMBER ...
 
-The jobs, each with a folder of its own: append SIZE MEGABYTES ROUNDS; durable PRODUCERS SECONDS; fill MEGABYTES;
-recover FLUSH (1: it is flushed and checkpointed afterwards); fetch READS; compact MEGABYTES; feed MEGABYTES ROUNDS.
-`fill` and `recover` end as a crash does: nothing is closed. `drain PORT BYTES ROUNDS` is the other end of `feed`.
+The jobs, each with its own folder: append SIZE MEGABYTES ROUNDS; durable PRODUCERS SECONDS; fill MEGABYTES; recover
+FLUSH (1: flush and checkpoint afterwards); fetch READS; compact MEGABYTES; feed MEGABYTES ROUNDS. `fill` and `recover`
+end like a crash: they close nothing. `drain PORT BYTES ROUNDS` is the receiver of `feed`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TP: Final = TopicPartition("bench", 0)
 TOPIC_ID: Final = bytes(range(16))
 MB: Final = 1_000_000
 RECORD: Final = 1000
-#: What the large partition is made of: a consumer's fetch of 64 KB holds some of them.
+#: Batch size of the large partition: a consumer's fetch of 64 KB holds several batches.
 FILL_BATCH: Final = 16_000
 FETCH: Final = 65_536
 
@@ -41,14 +41,14 @@ Measured = Mapping[str, list[float]]
 
 
 class Unsynced(RealFiles):
-    """Nothing is brought to the disk: what a crash leaves of a log that nobody has flushed."""
+    """Files whose sync does nothing, as for a log that crashes before its first flush."""
 
     def sync(self, handle: int) -> None:
         pass
 
 
 def batch_of(size: int) -> bytes:
-    """A batch of about `size` bytes of records of 1000, a smaller one of a single record."""
+    """Return a batch of about `size` bytes, with records of 1000 bytes; a smaller batch has a single record."""
     values = [os.urandom(min(RECORD, size - 80))] * max(size // (RECORD + 10), 1)
     return bytes(build_batch([(None, value, (), NOW) for value in values]))
 
@@ -63,11 +63,11 @@ def new_log(directory: LogDirectory, overrides: Mapping[str, str]) -> Log:
 
 
 def append(folder: Path, size: int, megabytes: int, rounds: int) -> Measured:
-    """Bytes a second, of the log and of plain writes in turn; both into the page cache."""
+    """Return bytes per second of the log and of plain writes in turn, both into the page cache."""
     batch = batch_of(size)
     count = megabytes * MB // len(batch)
     measured: dict[str, list[float]] = {"log": [], "raw": []}
-    # Not counted: whoever is first pays for memory that the system has not handed out yet.
+    # Warm-up: the first run also pays for memory that the system has to allocate.
     _write(folder / "raw", batch, count)
     _append(folder / "log", batch, min(count, 1000))
     for _ in range(rounds):
@@ -85,7 +85,7 @@ def _append(folder: Path, batch: bytes, count: int) -> float:
     seconds = time.perf_counter() - started
     if log.size != count * len(batch):
         raise RuntimeError(f"{log.size} bytes instead of {count * len(batch)}")
-    # Unlinked before it is closed, or all of it would be synced first: nobody wants it on the disk.
+    # Unlink before close: otherwise close would sync the whole file to the disk.
     shutil.rmtree(folder)
     log.abandon()
     return seconds
@@ -103,7 +103,7 @@ def _write(path: Path, batch: bytes, count: int) -> float:
 
 
 def durable(folder: Path, producers: int, seconds: float) -> Measured:
-    """Appends a second when each is synced before its producer goes on; and of one who writes and syncs by hand."""
+    """Return appends per second if each producer waits for the sync; and of one loop of plain write and sync."""
     batch = batch_of(RECORD)
     log_rate = uvloop.run(_durable(folder / "log", batch, producers, seconds))
     handle = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
@@ -136,7 +136,7 @@ async def _durable(folder: Path, batch: bytes, producers: int, seconds: float) -
 
 
 def fill(folder: Path, megabytes: int) -> Measured:
-    """A large partition, as an unclean end leaves it that nothing was flushed of."""
+    """Write a large partition without flushes, and end as in a crash."""
     batch = batch_of(FILL_BATCH)
     log = new_log(opened(folder, Inline(), synced=False), {})
     started = time.perf_counter()
@@ -146,7 +146,7 @@ def fill(folder: Path, megabytes: int) -> Measured:
 
 
 def recover(folder: Path, flush: int) -> Measured:
-    """Seconds that opening takes; the time that flushing takes is not in it."""
+    """Return the seconds that opening the log takes, without the flush."""
     started = time.perf_counter()
     directory = opened(folder, Inline())
     seconds = time.perf_counter() - started
@@ -163,7 +163,7 @@ def recover(folder: Path, flush: int) -> Measured:
 
 
 def fetch(folder: Path, reads: int) -> Measured:
-    """Seconds of the median and of the slowest percent of reads of 64 KB, for three places; each was read before."""
+    """Return median and 99th percentile in seconds of cached reads of 64 KB, at three positions."""
     log = opened(folder, Inline()).logs[TP]
     end = log.log_end_offset
     reach = min(reads * FETCH // RECORD, end // 4)
@@ -176,7 +176,7 @@ def fetch(folder: Path, reads: int) -> Measured:
                 started = time.perf_counter()
                 buffers = log.read(offset, FETCH, end, min_one=True)
                 took.append(time.perf_counter() - started)
-                # Where a segment ends there is less.
+                # A read at the end of a segment returns less.
                 if not buffers or not buffers[0]:
                     raise RuntimeError(f"nothing at {offset}")
             if timed:
@@ -186,12 +186,12 @@ def fetch(folder: Path, reads: int) -> Measured:
 
 
 def compact(folder: Path, megabytes: int) -> Measured:
-    """Bytes a second of closed segments that one round of the cleaner takes in, its fsync included."""
+    """Return bytes per second of closed segments that one round of the cleaner reads, including its fsync."""
     directory = opened(folder, Inline())
     log = new_log(directory, {"cleanup.policy": "compact", "segment.bytes": str(min(64, megabytes // 4) * MB)})
     chance = random.Random(1)
     value = os.urandom(RECORD)
-    # Every key comes many times; most of what is left at the end is in the last quarter.
+    # Every key occurs many times; most records that remain are in the last quarter.
     cycle = megabytes * MB // 4 // (16 * RECORD)
     batches = [
         bytes(build_batch([(b"%010d" % chance.randrange(16 * cycle), value, (), NOW) for _ in range(16)]))
@@ -214,7 +214,7 @@ def compact(folder: Path, megabytes: int) -> Measured:
 
 
 def fed(folder: Path, megabytes: int, rounds: int) -> Measured:
-    """Bytes a second, and seconds of the processor for each GB, of both ways in turn."""
+    """Return bytes per second and processor seconds per GB, of both ways in turn."""
     path = folder / "fed"
     path.write_bytes(os.urandom(64 * 2**20))
     size = megabytes * 2**20
@@ -250,7 +250,7 @@ def main(job: str, folder: str, *numbers: str) -> None:
     measured = JOBS[job](Path(folder), *map(int, numbers))
     if measured:
         print(json.dumps(measured), flush=True)
-    # As a crash ends: no destructor gives anything a last chance.
+    # End like a crash: no destructor runs.
     os._exit(0)
 
 

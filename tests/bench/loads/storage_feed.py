@@ -1,4 +1,4 @@
-"""Two ways from a file into a socket: through bytes, as the broker does it, and past Python."""
+"""Two ways from a file to a socket: through bytes objects, as in the broker, and with sendfile."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ import uvloop
 
 from barnabas_broker.server.connection import WRITE_MARK
 
-#: What one fetch brings, and the head of its response.
+#: Bytes of one fetch, and of its response header.
 FETCH: Final = 2**20
 HEAD: Final = bytes(64)
 
 
 def feed(server: socket.socket, path: Path, size: int, rounds: int) -> dict[str, list[float]]:
-    """Bytes a second, and seconds of this process for each GB, of both in turn: two of the other end's rounds each."""
+    """Return bytes per second and this process's seconds per GB, of both in turn: two rounds of the receiver each."""
     measured: dict[str, list[float]] = {name: [] for name in ("log", "raw", "log cpu", "raw cpu")}
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     turns = path.stat().st_size // FETCH
@@ -51,7 +51,7 @@ async def _stream(connection: socket.socket, handle: int, count: int, turns: int
 
 
 def _past_python(connection: socket.socket, handle: int, count: int, turns: int) -> None:
-    # Blocking, and without an event loop: more than this sendfile has not to give.
+    # Blocking and without an event loop: this is the upper limit of sendfile.
     for n in range(count):
         connection.sendall(HEAD, socket.MSG_MORE)
         at, end = n % turns * FETCH, (n % turns + 1) * FETCH
@@ -62,7 +62,7 @@ def _past_python(connection: socket.socket, handle: int, count: int, turns: int)
 
 
 def drain(port: int, size: int, rounds: int) -> None:
-    """The other end: takes what comes, and says when that was all."""
+    """Receive `size` bytes in each round and acknowledge the end of the round."""
     buffer = bytearray(FETCH)
     expected = size // FETCH * (FETCH + len(HEAD))
     for _ in range(2 * rounds):

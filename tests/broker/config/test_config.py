@@ -1,4 +1,4 @@
-"""Configuration: layers, Kafka's notations, and refusals that name key and value."""
+"""Configuration: layers, Kafka's notations, and errors that name key and value."""
 
 import argparse
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
     assert parse_properties(text) == {"a": "1", "b": "2", "c": "x=y", "d": "one,two", "empty": "", "alone": ""}
 
 
-def test_environment_names_are_kafkas() -> None:
+def test_environment_variables_have_kafkas_names() -> None:
     given = {"KAFKA_LOG_SEGMENT_BYTES": "1", "KAFKA_A__B": "2", "KAFKA_A___B": "3", "HOME": "/"}
     assert parse_environment(given) == {"log.segment.bytes": "1", "a_b": "2", "a-b": "3"}
 
@@ -55,7 +55,7 @@ def test_the_last_layer_wins() -> None:
         ({"log.retention.hours": "-1"}, -1),
     ],
 )
-def test_the_finer_unit_wins(given: dict[str, str], milliseconds: int) -> None:
+def test_the_key_with_the_finer_unit_wins(given: dict[str, str], milliseconds: int) -> None:
     assert Config(BROKER_KEYS, given)[LOG_RETENTION_MS] == milliseconds
 
 
@@ -69,7 +69,7 @@ def test_the_finer_unit_wins(given: dict[str, str], milliseconds: int) -> None:
         ("log.cleaner.min.cleanable.ratio", "1.5", "must be from 0 to 1"),
     ],
 )
-def test_a_bad_value_is_refused_by_name(key: str, value: str, reason: str) -> None:
+def test_the_error_of_a_bad_value_names_its_key(key: str, value: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Config(BROKER_KEYS, {key: value}).check()
 
@@ -103,7 +103,7 @@ def test_dynamic_values_win_over_static_ones() -> None:
     assert config.explain(LOG_SEGMENT_BYTES) == (2000, ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
-def test_a_topic_refuses_keys_that_are_none() -> None:
+def test_a_topic_rejects_unknown_keys() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         TopicConfig(Config(BROKER_KEYS), {"num.partitions": "1"}, TOPIC_KEYS)
 
@@ -128,6 +128,6 @@ def test_flags_win_over_environment_and_file(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "given", [{"set": ["novalue"]}, {"set": ["=1"]}, {"config": "/no/such/file"}, {"node_id": "x"}]
 )
-def test_bad_flags_are_refused(given: dict[str, object]) -> None:
+def test_bad_flags_are_rejected(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         read_config(flags(**given))

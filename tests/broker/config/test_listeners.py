@@ -1,4 +1,4 @@
-"""Several listeners: what their keys may say, and that each client is told the address of the one it came in by."""
+"""Several listeners: valid and invalid keys, and the address advertised to the clients of each listener."""
 
 import argparse
 import socket
@@ -36,7 +36,7 @@ OUTSIDE, INSIDE = ("outside.example", 9092), ("inside.example", 19092)
 ADVERTISED = "INTERNAL://inside.example:19092,PLAINTEXT://outside.example:9092"
 
 
-def test_listeners_are_read_and_shown_as_kafka_writes_them() -> None:
+def test_listeners_are_parsed_and_formatted_as_in_kafka() -> None:
     text = " plaintext://:9092 , INTERNAL://[::1]:19092,X-1.y://host:0"
     listeners = LISTENERS.read(text)
     assert listeners == (
@@ -53,23 +53,23 @@ def test_listeners_are_read_and_shown_as_kafka_writes_them() -> None:
     "text",
     ["localhost:9092", "A://x:9092 B://y:1", "A://x", "A://x:70000", "A://x:-1", "://x:1", "A://x/y:1"],
 )
-def test_listeners_that_are_none(text: str) -> None:
+def test_invalid_listeners_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^listeners='.*': must be NAME://HOST:PORT, separated by commas$"):
         LISTENERS.read(text)
 
 
-def test_a_listener_is_named_once() -> None:
+def test_a_listener_name_is_unique() -> None:
     with pytest.raises(ConfigError, match="each name must be there only once"):
         LISTENERS.read("A://x:1,a://y:2")
 
 
 @pytest.mark.parametrize("text", ["nowhere", "A://:9092", ":9092", "h:x", "h:99999"])
-def test_invalid_addresses_are_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^advertised\.listeners='.*': must be \[NAME://\]HOST:PORT"):
         ADVERTISED_LISTENERS.read(text)
 
 
-def told(given: str, *listeners: Listener) -> str | None:
+def advertised(given: str, *listeners: Listener) -> str | None:
     return show(advertise(listeners, ADVERTISED_LISTENERS.read(given), "this-machine"))
 
 
@@ -87,7 +87,7 @@ A, B = Listener("A", "127.0.0.1", 1), Listener("B", "0.0.0.0", 2)
     ],
 )
 def test_the_advertised_address_of_each_listener(given: str, expected: str) -> None:
-    assert told(given, A, B) == expected
+    assert advertised(given, A, B) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_the_advertised_address_of_each_listener(given: str, expected: str) -> N
         ("A://a:1,b:2", r"advertised.listeners: there are two addresses for A"),
     ],
 )
-def test_what_cannot_be_advertised(given: str, why: str) -> None:
+def test_invalid_advertised_listeners_are_rejected(given: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        told(given, A, B)
+        advertised(given, A, B)
 
 
 @pytest.mark.parametrize("mapped", ["", "A:PLAINTEXT,b:plaintext", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"])
@@ -111,18 +111,18 @@ def test_listeners_speak_plaintext(mapped: str) -> None:
     ("name", "mapped", "protocol"),
     [("A", "B:PLAINTEXT,A:SASL_SSL", "SASL_SSL"), ("SSL", "", "SSL"), ("SASL_PLAINTEXT", "A:SSL", "SASL_PLAINTEXT")],
 )
-def test_listeners_that_shall_speak_something_else(name: str, mapped: str, protocol: str) -> None:
+def test_other_security_protocols_are_rejected(name: str, mapped: str, protocol: str) -> None:
     with pytest.raises(ConfigError, match=f"listeners: {name}://h:1 is to speak {protocol} .* which is not served"):
         check_protocols([Listener(name, "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
 
 
 @pytest.mark.parametrize("mapped", ["A", "A:TLS", ":SSL", "A:B:SSL"])
-def test_a_map_that_is_none(mapped: str) -> None:
+def test_invalid_protocol_maps_are_rejected(mapped: str) -> None:
     with pytest.raises(ConfigError, match=r"^listener\.security\.protocol\.map=.*must be NAME:PROTOCOL"):
         LISTENER_SECURITY_PROTOCOL_MAP.read(mapped)
 
 
-def test_they_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://0.0.0.0:9092,INTERNAL://0.0.0.0:19092")
     monkeypatch.setenv("KAFKA_ADVERTISED_LISTENERS", "PLAINTEXT://localhost:9092,INTERNAL://broker1:19092")
     monkeypatch.setenv("KAFKA_INTER_BROKER_LISTENER_NAME", "INTERNAL")
@@ -138,7 +138,7 @@ def test_they_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 @dataclass
 class Answers:
-    """Where the broker is, as it tells over one connection."""
+    """The broker addresses in the responses to one connection."""
 
     metadata: list[tuple[int, str, int]]
     cluster: list[tuple[int, str, int]]
@@ -200,15 +200,15 @@ async def test_a_broker_without_the_clients_listener_is_left_out(start_broker: S
 
     await broker.services.cluster.change(decide)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
-    told = {}
+    found = {}
     for listener in broker.listeners:
         async with await Wire.connect(listener.port) as wire:
             for version in (5, 6):
                 answer = await wire.ask(request, version, MetadataResponse)
                 (partition,) = answer.topics[0].partitions
                 brokers = [b.node_id for b in answer.brokers]
-                told[listener.name, version] = brokers, partition.error_code, list(partition.offline_replicas)
-    assert told == {
+                found[listener.name, version] = brokers, partition.error_code, list(partition.offline_replicas)
+    assert found == {
         ("PLAINTEXT", 5): ([1], ErrorCode.LEADER_NOT_AVAILABLE, [2]),
         ("PLAINTEXT", 6): ([1], ErrorCode.LISTENER_NOT_FOUND, [2]),
         ("INTERNAL", 5): ([1, 2], ErrorCode.NONE, []),

@@ -1,4 +1,4 @@
-"""Configuration by request: described with sources and synonyms, changed key by key or as a whole."""
+"""DescribeConfigs with sources and synonyms, IncrementalAlterConfigs and AlterConfigs."""
 
 import pytest
 
@@ -58,7 +58,7 @@ async def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str 
     return (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses[0].error_code
 
 
-async def test_a_topics_configuration_has_its_source(wire: Wire) -> None:
+async def test_each_topic_config_has_its_source(wire: Wire) -> None:
     before = await row(wire, TOPIC, "t", "retention.ms")
     assert (before.value, before.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
     assert before.synonyms == []  # log.retention.ms has no default of its own
@@ -71,9 +71,9 @@ async def test_a_topics_configuration_has_its_source(wire: Wire) -> None:
     assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
 
 
-async def test_a_keys_default_has_the_name_of_the_broker_key(wire: Wire) -> None:
-    told = await row(wire, TOPIC, "t", "segment.bytes")
-    assert [(s.name, s.source) for s in told.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
+async def test_the_default_of_a_topic_key_is_a_synonym_with_the_broker_key(wire: Wire) -> None:
+    result = await row(wire, TOPIC, "t", "segment.bytes")
+    assert [(s.name, s.source) for s in result.synonyms] == [("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)]
 
 
 async def test_synonyms_are_listed_the_most_specific_first(wire: Wire) -> None:
@@ -88,7 +88,7 @@ async def test_synonyms_are_listed_the_most_specific_first(wire: Wire) -> None:
         ("log.segment.bytes", "3000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT_CONFIG),
     ]
-    told = [
+    result = [
         [(s.name, s.value, s.source) for s in (await row(wire, kind, name, key)).synonyms]
         for kind, name, key in (
             (TOPIC, "t", "segment.bytes"),
@@ -96,7 +96,7 @@ async def test_synonyms_are_listed_the_most_specific_first(wire: Wire) -> None:
             (BROKER, "", "log.segment.bytes"),
         )
     ]
-    assert told == [
+    assert result == [
         [("segment.bytes", "1000", ConfigSource.DYNAMIC_TOPIC_CONFIG), *of_broker],
         of_broker,
         of_broker[1:2],
@@ -105,23 +105,26 @@ async def test_synonyms_are_listed_the_most_specific_first(wire: Wire) -> None:
 
 async def test_fallbacks_are_listed_after_their_key(wire: Wire) -> None:
     assert await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2000")) == ErrorCode.NONE
-    told = await row(wire, TOPIC, "t", "retention.ms")
-    assert [(s.name, s.value) for s in told.synonyms] == [("log.retention.ms", "2000"), ("log.retention.hours", "168")]
+    result = await row(wire, TOPIC, "t", "retention.ms")
+    assert [(s.name, s.value) for s in result.synonyms] == [
+        ("log.retention.ms", "2000"),
+        ("log.retention.hours", "168"),
+    ]
 
 
 async def test_keys_are_listed_in_the_order_of_the_request(wire: Wire) -> None:
     asked = ["segment.bytes", "cleanup.policy", "no.such.key", "segment.bytes", "retention.ms"]
-    told = await describe(wire, TOPIC, "t", asked)
-    assert [c.name for c in told.configs] == ["segment.bytes", "cleanup.policy", "retention.ms"]
+    result = await describe(wire, TOPIC, "t", asked)
+    assert [c.name for c in result.configs] == ["segment.bytes", "cleanup.policy", "retention.ms"]
 
 
 @pytest.mark.parametrize("version", range(5))
 async def test_all_keys_are_listed_in_every_version(wire: Wire, version: int) -> None:
-    told = await describe(wire, TOPIC, "t", version=version)
-    assert {"cleanup.policy", "retention.ms", "segment.bytes"} <= {c.name for c in told.configs}
+    result = await describe(wire, TOPIC, "t", version=version)
+    assert {"cleanup.policy", "retention.ms", "segment.bytes"} <= {c.name for c in result.configs}
 
 
-async def test_lists_are_edited(wire: Wire) -> None:
+async def test_values_are_appended_to_and_subtracted_from_lists(wire: Wire) -> None:
     assert await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == ErrorCode.NONE
     assert (await row(wire, TOPIC, "t", "cleanup.policy")).value == "delete,compact"
     assert await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == ErrorCode.NONE
@@ -143,13 +146,13 @@ async def test_lists_are_edited(wire: Wire) -> None:
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_bad_changes_are_refused(
+async def test_bad_changes_are_rejected(
     wire: Wire, kind: int, name: str, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     assert await alter(wire, kind, name, change) == code
 
 
-async def test_a_key_may_be_changed_once_a_request(wire: Wire) -> None:
+async def test_a_request_may_change_a_key_only_once(wire: Wire) -> None:
     twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
     assert await alter(wire, TOPIC, "t", *twice) == ErrorCode.INVALID_REQUEST
 
@@ -159,7 +162,7 @@ async def test_a_dry_run_changes_nothing(wire: Wire) -> None:
     assert (await row(wire, TOPIC, "t", "retention.ms")).value == "604800000"
 
 
-async def test_the_old_way_replaces_everything(wire: Wire) -> None:
+async def test_alter_configs_replaces_the_whole_configuration(wire: Wire) -> None:
     await alter(wire, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.bytes", SET, "1000"))
     resource = OldResource(resource_type=TOPIC, resource_name="t", configs=[OldConfig(name="retention.ms", value="6")])
     request = AlterConfigsRequest(resources=[resource], validate_only=False)
@@ -169,8 +172,8 @@ async def test_the_old_way_replaces_everything(wire: Wire) -> None:
 
 
 async def test_a_brokers_configuration_is_described_and_changed(wire: Wire) -> None:
-    told = await row(wire, BROKER, "1", "log.retention.ms")
-    assert not told.read_only
+    result = await row(wire, BROKER, "1", "log.retention.ms")
+    assert not result.read_only
     assert (await row(wire, BROKER, "1", "node.id")).read_only
     assert await alter(wire, BROKER, "1", ("log.retention.ms", SET, "77")) == ErrorCode.NONE
     assert (await row(wire, BROKER, "1", "log.retention.ms")).config_source == ConfigSource.DYNAMIC_BROKER_CONFIG

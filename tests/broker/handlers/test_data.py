@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets and their neighbours over the wire, in several versions, with Kafka's errors."""
+"""Produce, Fetch, ListOffsets and related requests over the wire, in several versions, with Kafka's errors."""
 
 import asyncio
 import struct
@@ -98,15 +98,15 @@ def values(answer: PartitionData) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_what_was_produced_is_fetched(wire: Wire, topic_id: bytes, version: int) -> None:
+async def test_produced_records_are_fetched(wire: Wire, topic_id: bytes, version: int) -> None:
     for n in range(3):
         answer = await produce(
             wire, batch(b"%d" % n), version=min(version, 13) if version < 13 else 13, topic_id=topic_id
         )
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, n)
-    told = await fetch(wire, 1, version=version, topic_id=topic_id)
-    assert (told.error_code, told.high_watermark) == (ErrorCode.NONE, 3)
-    assert values(told) == [b"1", b"2"]
+    result = await fetch(wire, 1, version=version, topic_id=topic_id)
+    assert (result.error_code, result.high_watermark) == (ErrorCode.NONE, 3)
+    assert values(result) == [b"1", b"2"]
     assert values(await fetch(wire, 3, version=version, topic_id=topic_id)) == []
 
 
@@ -115,7 +115,7 @@ async def test_versions_before_record_batches_are_unsupported(wire: Wire, topic_
     assert (await produce(wire, b"old", version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_acks_0_is_not_answered(wire: Wire, topic_id: bytes) -> None:
+async def test_acks_0_gets_no_response(wire: Wire, topic_id: bytes) -> None:
     data = [PartitionProduceData(index=0, records=batch(b"x"))]
     wire.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=data)]), 9)
     assert values(await fetch(wire, 0)) == [b"x"]
@@ -151,14 +151,14 @@ def wrong_length() -> bytearray:
     ],
     ids=["crc", "length", "torn", "empty", "null", "large"],
 )
-async def test_bad_batches_are_refused_and_nothing_is_written(
+async def test_bad_batches_are_rejected_and_nothing_is_written(
     wire: Wire, topic_id: bytes, records: Buffer | None, code: ErrorCode
 ) -> None:
     assert (await produce(wire, records)).error_code == code
     assert (await produce(wire, batch(b"good"))).base_offset == 0
 
 
-async def test_unknown_places_are_refused(wire: Wire, topic_id: bytes) -> None:
+async def test_unknown_topics_and_partitions_are_rejected(wire: Wire, topic_id: bytes) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await produce(wire, batch(b"x"), topic="no")).error_code == unknown
     assert (await produce(wire, batch(b"x"), partition=9)).error_code == unknown
@@ -169,7 +169,7 @@ async def test_unknown_places_are_refused(wire: Wire, topic_id: bytes) -> None:
     assert (await fetch(wire, -5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_producer_that_repeats_itself_is_answered_alike(wire: Wire, topic_id: bytes) -> None:
+async def test_a_duplicate_batch_gets_the_first_response_again(wire: Wire, topic_id: bytes) -> None:
     asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     given = await wire.ask(asked, 5, InitProducerIdResponse)
     other = await wire.ask(asked, 0, InitProducerIdResponse)
@@ -199,7 +199,7 @@ async def test_a_fetch_waits_for_data(broker: BrokerServer, wire: Wire, topic_id
     assert b"x" in await waiting
 
 
-async def test_a_fetch_waits_for_as_much_as_it_asks(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
+async def test_a_fetch_waits_for_min_bytes(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
     size = len(batch(b"x"))
     wire.send(fetching(0, version=12, wait=20_000, least=3 * size), 12)
     waiting = asyncio.ensure_future(wire.frame())
@@ -210,12 +210,12 @@ async def test_a_fetch_waits_for_as_much_as_it_asks(broker: BrokerServer, wire: 
             assert waiting.done() or not done or len(await waiting) > 3 * size
 
 
-async def test_a_fetch_that_waits_in_vain_is_answered_in_time(wire: Wire, topic_id: bytes) -> None:
+async def test_a_fetch_without_data_is_answered_after_max_wait(wire: Wire, topic_id: bytes) -> None:
     response = await wire.ask(fetching(0, version=12, wait=10), 12, FetchResponse)
     assert values(response.responses[0].partitions[0]) == []
 
 
-async def test_a_session_is_followed(wire: Wire, topic_id: bytes) -> None:
+async def test_a_fetch_session_returns_only_changes(wire: Wire, topic_id: bytes) -> None:
     request = fetching(0, version=12)
     request.session_epoch = 0
     first = await wire.ask(request, 12, FetchResponse)
@@ -230,7 +230,7 @@ async def test_a_session_is_followed(wire: Wire, topic_id: bytes) -> None:
     assert (await wire.ask(again, 12, FetchResponse)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_a_batch_over_the_limits_gets_through_alone(wire: Wire, topic_id: bytes) -> None:
+async def test_a_batch_larger_than_the_limits_is_returned_alone(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"x" * 1000))
     await produce(wire, batch(b"y" * 1000))
     request = fetching(0, version=12)
@@ -240,7 +240,7 @@ async def test_a_batch_over_the_limits_gets_through_alone(wire: Wire, topic_id: 
 
 
 @pytest.mark.parametrize("limit", [150_000, 262_144, 270_000, 300_000, 399_999, 1_000_000, 50_000_000])
-async def test_large_answers_hold_whole_batches_whatever_the_limit(wire: Wire, topic_id: bytes, limit: int) -> None:
+async def test_large_responses_hold_whole_batches_with_any_limit(wire: Wire, topic_id: bytes, limit: int) -> None:
     size, count = 100_000, 12
     sent = [bytes([n]) * size for n in range(count)]
     for value in sent:
@@ -277,7 +277,7 @@ async def test_offsets_are_found_by_timestamp(wire: Wire, topic_id: bytes, versi
     ]
 
 
-async def test_special_timestamps_have_their_versions(wire: Wire, topic_id: bytes) -> None:
+async def test_special_timestamps_need_their_versions(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"a", b"b", at=NOW))
     assert (await list_offset(wire, -3, 7)).offset == 1
     assert (await list_offset(wire, -3, 6)).error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -291,20 +291,20 @@ async def test_leader_epochs_are_compared(wire: Wire, topic_id: bytes) -> None:
     assert (await list_offset(wire, -1, epoch=5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def test_version_0_of_list_offsets_answers_a_list(wire: Wire, topic_id: bytes) -> None:
+async def test_list_offsets_v0_returns_a_list(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"a", b"b"))
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=5)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
-    told = (await wire.ask(request, 0, ListOffsetsResponse)).topics[0].partitions[0]
-    assert told.old_style_offsets == [2, 0]
+    result = (await wire.ask(request, 0, ListOffsetsResponse)).topics[0].partitions[0]
+    assert result.old_style_offsets == [2, 0]
 
 
 async def test_the_end_offset_of_an_epoch(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, batch(b"a", b"b"))
     asked = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 7)]
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=asked)])
-    told = (await wire.ask(request, 2, OffsetForLeaderEpochResponse)).topics[0].partitions
-    assert [(p.leader_epoch, p.end_offset) for p in told] == [(0, 2), (-1, -1)]
+    result = (await wire.ask(request, 2, OffsetForLeaderEpochResponse)).topics[0].partitions
+    assert [(p.leader_epoch, p.end_offset) for p in result] == [(0, 2), (-1, -1)]
 
 
 async def test_records_are_deleted_up_to_an_offset(wire: Wire, topic_id: bytes) -> None:
@@ -314,8 +314,8 @@ async def test_records_are_deleted_up_to_an_offset(wire: Wire, topic_id: bytes) 
     async def delete(offset: int) -> tuple[int, int]:
         asked = [DeleteRecordsPartition(partition_index=0, offset=offset)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=asked)], timeout_ms=0)
-        told = (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
-        return told.error_code, told.low_watermark
+        result = (await wire.ask(request, 2, DeleteRecordsResponse)).topics[0].partitions[0]
+        return result.error_code, result.low_watermark
 
     assert await delete(2) == (ErrorCode.NONE, 2)
     assert (await list_offset(wire, -2)).offset == 2
@@ -325,9 +325,7 @@ async def test_records_are_deleted_up_to_an_offset(wire: Wire, topic_id: bytes) 
 
 
 @pytest.mark.parametrize("settings", [{}, {"log_flush_interval_messages": "1"}], ids=["page cache", "fsync"])
-async def test_what_was_acknowledged_is_there_after_a_restart(
-    start_broker: StartBroker, settings: dict[str, str]
-) -> None:
+async def test_acknowledged_records_survive_a_restart(start_broker: StartBroker, settings: dict[str, str]) -> None:
     broker = await start_broker(**settings)
     async with await Wire.connect(broker.port) as wire:
         await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=ZERO)]), 12, MetadataResponse)
@@ -340,15 +338,15 @@ async def test_what_was_acknowledged_is_there_after_a_restart(
         assert (await produce(wire, batch(b"more"))).base_offset == 10
 
 
-async def test_log_append_time_is_the_brokers(start_broker: StartBroker) -> None:
+async def test_log_append_time_is_the_brokers_clock(start_broker: StartBroker) -> None:
     broker = await start_broker(log_message_timestamp_type="LogAppendTime")
     async with await Wire.connect(broker.port) as wire:
         await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=ZERO)]), 12, MetadataResponse)
         answer = await produce(wire, batch(b"a", at=1))
         assert answer.log_append_time_ms > NOW
-        told = await fetch(wire, 0)
-        assert told.records is not None
-        (record,) = decode_records(memoryview(told.records))
+        result = await fetch(wire, 0)
+        assert result.records is not None
+        (record,) = decode_records(memoryview(result.records))
         assert record.timestamp == answer.log_append_time_ms
 
 

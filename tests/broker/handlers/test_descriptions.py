@@ -1,4 +1,4 @@
-"""What tools ask about partitions and disk space."""
+"""DescribeTopicPartitions, DescribeLogDirs and AlterReplicaLogDirs."""
 
 import pytest
 
@@ -49,13 +49,13 @@ async def test_partitions_are_described_page_by_page(wire: Wire) -> None:
         answer = await page(wire, [], 2, cursor)
         found += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
         pages += 1
-        told = answer.next_cursor
-        cursor = None if told is None else Cursor(topic_name=told.topic_name, partition_index=told.partition_index)
+        last = answer.next_cursor
+        cursor = None if last is None else Cursor(topic_name=last.topic_name, partition_index=last.partition_index)
     assert found == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
     assert pages == 3
 
 
-async def test_only_what_is_named_is_described(wire: Wire) -> None:
+async def test_only_named_topics_are_described(wire: Wire) -> None:
     await create(wire, a=1, b=1)
     answer = await page(wire, ["b", "none"], 10, None)
     assert [(t.name, t.error_code) for t in answer.topics] == [("b", 0), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]

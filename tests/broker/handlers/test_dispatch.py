@@ -1,4 +1,4 @@
-"""What the broker does with frames that are no requests, or none it serves. Every other connection goes on."""
+"""Malformed and unsupported requests: they get an error or close their connection, and no other one."""
 
 import asyncio
 import struct
@@ -27,8 +27,8 @@ VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_versi
 async def test_api_versions_lists_the_table(wire: Wire, version: int) -> None:
     response = await wire.ask(VERSIONS, version, ApiVersionsResponse)
     assert response.error_code == ErrorCode.NONE
-    told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {key: (route.served.low, route.served.high) for key, route in join().items()}
+    listed = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    assert listed == {key: (route.served.low, route.served.high) for key, route in join().items()}
 
 
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire: Wire) -> None:
@@ -92,7 +92,7 @@ async def test_librdkafkas_metadata_request_is_read_as_kafka_reads_it(wire: Wire
 
 
 class Owing:
-    """A dispatcher whose only handler answers by a future, and somebody who waits for the answers."""
+    """A dispatcher whose only handler returns a future, and a transport that collects the responses."""
 
     def __init__(self) -> None:
         self.contexts: list[RequestContext] = []
@@ -112,9 +112,9 @@ class Owing:
         return later
 
     async def settled(self, later: DeferredResponse) -> Answer | None:
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        later.settled = lambda _: told.set_result(None)
-        await asyncio.wait_for(told, 10)
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        later.settled = lambda _: settled.set_result(None)
+        await asyncio.wait_for(settled, 10)
         return later.answer
 
 
@@ -123,7 +123,7 @@ def code_of(answer: Answer | None) -> int:
     return decode_response(HeartbeatResponse, 4, b"".join(cast(list[Buffer], answer))[4:]).error_code
 
 
-async def test_a_future_of_a_handler_is_answered_when_it_is_done() -> None:
+async def test_the_result_of_a_handlers_future_is_sent_when_it_is_done() -> None:
     owing = Owing()
     later = owing.ask(Peer("h", 1))
     assert later.answer is None
@@ -134,7 +134,7 @@ async def test_a_future_of_a_handler_is_answered_when_it_is_done() -> None:
     assert sum(owing.metrics.latency.counts) == 1
 
 
-async def test_a_handler_that_fails_later_is_an_unknown_server_error() -> None:
+async def test_a_future_that_fails_is_an_unknown_server_error() -> None:
     owing = Owing()
     later = owing.ask(Peer("h", 1))
     owing.future.set_exception(ValueError("a bug"))
@@ -142,7 +142,7 @@ async def test_a_handler_that_fails_later_is_an_unknown_server_error() -> None:
     assert owing.metrics.errors == {ErrorCode.UNKNOWN_SERVER_ERROR: 1}
 
 
-async def test_a_handler_may_close_the_connection_later() -> None:
+async def test_a_future_may_close_the_connection() -> None:
     owing = Owing()
     later = owing.ask(Peer("h", 1))
     owing.future.set_exception(CloseConnection("asked to"))
@@ -165,6 +165,6 @@ async def test_handlers_get_the_client_and_the_version() -> None:
     asked += [(one, 3, None), (other, 3, "d"), (one, 4, "c")]
     for peer, version, client_id in asked:
         owing.ask(peer, version, client_id)
-    told = [(context.peer, context.version, context.client_id) for context in owing.contexts]
-    assert told == [(peer, version, client_id or "") for peer, version, client_id in asked]
+    found = [(context.peer, context.version, context.client_id) for context in owing.contexts]
+    assert found == [(peer, version, client_id or "") for peer, version, client_id in asked]
     owing.future.cancel()

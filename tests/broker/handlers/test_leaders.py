@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, of a broker that is alone."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, on a single broker."""
 
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_partition_reassignments import (
@@ -28,7 +28,7 @@ async def elect(wire: Wire, version: int, kind: int, asked: list[TopicPartitions
     return await wire.ask(request, version, ElectLeadersResponse)
 
 
-async def test_there_is_nothing_to_elect(wire: Wire) -> None:
+async def test_no_election_is_needed(wire: Wire) -> None:
     await create(wire, "topic")
     for version in (0, 1, 2):
         answer = await elect(wire, version, 0, [TopicPartitions(topic="topic", partitions=[0, 9])])
@@ -41,7 +41,7 @@ async def test_there_is_nothing_to_elect(wire: Wire) -> None:
     assert (everything.error_code, everything.replica_election_results) == (ErrorCode.NONE, [])
 
 
-async def test_unknown_election_types_are_refused(wire: Wire) -> None:
+async def test_unknown_election_types_are_rejected(wire: Wire) -> None:
     assert (await elect(wire, 2, 7, None)).error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -58,7 +58,7 @@ async def reassign(
     return [(p.error_code, p.error_message) for p in answer.responses[0].partitions]
 
 
-async def test_there_is_nowhere_to_move_to(wire: Wire) -> None:
+async def test_a_reassignment_to_other_brokers_is_rejected(wire: Wire) -> None:
     await create(wire, "topic")
     there, nowhere, unknown = await reassign(wire, [1], [2], [1])
     assert there == (ErrorCode.NONE, None)
@@ -68,13 +68,13 @@ async def test_there_is_nowhere_to_move_to(wire: Wire) -> None:
     assert (await reassign(wire, None))[0][0] == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-async def test_version_1_may_ask_for_as_many_replicas_as_before(wire: Wire) -> None:
+async def test_version_1_may_keep_the_replication_factor(wire: Wire) -> None:
     await create(wire, "topic")
     assert await reassign(wire, [1], [1], version=1, as_many=True) == [(ErrorCode.NONE, None)] * 2
     assert await reassign(wire, [1], version=1) == [(ErrorCode.NONE, None)]
 
 
-async def test_nothing_is_moving(wire: Wire) -> None:
+async def test_no_reassignments_are_listed(wire: Wire) -> None:
     await create(wire, "topic")
     asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 7]) for name in ("topic", "nothing")]
     for topics in (None, asked):

@@ -1,4 +1,4 @@
-"""What is told of transactions, which there are none of."""
+"""DescribeTransactions and ListTransactions of a broker without transactions."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 from tests.wire import Wire
 
 
-async def test_transactions_asked_for_by_name_are_not_there(wire: Wire) -> None:
+async def test_described_transactions_are_not_found(wire: Wire) -> None:
     request = DescribeTransactionsRequest(transactional_ids=["one", "", "two"])
     states = (await wire.ask(request, 0, DescribeTransactionsResponse)).transaction_states
     assert [(state.transactional_id, state.error_code) for state in states] == [
@@ -20,7 +20,7 @@ async def test_transactions_asked_for_by_name_are_not_there(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_no_transactions_are_listed_and_unknown_states_are_named(wire: Wire, version: int) -> None:
+async def test_no_transactions_are_listed_and_unknown_states_are_returned(wire: Wire, version: int) -> None:
     request = ListTransactionsRequest(state_filters=["Ongoing", "Bewildered"], producer_id_filters=[])
     answer = await wire.ask(request, version, ListTransactionsResponse)
     assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, [])

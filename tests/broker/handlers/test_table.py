@@ -1,4 +1,4 @@
-"""The table of routes: every declared API has exactly one row, or the broker does not start and names it."""
+"""The table of routes: every declared API has exactly one row; otherwise the broker fails to start."""
 
 from pathlib import Path
 from types import ModuleType
@@ -142,7 +142,7 @@ def test_resource_types_have_kafkas_codes() -> None:
     assert [names[each] for each in ResourceType] == [each.name for each in ResourceType]
 
 
-def test_all_modules_of_handlers_with_rows_are_joined() -> None:
+def test_all_handler_modules_with_rows_are_joined() -> None:
     folder = Path(fetch.__file__).parent
     with_rows = {path.stem for path in folder.glob("*.py") if "\nROUTES: Final" in path.read_text("utf-8")}
     assert {module.__name__.rpartition(".")[2] for module in MODULES} == with_rows

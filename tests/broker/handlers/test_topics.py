@@ -1,4 +1,4 @@
-"""Topics by request: created, described, grown, deleted, configured, with Kafka's errors."""
+"""CreateTopics, Metadata, CreatePartitions and DeleteTopics, with Kafka's errors."""
 
 import pytest
 
@@ -50,9 +50,9 @@ async def test_a_created_topic_is_in_the_metadata(wire: Wire) -> None:
     assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 1)
     rows = {row.name: row for row in created.configs or []}
     assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("1000", 1)
-    (told,) = (await metadata(wire, "orders")).topics
-    assert told.topic_id == created.topic_id != ZERO
-    assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in told.partitions] == [(n, 1, [1]) for n in range(3)]
+    (result,) = (await metadata(wire, "orders")).topics
+    assert result.topic_id == created.topic_id != ZERO
+    assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in result.partitions] == [(n, 1, [1]) for n in range(3)]
     by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=created.topic_id)])
     assert (await wire.ask(by_id, 12, MetadataResponse)).topics[0].name == "orders"
 
@@ -60,8 +60,8 @@ async def test_a_created_topic_is_in_the_metadata(wire: Wire) -> None:
 async def test_all_topics_are_listed_when_none_is_named(wire: Wire) -> None:
     await create(wire, topic("a"), topic("b"))
     for version, request in ((0, MetadataRequest(topics=[])), (1, MetadataRequest(topics=None))):
-        told = await wire.ask(request, version, MetadataResponse)
-        assert sorted(t.name or "" for t in told.topics) == ["a", "b"]
+        result = await wire.ask(request, version, MetadataResponse)
+        assert sorted(t.name or "" for t in result.topics) == ["a", "b"]
     assert (await wire.ask(MetadataRequest(topics=[]), 1, MetadataResponse)).topics == []
 
 
@@ -72,9 +72,9 @@ async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
     await broker.stop()
     again = await start_broker()
     async with await Wire.connect(again.port) as wire:
-        told = await metadata(wire, "orders")
-    assert told.topics[0].topic_id == created.topic_id
-    assert len(told.topics[0].partitions) == 3
+        result = await metadata(wire, "orders")
+    assert result.topics[0].topic_id == created.topic_id
+    assert len(result.topics[0].partitions) == 3
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
         (topic("t", no_such_key="1"), ErrorCode.INVALID_CONFIG),
     ],
 )
-async def test_impossible_topics_are_refused(wire: Wire, asked: CreatableTopic, code: ErrorCode) -> None:
+async def test_invalid_topics_are_rejected(wire: Wire, asked: CreatableTopic, code: ErrorCode) -> None:
     (result,) = await create(wire, asked)
     assert result.error_code == code
     assert result.error_message
     assert (await wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)).topics == []
 
 
-async def test_one_refusal_does_not_stop_the_others(wire: Wire) -> None:
+async def test_an_error_of_one_topic_does_not_affect_the_others(wire: Wire) -> None:
     results = await create(wire, topic("good"), topic("bad/name"), topic("twice"), topic("twice"))
     assert {r.name: r.error_code for r in results} == {
         "good": ErrorCode.NONE,
@@ -105,7 +105,7 @@ async def test_one_refusal_does_not_stop_the_others(wire: Wire) -> None:
     }
 
 
-async def test_a_topic_is_created_once(wire: Wire) -> None:
+async def test_an_existing_topic_is_not_created_again(wire: Wire) -> None:
     await create(wire, topic("t"))
     (again,) = await create(wire, topic("t"))
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -124,7 +124,7 @@ async def test_defaults_are_the_brokers(start_broker: StartBroker) -> None:
         assert (result.num_partitions, result.replication_factor) == (5, 1)
 
 
-async def test_a_manual_assignment_is_taken(wire: Wire) -> None:
+async def test_a_manual_assignment_is_accepted(wire: Wire) -> None:
     asked = topic("t", -1, -1)
     asked.assignments = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(2)]
     assert (await create(wire, asked))[0].num_partitions == 2
@@ -133,19 +133,19 @@ async def test_a_manual_assignment_is_taken(wire: Wire) -> None:
     assert (await create(wire, asked))[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-async def test_metadata_creates_topics_where_both_sides_allow_it(start_broker: StartBroker) -> None:
+async def test_metadata_creates_topics_if_client_and_broker_allow_it(start_broker: StartBroker) -> None:
     broker = await start_broker(num_partitions="2")
     async with await Wire.connect(broker.port) as wire:
         assert (await metadata(wire, "t")).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        told = (await metadata(wire, "t", create=True)).topics[0]
-        assert (told.error_code, len(told.partitions)) == (ErrorCode.NONE, 2)
+        result = (await metadata(wire, "t", create=True)).topics[0]
+        assert (result.error_code, len(result.partitions)) == (ErrorCode.NONE, 2)
         bad = (await metadata(wire, "no/good", create=True)).topics[0]
         assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     await broker.stop()
     closed = await start_broker(auto_create_topics_enable="false")
     async with await Wire.connect(closed.port) as wire:
-        told = (await metadata(wire, "u", create=True)).topics[0]
-        assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        result = (await metadata(wire, "u", create=True)).topics[0]
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_topics_are_deleted_by_name_and_by_id(wire: Wire) -> None:
@@ -159,7 +159,7 @@ async def test_topics_are_deleted_by_name_and_by_id(wire: Wire) -> None:
     assert (await wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)).topics == []
 
 
-async def test_a_deleted_topic_can_come_back_empty_with_another_id(wire: Wire) -> None:
+async def test_a_recreated_topic_is_empty_and_has_a_new_id(wire: Wire) -> None:
     (first,) = await create(wire, topic("t"))
     await wire.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=0), 5, DeleteTopicsResponse)
     (second,) = await create(wire, topic("t"))
@@ -185,11 +185,11 @@ async def test_partitions_are_added(wire: Wire) -> None:
 
 async def test_describe_cluster_names_the_broker(broker: BrokerServer, wire: Wire) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    told = await wire.ask(asked, 1, DescribeClusterResponse)
-    assert [(b.broker_id, b.host, b.port) for b in told.brokers] == [(1, "127.0.0.1", broker.port)]
-    assert told.controller_id == 1
-    assert len(told.cluster_id) == 22
-    assert told.cluster_authorized_operations > 0
+    result = await wire.ask(asked, 1, DescribeClusterResponse)
+    assert [(b.broker_id, b.host, b.port) for b in result.brokers] == [(1, "127.0.0.1", broker.port)]
+    assert result.controller_id == 1
+    assert len(result.cluster_id) == 22
+    assert result.cluster_authorized_operations > 0
     asked.endpoint_type = 2
     assert (await wire.ask(asked, 1, DescribeClusterResponse)).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
@@ -201,12 +201,12 @@ async def test_the_coordinator_is_found_in_every_version(broker: BrokerServer, w
         request.key = ""
     else:
         request.coordinator_keys = []
-    told = await wire.ask(request, version, FindCoordinatorResponse)
+    result = await wire.ask(request, version, FindCoordinatorResponse)
     if version >= 4:
-        (one,) = told.coordinators
+        (one,) = result.coordinators
         assert (one.key, one.error_code, one.node_id, one.port) == ("group", 0, 1, broker.port)
     else:
-        assert (told.error_code, told.node_id, told.port) == (0, 1, broker.port)
+        assert (result.error_code, result.node_id, result.port) == (0, 1, broker.port)
 
 
 async def test_there_is_no_transaction_coordinator(wire: Wire) -> None:

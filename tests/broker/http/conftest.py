@@ -1,4 +1,4 @@
-"""A broker that also speaks HTTP, in the test's own event loop, and somebody to ask it."""
+"""A broker with an HTTP endpoint in the test's event loop, and an HTTP client."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from tests.wire import PATIENCE
 StartBroker = Callable[..., Awaitable[BrokerServer]]
 
 
-class Told(NamedTuple):
-    """An answer."""
+class HttpResponse(NamedTuple):
+    """A response of the HTTP endpoint."""
 
     status: int
     headers: dict[str, str]
@@ -31,17 +31,17 @@ class Told(NamedTuple):
 
 
 class Http:
-    """Asks a broker's HTTP endpoint."""
+    """Client of a broker's HTTP endpoint."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self.broker: BrokerServer | None = None
 
-    async def get(self, path: str, method: str = "GET") -> Told:
+    async def get(self, path: str, method: str = "GET") -> HttpResponse:
         assert self.broker is not None
         url = URL(f"http://127.0.0.1:{self.broker.http_port}{path}", encoded=True)
         async with asyncio.timeout(PATIENCE), self._session.request(method, url) as response:
-            return Told(response.status, dict(response.headers), await response.text())
+            return HttpResponse(response.status, dict(response.headers), await response.text())
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def http() -> AsyncIterator[Http]:
 
 @pytest.fixture
 async def start_broker(tmp_path: Path, http: Http) -> AsyncIterator[StartBroker]:
-    """Start a broker with keys like ``num_partitions="2"``; `http` asks the one that was started last."""
+    """Start a broker with keys like ``num_partitions="2"``; `http` connects to the one that was started last."""
     started: list[BrokerServer] = []
 
     async def start(**settings: str) -> BrokerServer:

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP endpoint do over the wire before they look. What is not possible yet is asked again."""
+"""Requests over the wire that prepare tests of the HTTP endpoint. Retriable errors are retried."""
 
 import asyncio
 import struct
@@ -20,13 +20,13 @@ from tests.wire import PATIENCE, Wire
 
 
 async def make_topic(wire: Wire, name: str) -> None:
-    """Asking for it makes it."""
+    """Create a topic by a Metadata request."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     assert (await wire.ask(request, 9, MetadataResponse)).topics[0].error_code == ErrorCode.NONE
 
 
 async def produce(wire: Wire, topic: str, partition: int, count: int) -> int:
-    """The error code."""
+    """Produce `count` records; return the error code."""
     records = build_batch([(None, b"value", (), 1_700_000_000_000 + n) for n in range(count)])
     data = [PartitionProduceData(index=partition, records=records)]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
@@ -34,7 +34,7 @@ async def produce(wire: Wire, topic: str, partition: int, count: int) -> int:
 
 
 async def coordinated(wire: Wire, group: str) -> None:
-    """Wait until there is a coordinator: the first to ask for one makes its topic."""
+    """Wait until the group has a coordinator; the first request creates `__consumer_offsets`."""
     request = FindCoordinatorRequest(key=group)
     async with asyncio.timeout(PATIENCE):
         while (await wire.ask(request, 2, FindCoordinatorResponse)).error_code != ErrorCode.NONE:
@@ -56,7 +56,7 @@ async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int]) ->
 
 
 async def join_alone(wire: Wire, group: str, topic: str, partition: int) -> str:
-    """Become the only member of a group, with one partition; the member id."""
+    """Become the only member of a group, with one partition; return the member id."""
     await coordinated(wire, group)
     name = struct.pack(">h", len(topic)) + topic.encode()
     subscription = struct.pack(">hi", 0, 1) + name + struct.pack(">i", -1)

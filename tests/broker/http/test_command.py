@@ -1,4 +1,4 @@
-"""The `broker` command with --http-port: what it prints, what it refuses, what it loads."""
+"""The `broker` command with --http-port: output, errors and imported modules."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ from tests.wire import PATIENCE
 
 pytestmark = pytest.mark.programs
 
-#: Runs the command as if nobody had installed the `http` extra.
+#: Runs the command as if the `http` extra were not installed.
 WITHOUT_AIOHTTP = "import sys; sys.modules['aiohttp'] = None; from barnabas_broker.__main__ import main; main()"
-#: Serves without --http-port, and tells whether aiohttp was loaded meanwhile.
+#: Serves without --http-port and prints whether aiohttp was imported.
 LOADED = """
 import asyncio, sys
 from barnabas_broker.broker import BrokerServer
@@ -52,7 +52,7 @@ def command(data: Path, *flags: str) -> list[str]:
     return ["-m", "barnabas_broker", "--port", "0", "--data-dir", str(data), *flags]
 
 
-async def test_it_prints_the_port_it_has_picked(tmp_path: Path) -> None:
+async def test_the_chosen_port_is_printed(tmp_path: Path) -> None:
     process = await start(*command(tmp_path, "--http-port", "0"))
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
@@ -70,26 +70,26 @@ async def test_it_prints_the_port_it_has_picked(tmp_path: Path) -> None:
     assert status == 0, err
 
 
-async def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+async def test_the_error_without_the_extra_says_what_to_install(tmp_path: Path) -> None:
     status, out, err = await run("-c", WITHOUT_AIOHTTP, "--port", "0", "--data-dir", str(tmp_path), "--http-port", "0")
     assert (status, out) == (2, "")
     assert err == "broker: --http-port needs aiohttp: pip install 'barnabas[http]'\n"
     assert os.listdir(tmp_path) == [], "nothing was opened"
 
 
-async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
+async def test_a_busy_port_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         status, _, err = await run(*command(tmp_path, "--http-port", str(port)))
     assert (status, err) == (2, f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n")
 
 
-async def test_a_bad_port_is_refused(tmp_path: Path) -> None:
+async def test_a_bad_port_is_rejected(tmp_path: Path) -> None:
     status, _, err = await run(*command(tmp_path, "--http-port", "70000"))
     assert (status, err) == (2, "broker: --http-port 70000: must be from 0 to 65535\n")
 
 
-async def test_it_loads_nothing_unless_it_is_on(tmp_path: Path) -> None:
+async def test_aiohttp_is_not_imported_without_the_endpoint(tmp_path: Path) -> None:
     status, out, err = await run("-c", LOADED, str(tmp_path / "data"))
     assert status == 0, err
     assert out.splitlines()[-1] == "False"

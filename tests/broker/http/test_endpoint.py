@@ -1,4 +1,4 @@
-"""Paths, statuses and JSON of the endpoint, health in good and in bad times."""
+"""Paths, statuses and JSON of the HTTP endpoint; health and readiness, also after failures."""
 
 import asyncio
 import errno
@@ -25,17 +25,17 @@ GROUP_PATHS = ["/groups", "/groups/g", "/groups/g/history"]
     "path", ["/", "/nothing", "/groups/", "/groups/a/b", "/metrics/", "/groups/g/history/x", "/%ff"]
 )
 async def test_an_unknown_path_is_404(broker: BrokerServer, http: Http, path: str) -> None:
-    told = await http.get(path)
-    assert told.status == 404
-    assert told.json["error"] == "no such path"
-    assert "/metrics" in told.json["paths"]
+    response = await http.get(path)
+    assert response.status == 404
+    assert response.json["error"] == "no such path"
+    assert "/metrics" in response.json["paths"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 async def test_only_get_is_answered(broker: BrokerServer, http: Http, method: str) -> None:
-    told = await http.get("/groups", method)
-    assert (told.status, told.headers["Allow"]) == (405, "GET")
-    assert told.text == "" if method == "HEAD" else told.json == {"error": "only GET is answered"}
+    response = await http.get("/groups", method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET")
+    assert response.text == "" if method == "HEAD" else response.json == {"error": "only GET is answered"}
 
 
 async def test_groups(wire: Wire, http: Http) -> None:
@@ -70,13 +70,13 @@ async def test_a_group(wire: Wire, http: Http) -> None:
     await produce(wire, "t", 0, 5)
     await commit(wire, "g", "t", {0: 3})
     member_id = await join_alone(wire, "g", "t", 0)
-    told = (await http.get("/groups/g")).json
-    assert told["group"] == "g"
-    assert told["state"] == "Stable"
-    assert told["leader"] == member_id
-    assert told["coordinator"]["node_id"] == 1
-    assert told["seconds_in_state"] >= 0
-    (member,) = told["members"]
+    response = (await http.get("/groups/g")).json
+    assert response["group"] == "g"
+    assert response["state"] == "Stable"
+    assert response["leader"] == member_id
+    assert response["coordinator"]["node_id"] == 1
+    assert response["seconds_in_state"] >= 0
+    (member,) = response["members"]
     assert 0 <= member.pop("heard_ago_ms") < 20_000
     assert member == {
         "member_id": member_id,
@@ -88,7 +88,7 @@ async def test_a_group(wire: Wire, http: Http) -> None:
         "waits_for_broker": False,
         "assignment": {"t": [0]},
     }
-    (offset,) = told["offsets"]
+    (offset,) = response["offsets"]
     assert offset.pop("committed_ms") > 1_600_000_000_000
     assert offset == {
         "topic": "t",
@@ -104,11 +104,11 @@ async def test_a_group(wire: Wire, http: Http) -> None:
 async def test_the_history_of_a_group(wire: Wire, http: Http) -> None:
     await make_topic(wire, "t")
     member_id = await join_alone(wire, "g", "t", 0)
-    told = (await http.get("/groups/g/history")).json
-    assert told["group"] == "g"
-    types = [event["type"] for event in told["events"]]
+    response = (await http.get("/groups/g/history")).json
+    assert response["group"] == "g"
+    types = [event["type"] for event in response["events"]]
     assert types.index("rebalance_started") < types.index("rebalance_over")
-    started = told["events"][types.index("rebalance_started")]
+    started = response["events"][types.index("rebalance_started")]
     assert started["cause"] == "member_joined"
     assert started["by"][0]["member_id"] == member_id
     await commit(wire, "simple", "t", {0: 1})
@@ -116,18 +116,18 @@ async def test_the_history_of_a_group(wire: Wire, http: Http) -> None:
 
 
 @pytest.mark.parametrize("path", ["/groups/nobody", "/groups/nobody/history"])
-async def test_a_group_that_there_is_not_is_404(wire: Wire, http: Http, path: str) -> None:
+async def test_an_unknown_group_is_404(wire: Wire, http: Http, path: str) -> None:
     await make_topic(wire, "t")
     await commit(wire, "g", "t", {0: 0})
-    told = await http.get(path)
-    assert (told.status, told.json) == (404, {"error": "this broker has no group nobody"})
+    response = await http.get(path)
+    assert (response.status, response.json) == (404, {"error": "this broker has no group nobody"})
 
 
 @pytest.mark.parametrize(
     ("name", "path"),
     [("a/b", "a%2Fb"), ("ä b?", "%C3%A4%20b%3F"), ("50%", "50%25"), ("history", "history"), ('"\\', "%22%5C")],
 )
-async def test_any_group_name_can_be_asked_for(wire: Wire, http: Http, name: str, path: str) -> None:
+async def test_any_group_name_works_in_a_path(wire: Wire, http: Http, name: str, path: str) -> None:
     await make_topic(wire, "t")
     await commit(wire, name, "t", {0: 0})
     assert (await http.get(f"/groups/{path}")).json["group"] == name
@@ -135,13 +135,13 @@ async def test_any_group_name_can_be_asked_for(wire: Wire, http: Http, name: str
 
 
 async def test_health(broker: BrokerServer, http: Http) -> None:
-    told = await http.get("/healthz")
-    assert (told.status, told.json["status"], told.json["node_id"]) == (200, "ok", 1)
-    told = await http.get("/readyz")
-    assert (told.status, told.json) == (200, {"status": "ready"})
+    response = await http.get("/healthz")
+    assert (response.status, response.json["status"], response.json["node_id"]) == (200, "ok", 1)
+    response = await http.get("/readyz")
+    assert (response.status, response.json) == (200, {"status": "ready"})
 
 
-async def test_it_is_not_ready_while_offsets_are_loaded(
+async def test_the_broker_is_not_ready_while_offsets_are_loaded(
     start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await start_broker()
@@ -158,16 +158,16 @@ async def test_it_is_not_ready_while_offsets_are_loaded(
 
     monkeypatch.setattr(OffsetsTopicLog, "read", slowly)
     await start_broker()
-    told = await http.get("/readyz")
-    assert told.status == 503
-    assert told.json["status"] == "not ready"
-    (reason,) = told.json["reasons"]
+    response = await http.get("/readyz")
+    assert response.status == 503
+    assert response.json["status"] == "not ready"
+    (reason,) = response.json["reasons"]
     assert "__consumer_offsets are not loaded" in reason
     assert (await http.get("/healthz")).status == 200
     assert (await http.get("/groups")).json["unloaded_partitions"]
     for path in GROUP_PATHS[1:]:
-        told = await http.get(path)
-        assert (told.status, told.json) == (503, {"error": "group g is being loaded"})
+        response = await http.get(path)
+        assert (response.status, response.json) == (503, {"error": "group g is being loaded"})
     gate.set()
     async with asyncio.timeout(PATIENCE):
         while (await http.get("/readyz")).status != 200:
@@ -175,7 +175,7 @@ async def test_it_is_not_ready_while_offsets_are_loaded(
     assert (await http.get("/groups/g")).json["group"] == "g"
 
 
-async def test_it_is_not_ready_when_the_disk_has_failed(
+async def test_the_broker_is_not_ready_when_the_disk_has_failed(
     wire: Wire, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topic(wire, "t")
@@ -185,15 +185,15 @@ async def test_it_is_not_ready_when_the_disk_has_failed(
 
     monkeypatch.setattr(RealFiles, "write", fail)
     assert await produce(wire, "t", 0, 1) == ErrorCode.KAFKA_STORAGE_ERROR
-    told = await http.get("/readyz")
-    assert told.status == 503
-    assert "is offline" in told.json["reasons"][0]
-    assert "Input/output error" in told.json["reasons"][0]
+    response = await http.get("/readyz")
+    assert response.status == 503
+    assert "is offline" in response.json["reasons"][0]
+    assert "Input/output error" in response.json["reasons"][0]
     assert (await http.get("/healthz")).status == 200
     assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
 
 
-async def test_it_is_not_ready_while_it_stops(broker: BrokerServer, http: Http) -> None:
+async def test_the_broker_is_not_ready_while_it_stops(broker: BrokerServer, http: Http) -> None:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])])
     async with await Wire.connect(broker.port) as wire:
@@ -203,10 +203,10 @@ async def test_it_is_not_ready_while_it_stops(broker: BrokerServer, http: Http) 
         async with asyncio.timeout(PATIENCE):
             while not hosted.waiting:
                 await http.get("/healthz")
-        # The fetch waits for data, and the stop for the fetch.
+        # The fetch waits for data, and the stop waits for the fetch.
         stopping = asyncio.create_task(broker.stop())
-        told = await http.get("/readyz")
-        assert (told.status, told.json["reasons"]) == (503, ["the broker is going down"])
+        response = await http.get("/readyz")
+        assert (response.status, response.json["reasons"]) == (503, ["the broker is going down"])
         for delayed in list(hosted.waiting):
             delayed.wake()
         await stopping
@@ -217,15 +217,15 @@ async def test_an_error_shows_no_internals(broker: BrokerServer, http: Http, mon
         raise RuntimeError("a secret")
 
     monkeypatch.setattr(Journal, "recent", broken)
-    told = await http.get("/groups/g/history")
-    assert (told.status, told.json) == (500, {"error": "internal error, see the broker's log"})
+    response = await http.get("/groups/g/history")
+    assert (response.status, response.json) == (500, {"error": "internal error, see the broker's log"})
     assert (await http.get("/healthz")).status == 200
 
 
 @pytest.mark.parametrize(
     "garbage", [b"\x00\x00\x00\x10what\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA" + b"x" * 10_000 + b"\r\n\r\n"]
 )
-async def test_what_is_no_http_is_refused_without_a_traceback(broker: BrokerServer, http: Http, garbage: bytes) -> None:
+async def test_malformed_http_is_rejected_without_a_traceback(broker: BrokerServer, http: Http, garbage: bytes) -> None:
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
         writer.write(garbage)

@@ -1,4 +1,4 @@
-"""/metrics of a broker that was used: kafka_exporter's names, labels and meanings, and our own metrics."""
+"""/metrics after requests: kafka_exporter's names, labels and meanings, and our own metrics."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
 from tests.wire import Wire
 
-#: The metrics of kafka_exporter with their labels, but for the one about ZooKeeper. All of them are gauges.
+#: kafka_exporter's metrics with their labels, without the one about ZooKeeper. All of them are gauges.
 KAFKA_EXPORTER = {
     "kafka_brokers": set(),
     "kafka_broker_info": {"id", "address"},
@@ -34,7 +34,7 @@ KAFKA_EXPORTER = {
     "kafka_consumergroup_members": {"consumergroup"},
 }
 
-#: Kafka's own metrics, as the JMX exporter names them.
+#: Kafka's metrics with the names of the JMX exporter.
 KAFKA_JMX = {
     "kafka_server_replicamanager_partitioncount": "gauge",
     "kafka_server_replicamanager_leadercount": "gauge",
@@ -59,10 +59,10 @@ def samples_of(families: list[Metric]) -> Iterator[tuple[tuple[str, frozenset[tu
 
 
 async def scrape(http: Http) -> tuple[list[Metric], Samples]:
-    told = await http.get("/metrics")
-    assert told.status == 200
-    assert told.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    families = list(text_string_to_metric_families(told.text))
+    response = await http.get("/metrics")
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = list(text_string_to_metric_families(response.text))
     samples = list(samples_of(families))
     assert len(dict(samples)) == len(samples), "a sample stands twice"
     assert len({family.name for family in families}) == len(families), "a family is torn apart"
@@ -83,10 +83,10 @@ async def test_kafka_exporters_names_and_labels(wire: Wire, http: Http) -> None:
     await join_alone(wire, "g", "t", 0)
     await commit(wire, "h", "t", {0: 0})
     families, _ = await scrape(http)
-    told = {family.name: family for family in families if family.name.startswith("kafka_")}
-    assert {name: told.pop(name).type for name in KAFKA_JMX} == KAFKA_JMX
-    assert told.keys() == KAFKA_EXPORTER.keys()
-    for name, family in told.items():
+    found = {family.name: family for family in families if family.name.startswith("kafka_")}
+    assert {name: found.pop(name).type for name in KAFKA_JMX} == KAFKA_JMX
+    assert found.keys() == KAFKA_EXPORTER.keys()
+    for name, family in found.items():
         assert family.type == "gauge"
         assert family.documentation
         assert all(set(sample.labels) == KAFKA_EXPORTER[name] for sample in family.samples), name
@@ -118,7 +118,7 @@ async def test_lag(wire: Wire, http: Http) -> None:
     group = {"consumergroup": "g", "topic": "t"}
     assert at(samples, "kafka_consumergroup_current_offset", **group, partition=0) == 2
     assert at(samples, "kafka_consumergroup_lag", **group, partition=0) == 3
-    # Nothing is committed of partition 1, and that says so in kafka_exporter's way.
+    # Partition 1 has no committed offset: kafka_exporter shows -1.
     assert at(samples, "kafka_consumergroup_current_offset", **group, partition=1) == -1
     assert at(samples, "kafka_consumergroup_lag", **group, partition=1) == -1
     assert at(samples, "kafka_consumergroup_current_offset_sum", **group) == 2
@@ -201,7 +201,7 @@ async def test_group_names_are_escaped(wire: Wire, http: Http) -> None:
     assert at(samples, "kafka_consumergroup_lag", consumergroup=name, topic="t", partition=0) == 0
 
 
-async def test_groups_that_were_only_asked_about_are_left_out(wire: Wire, http: Http) -> None:
+async def test_groups_without_members_and_offsets_are_left_out(wire: Wire, http: Http) -> None:
     await coordinated(wire, "g")
     unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="stranger")
     await wire.ask(unknown, 4, HeartbeatResponse)
@@ -209,7 +209,7 @@ async def test_groups_that_were_only_asked_about_are_left_out(wire: Wire, http: 
     assert not any(name.startswith("kafka_consumergroup") for name, _ in samples)
 
 
-async def test_many_scrapes_at_a_time_while_things_change(wire: Wire, http: Http) -> None:
+async def test_concurrent_scrapes_during_changes(wire: Wire, http: Http) -> None:
     await make_topic(wire, "t")
 
     async def change() -> None:

@@ -1,4 +1,4 @@
-"""What the process costs, and how late its loop is: with a clock that is moved by hand."""
+"""Metrics of the process, and the lag of its event loop, measured with a manual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from barnabas_broker.http.process import INTERVAL, LoopLag, cpu_seconds, residen
 
 
 class Clock:
-    """A loop of one timer."""
+    """An event loop with one timer and a manual clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -38,7 +38,7 @@ async def test_the_lag_of_a_late_timer_is_counted() -> None:
     lag.stop()
 
 
-def test_the_process_has_a_size_and_has_worked() -> None:
+def test_memory_and_processor_time_are_positive() -> None:
     resident = resident_bytes()
     assert resident is None or resident > 1_000_000
     assert cpu_seconds() > 0

@@ -1,4 +1,4 @@
-"""What a broker of several tells of its registration and of its replicas."""
+"""Metrics and readiness of a broker in a cluster: its lease and its replicas."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,7 +26,7 @@ def partition(*isr: int, leader: int = 1, epoch: int = 0, partition_epoch: int =
 
 
 async def change(broker: BrokerServer, *events: Event) -> None:
-    """Let a broker know that something has changed in its cluster."""
+    """Apply cluster events to a broker."""
 
     def decide(image: Image) -> tuple[list[Event], None]:
         return list(events), None
@@ -34,7 +34,7 @@ async def change(broker: BrokerServer, *events: Event) -> None:
     await broker.services.cluster.change(decide)
 
 
-async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> None:
+async def test_partitions_are_counted(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     partitions = (
         partition(1, 2, 3),
@@ -45,8 +45,8 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
     )
     await change(broker, TopicCreated("t", b"t" * 16, partitions, {"min.insync.replicas": "2"}))
     _, samples = await scrape(http)
-    told = {name.removeprefix(REPLICAS): value for (name, _), value in samples.items() if name.startswith(REPLICAS)}
-    assert told == {
+    found = {name.removeprefix(REPLICAS): value for (name, _), value in samples.items() if name.startswith(REPLICAS)}
+    assert found == {
         "partitioncount": 5,
         "leadercount": 3,
         "underreplicatedpartitions": 2,
@@ -55,8 +55,10 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
         "isrshrinks_total": 0,
         "isrexpands_total": 0,
     }
-    told = {name.removeprefix(CONTROLLER): value for (name, _), value in samples.items() if name.startswith(CONTROLLER)}
-    assert told == {
+    found = {
+        name.removeprefix(CONTROLLER): value for (name, _), value in samples.items() if name.startswith(CONTROLLER)
+    }
+    assert found == {
         "activecontrollercount": 1,
         "globalpartitioncount": 5,
         "offlinepartitionscount": 1,
@@ -66,7 +68,7 @@ async def test_counts_of_partitions(start_broker: StartBroker, http: Http) -> No
     assert at(samples, "barnabas_registered") is None, "a single broker has no lease"
 
 
-async def test_metrics_of_the_controller_are_0_elsewhere(start_broker: StartBroker, http: Http) -> None:
+async def test_controller_metrics_are_0_on_other_brokers(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     await change(broker, TopicCreated("t", b"t" * 16, (partition(1, leader=-1),), {}))
     broker.services.cluster.may_serve = lambda: False
@@ -98,7 +100,7 @@ def test_isrs_that_shrink_and_grow_are_counted(tmp_path: Path) -> None:
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """An etcd to be mistreated."""
+    """An etcd for fault injection."""
     server = Etcd(tmp_path)
     yield server
     server.kill()
@@ -118,13 +120,13 @@ async def test_readiness_follows_the_lease(etcd: Etcd, start_broker: StartBroker
     await eventually("it is ready", ready(200))
     async with await Wire.connect(broker.port) as wire:
         await make_topic(wire, "t")
-    told = (await http.get("/healthz")).json["cluster"]
+    health = (await http.get("/healthz")).json["cluster"]
     _, samples = await scrape(http)
-    assert told["registered"] is True
-    assert told["controller_id"] == at(samples, "barnabas_controller_id") == 1
-    assert told["broker_epoch"] == at(samples, "barnabas_broker_epoch")
+    assert health["registered"] is True
+    assert health["controller_id"] == at(samples, "barnabas_controller_id") == 1
+    assert health["broker_epoch"] == at(samples, "barnabas_broker_epoch")
     assert at(samples, "barnabas_registered") == 1
-    assert 0 <= told["lease_remaining_ms"] <= int(value)
+    assert 0 <= health["lease_remaining_ms"] <= int(value)
     age, remaining = at(samples, "barnabas_lease_age_seconds"), at(samples, "barnabas_lease_remaining_seconds")
     assert age is not None and age >= 0
     assert remaining is not None and remaining * 1000 <= int(value)
@@ -133,10 +135,10 @@ async def test_readiness_follows_the_lease(etcd: Etcd, start_broker: StartBroker
     await eventually("it is not ready", ready(503))
     (reason,) = (await http.get("/readyz")).json["reasons"]
     assert reason == "the broker's lease is not renewed, or the cluster has not taken note of it yet"
-    told = await http.get("/healthz")
-    assert told.status == 200, "that is no reason to restart it"
-    assert told.json["cluster"]["serving"] is False
-    assert told.json["cluster"]["lease_remaining_ms"] == 0
+    health = await http.get("/healthz")
+    assert health.status == 200, "that is no reason to restart it"
+    assert health.json["cluster"]["serving"] is False
+    assert health.json["cluster"]["lease_remaining_ms"] == 0
     _, samples = await scrape(http)
     assert at(samples, "barnabas_serving") == 0
     await asyncio.to_thread(etcd.start)

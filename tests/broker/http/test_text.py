@@ -1,4 +1,4 @@
-"""Text in pieces: what Prometheus and JSON parsers read of it, and that others get their turn while it is made."""
+"""Responses in pieces: Prometheus and JSON parsers read them, and other tasks run while they are built."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from barnabas_broker.http.text import PIECE, TURN, family, gather, histograms, l
 from barnabas_broker.metrics import Histogram
 
 
-def test_a_family_is_read_as_it_was_meant() -> None:
+def test_a_family_is_parsed_back() -> None:
     text = "".join(family("x_things", "gauge", "Things.", [(labels(a="1"), 1), (labels(a="2", b="3"), -1.5)]))
     (read,) = text_string_to_metric_families(text)
     assert (read.name, read.type, read.documentation) == ("x_things", "gauge", "Things.")
@@ -24,13 +24,13 @@ def test_a_family_without_samples_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "plain", 'a"b', "a\\b", "a\nb", "\\n", 'a\\"\n', "grüße", "a{b}=c,d"])
-def test_any_label_survives(value: str) -> None:
+def test_any_label_is_escaped(value: str) -> None:
     text = "".join(family("x", "gauge", "A label.", [(labels(name=value), 1)]))
     (read,) = text_string_to_metric_families(text)
     assert read.samples[0].labels == {"name": value}
 
 
-def test_a_long_family_comes_in_pieces_with_one_head() -> None:
+def test_a_long_family_has_several_pieces_and_one_header() -> None:
     pieces = list(family("x", "gauge", "Many.", ((labels(n=n), n) for n in range(2 * PIECE + 1))))
     assert [piece.count("\nx{") + piece.startswith("x{") for piece in pieces] == [PIECE, PIECE, 1]
     (read,) = text_string_to_metric_families("".join(pieces))
@@ -63,7 +63,7 @@ def test_a_listing_is_json(count: int) -> None:
     assert json.loads("".join(listing({"head": [1]}, "rows", rows))) == {"head": [1], "rows": rows}
 
 
-async def test_others_get_their_turn() -> None:
+async def test_other_tasks_run_between_pieces() -> None:
     clock = 0.0
     turns = 0
     running = True

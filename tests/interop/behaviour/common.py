@@ -1,13 +1,13 @@
-"""Runs of steps that many scenarios begin with, and short names for what they are made of."""
+"""Common steps of scenarios, and short functions that build them."""
 
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
 from tests.interop.behaviour.language import Ask, Batch, Hear, Step, Subscription, ask
 
-#: The longest any scenario lets a broker wait by itself, in ms.
+#: The longest timeout of any scenario in ms.
 LONG: Final = 60_000
-#: Kafka's keys of topics that Barnabas does not have.
+#: Kafka's topic keys that Barnabas does not support.
 NO_EFFECT: Final = (
     "compression.gzip.level",
     "compression.lz4.level",
@@ -22,13 +22,13 @@ NO_EFFECT: Final = (
     "remote.storage.enable",
     "segment.jitter.ms",
 )
-#: What members want at first, and later. Kafka reads it, and a group whose members say something else hangs there.
+#: Subscriptions of members, first and later. Kafka decodes them; a group with other bytes hangs there.
 WANTED: Final = Subscription(("wanted",))
 CHANGED: Final = Subscription(("changed",))
 
 
 def when(condition: bool, **content: Any) -> dict[str, Any]:
-    """Fields that only some versions have."""
+    """Return fields that only some versions have."""
     return content if condition else {}
 
 
@@ -67,7 +67,7 @@ def make_topic(name: str = "$topic", partitions: int = 1, *, save: str = "topic_
 def produce(
     *values: str | tuple[str, str | None], topic: str = "$topic", partition: int = 0, quiet: bool = True, **batch: Any
 ) -> Ask:
-    """Append records, acknowledged."""
+    """Produce of one partition, with an acknowledgement."""
     records = Batch(tuple(values) or ("v",), **batch)
     data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
     return ask(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=30_000, topic_data=data, quiet=quiet)
@@ -87,7 +87,7 @@ def join(
     kind: str = "consumer",
     **options: Any,
 ) -> Ask:
-    """JoinGroup; version 3 is the newest that gives a member its id and lets it in with one request."""
+    """JoinGroup; version 3 is the last in which a member without an id joins with one request."""
     content: dict[str, Any] = {
         "group_id": group,
         "session_timeout_ms": session,
@@ -104,7 +104,7 @@ def join(
 
 
 def hear_join(on: str = "a", **options: Any) -> Hear:
-    """The answer of a JoinGroup that was parked; the member's id is saved as `<connection>_id`."""
+    """The deferred response of a JoinGroup; the member's id is saved as `<connection>_id`."""
     return Hear(on, {f"{on}_id": "member_id"}, **options)
 
 
@@ -119,7 +119,7 @@ def sync(
     shares: dict[str, Any] | None = None,
     **options: Any,
 ) -> Ask:
-    """SyncGroup, with the leader's `shares` by member id."""
+    """SyncGroup, with the leader's assignments (`shares`) by member id."""
     content: dict[str, Any] = {} if instance is None else {"group_instance_id": instance}
     return ask(
         ApiKey.SYNC_GROUP,
@@ -228,7 +228,7 @@ def pair(*, session: int = LONG, rebalance: int = LONG, protocols: tuple[str, ..
 
 
 def settled(generation: int = 2) -> list[Step]:
-    """What makes a `pair` stable."""
+    """SyncGroups that make a `pair` stable."""
     return [
         sync("$a_id", generation, shares={"$a_id": b"share a", "$b_id": b"share b"}, quiet=True),
         sync("$b_id", generation, on="b", quiet=True),
@@ -247,5 +247,5 @@ def fetch(offset: int = 0, *, version: int = 12, topic: str = "$topic", partitio
 
 
 def clock(ms: int) -> list[Step]:
-    """Let at least `ms` milliseconds of the broker's own time go by: a member of another group expires."""
+    """Wait at least `ms` milliseconds of the broker's clock: a member of another group expires."""
     return [join(on="clock", group="$group-clock", session=ms, quiet=True), until_state("Empty", "$group-clock")]

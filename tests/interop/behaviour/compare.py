@@ -1,17 +1,17 @@
-"""Where two tellings of a scenario differ, and whether that is declared."""
+"""Compare two transcripts of a scenario, and check whether each difference is declared."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 from tests.interop.behaviour.language import Difference, Family, Scenario
-from tests.interop.behaviour.runner import Told
+from tests.interop.behaviour.runner import Transcript
 
 MISSING: Final = "(missing)"
 
 
 class Found(NamedTuple):
-    """One place in the answers at which Apache Kafka and Barnabas do not agree."""
+    """A path in the responses at which Apache Kafka and Barnabas differ."""
 
     path: str
     kafka: Any
@@ -21,8 +21,8 @@ class Found(NamedTuple):
         return f"{self.path}: Kafka {self.kafka!r}, Barnabas {self.ours!r}"
 
 
-def differences(kafka: Told, ours: Told) -> list[Found]:
-    """Every place at which two tellings differ. A path begins with the number of the step and its API."""
+def differences(kafka: Transcript, ours: Transcript) -> list[Found]:
+    """Return every difference of two transcripts. A path begins with the number of the step and its API."""
     theirs = {one["step"]: one["answer"] for one in kafka}
     mine = {one["step"]: one["answer"] for one in ours}
     return list(_differ("", theirs, mine))
@@ -38,7 +38,7 @@ def _differ(path: str, kafka: Any, ours: Any) -> Iterator[Found]:
 
 
 def judge(family: Family, scenario: Scenario, found: list[Found]) -> tuple[list[Found], list[str]]:
-    """What is not declared, and what is declared but not so (any more)."""
+    """Return the differences that are not declared, and the declared ones that do not occur."""
     declared = [
         (difference, path)
         for difference in family.differences
@@ -55,7 +55,7 @@ def judge(family: Family, scenario: Scenario, found: list[Found]) -> tuple[list[
 
 
 def declared_for_nothing(family: Family) -> list[str]:
-    """Differences that name no scenario of their family."""
+    """Return the declared differences that match no scenario of their family."""
     return [
         f"{difference.title}: no scenario {name!r}"
         for difference in family.differences
@@ -65,7 +65,7 @@ def declared_for_nothing(family: Family) -> list[str]:
 
 
 def declaring(family: Family, difference: Difference) -> list[str]:
-    """The scenarios that show a difference."""
+    """Return the names of the scenarios to which a difference applies."""
     return [
         scenario.name
         for scenario in family.scenarios

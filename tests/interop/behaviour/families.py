@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.interop.behaviour.language import Family
-from tests.interop.behaviour.runner import Told
+from tests.interop.behaviour.runner import Transcript
 
 GOLDEN: Final = Path(__file__).with_name("golden")
 NAMES: Final = (
@@ -30,7 +30,7 @@ NAMES: Final = (
 
 @cache
 def families() -> dict[str, Family]:
-    """Every family by its name."""
+    """Return all families by name."""
     found = {}
     for name in NAMES:
         family = import_module(f"tests.interop.behaviour.scenarios.{name}").FAMILY
@@ -43,7 +43,7 @@ def families() -> dict[str, Family]:
 
 
 @cache
-def golden(name: str) -> dict[str, Told]:
-    """What Apache Kafka answered to the scenarios of a family, as it was written down."""
-    told: Mapping[str, Told] = json.loads((GOLDEN / f"{name}.json").read_text())
-    return dict(told)
+def golden(name: str) -> dict[str, Transcript]:
+    """Return the recorded responses of Apache Kafka to the scenarios of a family."""
+    recorded: Mapping[str, Transcript] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return dict(recorded)

@@ -1,12 +1,12 @@
-"""The language of scenarios: requests by API, version and content, sent over named connections, and what comes back.
+"""The language of scenarios: requests by API, version and content over named connections, and their responses.
 
-A scenario is data. Contents are the fields of our message classes; what is left out has its schema's default, or zero.
-Strings in them may name what an earlier answer held, or what every scenario is given:
+A scenario is data. Contents are the fields of our message classes; omitted fields have the schema's default, or zero.
+Strings in them may refer to saved values and to names that every scenario has:
 
     $topic, $group   names that no other scenario has; "$topic-b" is another one
-    $member_id       what an earlier step saved under `member_id`
+    $member_id       the value that an earlier step saved as `member_id`
 
-The same scenario is run against Apache Kafka and against Barnabas, and the answers are compared field by field.
+The same scenario runs against Apache Kafka and against Barnabas, and the responses are compared field by field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from barnabas_protocol.registry import ApiKey, api
 
-#: When the records of scenarios were made, in ms since 1970.
+#: The default timestamp of the first record of a batch, in ms since 1970.
 START: Final = 1_700_000_000_000
 
 Server = Literal["plain", "strict", "sharded", "expiring"]
@@ -24,7 +24,7 @@ Server = Literal["plain", "strict", "sharded", "expiring"]
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch, built when it is sent: values, or (key, value), a second apart from each other."""
+    """A record batch, built when it is sent: values, or (key, value) pairs, with timestamps one second apart."""
 
     values: tuple[str | tuple[str | None, str | None], ...] = ("v",)
     producer_id: int | str = -1
@@ -34,32 +34,32 @@ class Batch:
     start: int | None = START
     transactional: bool = False
     control: bool = False
-    #: Bytes of the batch that are overwritten: (where, what).
+    #: Bytes of the batch that are overwritten: (position, bytes).
     spoil: tuple[int, bytes] | None = None
-    #: How often the batch stands in the request.
+    #: How often the request contains the batch.
     times: int = 1
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a member of a group of type "consumer" says it wants."""
+    """The subscription of a member of a group of type "consumer"."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, and its answer unless `later`: then a `Hear` of the same connection takes the answer.
+    """A request and its response. With `later`, a `Hear` of the same connection receives the response.
 
     Attributes:
-        on: the connection; it is opened when it is first named.
-        save: path in the answer by the name it is saved under.
-        until: asked again until the answer has these values at these paths.
-        quiet: the answer must have come, but is of no interest.
-        only: of the list at a path, the elements that are told: those whose field has this value (path and field in
-            one, as in ``{"topics.name": "$topic"}``).
-        unanswered: there is no answer, as with acks=0.
-        client_id: what the client calls itself.
+        on: the connection; it is opened on first use.
+        save: paths in the response by the names under which their values are saved.
+        until: the request is repeated until the response has these values at these paths.
+        quiet: the response must arrive, but is not compared.
+        only: compare only the elements of a list whose field has this value (path of the list and field in one, as in
+            ``{"topics.name": "$topic"}``).
+        unanswered: the request has no response, as with acks=0.
+        client_id: the client id of the request header.
     """
 
     api: ApiKey
@@ -80,7 +80,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Hear:
-    """The answer to the oldest request of this connection that was sent `later`."""
+    """The response to the oldest `later` request of this connection."""
 
     on: str = "a"
     save: Mapping[str, str] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class Hear:
 
 @dataclass(frozen=True)
 class Raw:
-    """Bytes instead of a message. What comes back is told as bytes, or that the connection was closed.
+    """Bytes instead of a message. The result is the response as bytes, or that the connection was closed.
 
-    `frame` is the whole request without its size; `size` overrides what is said to be its size.
+    `frame` is the whole request without its size; `size` overrides the size that is sent.
     """
 
     frame: bytes
@@ -107,7 +107,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Hang:
-    """Close a connection without a word."""
+    """Close a connection without a request."""
 
     on: str = "a"
 
@@ -119,7 +119,7 @@ Step = Ask | Hear | Raw | Hang
 
 
 class Rule(Enum):
-    """A behaviour of classic groups that implementers get wrong. Its value begins the names of its scenarios."""
+    """A behaviour of classic groups that is easy to get wrong. The names of its scenarios begin with its value."""
 
     MEMBER_ID_FIRST = "Member id first (KIP-394)"
     PENDING_MEMBERS = "Pending members"
@@ -155,7 +155,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True)
 class Scenario:
-    """Steps with a name, and the rule of classic groups that they show, if any."""
+    """Steps with a name, and the rule of classic groups that they test, if any."""
 
     name: str
     steps: tuple[Step, ...]
@@ -165,10 +165,10 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as in Apache Kafka, and stays so.
+    """A permanent difference from Apache Kafka.
 
     Attributes:
-        title: what differs, from a user's point of view.
+        title: the difference, from a user's point of view.
         reason: why it stays.
         where: pairs of patterns (as in shell file names) of a scenario's name and of a path in its answers.
     """
@@ -180,7 +180,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Family:
-    """Scenarios about one thing, with the differences among them that stay."""
+    """Scenarios about one subject, with their permanent differences."""
 
     title: str
     scenarios: tuple[Scenario, ...]
@@ -202,16 +202,16 @@ def ask(
     client_id: str | None = "test",
     **content: Any,
 ) -> Ask:
-    """An `Ask` with its content as keyword arguments."""
+    """Build an `Ask` with its content as keyword arguments."""
     return Ask(api_key, version, content, on, save or {}, until or {}, later, quiet, client_id, unanswered, only or {})
 
 
 def flat(*steps: Step | Sequence[Step]) -> tuple[Step, ...]:
-    """Steps, out of steps and runs of steps."""
+    """Flatten steps and sequences of steps."""
     return tuple(one for some in steps for one in ([some] if isinstance(some, Step) else some))
 
 
 def spread(key: ApiKey, lowest: int | None = None) -> tuple[int, ...]:
-    """An API's lowest version (or the lowest that Kafka 4 has), its highest, and one in the middle."""
+    """Return an API's lowest version (or the lowest of Kafka 4), its highest, and one in the middle."""
     low, high = max(api(key).versions.low, lowest or 0), api(key).versions.high
     return tuple(sorted({low, (low + high + 1) // 2, high}))

@@ -1,4 +1,4 @@
-"""Answers as plain data, without what may differ from run to run: ids, ports, times, and the wording of messages."""
+"""Responses as plain data without values that differ between runs: ids, ports, times, and the wording of messages."""
 
 import re
 import time
@@ -13,11 +13,11 @@ from barnabas_protocol.wire import Buffer
 
 #: Never compared.
 IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "total_bytes", "usable_bytes"})
-#: Their wording is each broker's own, and beside an error so is whether there is one; elsewhere that is compared.
+#: Messages: the wording is not compared. Without an error code, whether there is a message is compared.
 TEXTS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
-#: Numbers that a broker makes up.
+#: Numbers that a broker generates.
 MADE_UP: Final = frozenset({"producer_id", "session_id", "partition_size"})
-#: What tells the elements of a list apart, the first that an element has.
+#: Fields that identify the elements of a list; the first one that an element has is used.
 IDENTITIES: Final = (
     "api_key",
     "resource_name",
@@ -38,35 +38,37 @@ IDENTITIES: Final = (
     "topic_name",
     "member_id",
 )
-#: Lists whose order means something.
+#: Lists whose order is significant.
 ORDERED: Final = frozenset({"synonyms"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CLUSTER_ID: Final = "cluster_id"
-#: Milliseconds around now within which a time counts as now.
+#: Milliseconds by which a timestamp may differ from now to count as now.
 _NOW: Final = 3_600_000
 
 
 class Normaliser:
-    """Tells answers as data that two brokers agree on.
+    """Converts responses to data that two brokers agree on.
 
     Args:
-        port: where the broker listens.
-        saved: what the scenario has by a name of its own; it is told by that name.
+        port: the broker's port.
+        saved: values that the scenario has saved; they are replaced by their names.
     """
 
     def __init__(self, port: int, saved: Mapping[str, Any]) -> None:
         self._port = port
         self._saved = saved
 
-    def tell(self, answer: Any, name: str = "") -> Any:
-        """`answer` as JSON has it; lists of structures as objects, because their order means nothing."""
+    def normalise(self, answer: Any, name: str = "") -> Any:
+        """Return a response as JSON values; lists of structures become objects, because their order is irrelevant."""
         if isinstance(answer, Struct):
             left_out = IGNORED | TEXTS if getattr(answer, "error_code", 0) else IGNORED
-            return {f.name: self.tell(getattr(answer, f.name), f.name) for f in answer.FIELDS if f.name not in left_out}
+            return {
+                f.name: self.normalise(getattr(answer, f.name), f.name) for f in answer.FIELDS if f.name not in left_out
+            }
         if isinstance(answer, list):
             if name not in ORDERED and any(isinstance(one, Struct) for one in answer):
                 return self._keyed(answer)
-            return [self.tell(one, name) for one in answer]
+            return [self.normalise(one, name) for one in answer]
         if isinstance(answer, bool) or answer is None:
             return answer
         if isinstance(answer, int):
@@ -81,13 +83,13 @@ class Normaliser:
         elements = []
         for one in answer:
             identity = next((key for key in IDENTITIES if getattr(one, key, None) not in (None, "")), None)
-            text = "" if identity is None else str(self.tell(getattr(one, identity), identity))
-            elements.append((text, self.tell(one)))
+            text = "" if identity is None else str(self.normalise(getattr(one, identity), identity))
+            elements.append((text, self.normalise(one)))
         elements.sort(key=lambda element: (element[0], repr(element[1])))
         keyed: dict[str, Any] = {}
-        for text, told in elements:
+        for text, content in elements:
             count = sum(key == text or key.startswith(f"{text} #") for key in keyed)
-            keyed[text if not count else f"{text} #{count + 1}"] = told
+            keyed[text if not count else f"{text} #{count + 1}"] = content
         return keyed
 
     def _number(self, value: int, name: str) -> Any:
@@ -128,10 +130,10 @@ class Normaliser:
         return text if text.isprintable() else f"0x{data.hex()}"
 
     def _records(self, data: bytes) -> Any:
-        told = []
+        batches = []
         try:
             for header, batch in iter_batches(data, partial_ok=True):
-                told.append(
+                batches.append(
                     {
                         "base_offset": header.base_offset,
                         "leader_epoch": header.leader_epoch,
@@ -148,8 +150,8 @@ class Normaliser:
                     }
                 )
         except DecodeError as error:
-            told.append({"broken": str(error)})
-        return told
+            batches.append({"broken": str(error)})
+        return batches
 
 
 def _names(value: Any) -> bool:

@@ -14,7 +14,7 @@ from tests.interop.behaviour.language import Ask, Family
 from tests.interop.kafka_server import kafka_version
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "compatibility.md"
-#: The most scenarios that the page names for one difference.
+#: Maximum number of scenarios that the page names for one difference.
 NAMED: Final = 3
 
 HEAD: Final = """\

@@ -1,4 +1,4 @@
-"""Record the responses of Apache Kafka in the golden files, with which Barnabas is compared without Java.
+"""Record the responses of Apache Kafka in the golden files, so that tests can compare Barnabas without Java.
 
 python -m tests.interop.behaviour.record                every family
 python -m tests.interop.behaviour.record fetch topics   some
@@ -17,26 +17,26 @@ from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.behaviour.compare import differences, judge
 from tests.interop.behaviour.families import GOLDEN, families, golden
 from tests.interop.behaviour.language import Family, Scenario
-from tests.interop.behaviour.runner import Player, Told, warm_up
+from tests.interop.behaviour.runner import Player, Transcript, warm_up
 from tests.interop.behaviour.servers import SETTINGS
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 
 
-async def _play(port: int, scenarios: Sequence[Scenario]) -> dict[str, Told]:
+async def _play(port: int, scenarios: Sequence[Scenario]) -> dict[str, Transcript]:
     await warm_up(port)
-    told = {}
+    transcripts = {}
     for scenario in scenarios:
         try:
-            told[scenario.name] = await Player(port).play(scenario)
+            transcripts[scenario.name] = await Player(port).play(scenario)
         except AssertionError as error:
             print(f"NOT PLAYED: {str(error)[:1500]}", file=sys.stderr)
-    return told
+    return transcripts
 
 
-def _all(kind: type[ApacheKafka] | type[BarnabasBroker], chosen: Sequence[Family]) -> dict[str, Told]:
+def _all(kind: type[ApacheKafka] | type[BarnabasBroker], chosen: Sequence[Family]) -> dict[str, Transcript]:
     """Play families, one server after the other for each of the two settings."""
-    told: dict[str, Told] = {}
+    transcripts: dict[str, Transcript] = {}
     for name, settings in SETTINGS.items():
         wanted = [scenario for family in chosen for scenario in family.scenarios if scenario.server == name]
         if not wanted:
@@ -44,9 +44,9 @@ def _all(kind: type[ApacheKafka] | type[BarnabasBroker], chosen: Sequence[Family
         server: AbstractContextManager[Server] = kind(settings)
         with server as running:
             begin = time.monotonic()
-            told |= asyncio.run(_play(running.port, wanted))
+            transcripts |= asyncio.run(_play(running.port, wanted))
             print(f"{kind.NAME}, {name}: {len(wanted)} scenarios in {time.monotonic() - begin:.1f} s", file=sys.stderr)
-    return told
+    return transcripts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     every = families()
     chosen = {name: every[name] for name in options.family or every}
     if not options.no_record:
-        told = _all(ApacheKafka, list(chosen.values()))
+        transcripts = _all(ApacheKafka, list(chosen.values()))
         for name, family in chosen.items():
-            answers = {scenario.name: told.get(scenario.name, []) for scenario in family.scenarios}
+            answers = {scenario.name: transcripts.get(scenario.name, []) for scenario in family.scenarios}
             (GOLDEN / f"{name}.json").write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
     if options.beside:
         ours = _all(BarnabasBroker, list(chosen.values()))

@@ -1,4 +1,4 @@
-"""Plays scenarios: sends their requests over raw connections and writes down what comes back."""
+"""Plays scenarios: sends their requests over raw connections and records the responses."""
 
 import asyncio
 import random
@@ -18,19 +18,19 @@ from tests.interop.behaviour.language import START, Ask, Batch, Hang, Hear, Raw,
 from tests.interop.behaviour.normal import Normaliser
 from tests.wire import Wire
 
-#: Seconds that a condition may take to come true.
+#: Seconds after which a condition fails.
 LIMIT: Final = 30.0
-#: Seconds between two looks at it.
+#: Seconds between two checks of a condition.
 PAUSE: Final = 0.02
 
-Told = list[dict[str, Any]]
+Transcript = list[dict[str, Any]]
 
 
 class Player:
-    """Plays one scenario against the broker of a port.
+    """Plays one scenario against the broker on a port.
 
     Args:
-        port: where it listens on 127.0.0.1.
+        port: the port of the broker on 127.0.0.1.
     """
 
     def __init__(self, port: int) -> None:
@@ -41,25 +41,25 @@ class Player:
         self._open: dict[str, deque[Ask]] = {}
         self._normal = Normaliser(port, self.saved)
 
-    async def play(self, scenario: Scenario) -> Told:
-        """Each step with what was answered, normalised.
+    async def play(self, scenario: Scenario) -> Transcript:
+        """Play the scenario; return each step with its normalised response.
 
         Raises:
-            AssertionError: a condition of the scenario did not come true, or an answer did not come.
+            AssertionError: a condition of the scenario did not become true, or a response did not arrive.
         """
-        told: Told = []
+        transcript: Transcript = []
         try:
             for number, step in enumerate(scenario.steps):
                 try:
                     answer = await self._step(step)
                 except (AssertionError, TimeoutError, asyncio.IncompleteReadError) as error:
-                    raise AssertionError(f"{scenario.name}, step {number}, {step}: {error!r} {told}") from error
+                    raise AssertionError(f"{scenario.name}, step {number}, {step}: {error!r} {transcript}") from error
                 if answer is not None:
-                    told.append({"step": f"{number} {step}", "answer": answer})
+                    transcript.append({"step": f"{number} {step}", "answer": answer})
         finally:
             for wire in self._wires.values():
                 await wire.close()
-        return told
+        return transcript
 
     async def _step(self, step: Ask | Hear | Raw | Hang) -> Any:
         if isinstance(step, Hang):
@@ -119,7 +119,7 @@ class Player:
         return codec.decode_response(api(asked.api).response, version, frame)
 
     def _narrow(self, answer: Struct | str, step: Ask) -> None:
-        """Leave out what is not this scenario's."""
+        """Remove list elements that do not belong to this scenario."""
         for path, value in step.only.items():
             where, _, name = path.rpartition(".")
             elements = at(answer, where)
@@ -130,7 +130,7 @@ class Player:
             return answer
         for name, path in save.items():
             self.saved[name] = at(answer, path)
-        return None if quiet else self._normal.tell(answer)
+        return None if quiet else self._normal.normalise(answer)
 
     def _request(self, step: Ask) -> Request:
         made = self._build(api(step.api).request, step.content)
@@ -192,7 +192,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def at(answer: Any, path: str) -> Any:
-    """What stands at a path like ``topics.0.topic_id``."""
+    """Return the value at a path like ``topics.0.topic_id``."""
     for part in path.split("."):
         answer = answer[int(part)] if isinstance(answer, list) else getattr(answer, part)
     return answer
@@ -209,7 +209,7 @@ def _has(answer: Any, path: str, value: Any) -> bool:
 
 
 async def warm_up(port: int) -> None:
-    """Wait until the coordinator of groups and that of producers work: their topics come into being with their use."""
+    """Wait until the group coordinator and producer ids work: the first use creates what they need."""
     groups = {"groups": [{"group_id": "warm", "topics": None}]}
     find = Ask(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": ["warm"]}, until={"coordinators.0.error_code": 0})
     load = Ask(ApiKey.OFFSET_FETCH, 8, groups, until={"groups.0.error_code": 0})

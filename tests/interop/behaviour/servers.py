@@ -1,4 +1,4 @@
-"""The settings that scenarios are played under, alike for Apache Kafka and for Barnabas."""
+"""The settings for scenarios, the same for Apache Kafka and Barnabas."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ _SHORT: Final = {"group.min.session.timeout.ms": 100, "offsets.topic.num.partiti
 
 SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
     "plain": {**_SHORT, "group.initial.rebalance.delay.ms": 0},
-    # A group waits for company, is full soon, and little comes into being or goes by itself.
+    # An initial rebalance delay, small groups, no automatic creation and no deletion of topics.
     "strict": {
         **_SHORT,
         "auto.create.topics.enable": False,
@@ -17,8 +17,8 @@ SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
         "group.initial.rebalance.delay.ms": 1500,
         "group.max.size": 2,
     },
-    # As many partitions for the offsets of groups as there are by default; no other group is here than those whose
-    # partition is looked at.
+    # The default number of partitions of __consumer_offsets. No other groups run under this setting, because the
+    # scenarios check the ends of partitions.
     "sharded": {"offsets.topic.num.partitions": 50},
     # Offsets that expire soon.
     "expiring": {"offsets.retention.check.interval.ms": 200},

@@ -1,7 +1,7 @@
 """Barnabas answers as Apache Kafka does, field by field, except where a difference is declared.
 
-Without Java the answers are compared with those that were written down (golden/); the tests marked `kafka` see that
-Apache Kafka still gives them.
+Without Java the responses are compared with the recorded ones (golden/); the tests marked `kafka` check that Apache
+Kafka still returns them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ FAMILIES = families()
 CASES = [
     pytest.param(name, family, scenario, id=f"{name}: {scenario.name}")
     for name, family in FAMILIES.items()
-    # One setting after the other, so that no more servers run at a time than must.
+    # One setting after the other, so that few servers run at a time.
     for scenario in sorted(family.scenarios, key=lambda scenario: list(SETTINGS).index(scenario.server))
 ]
 
@@ -35,7 +35,7 @@ def _started(server: Server) -> Server:
 
 
 class Running:
-    """One server of a kind for each setting, started when it is first needed."""
+    """One server of a kind for each setting, started on first use."""
 
     def __init__(self, kind: type[ApacheKafka] | type[BarnabasBroker]) -> None:
         self._kind = kind
@@ -68,9 +68,9 @@ def kafkas(needs_jars: None) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize(("name", "family", "scenario"), CASES)
-def test_as_apache_kafka(name: str, family: Family, scenario: Scenario, ours: Running) -> None:
-    told = asyncio.run(Player(ours.port(scenario)).play(scenario))
-    found = differences(golden(name)[scenario.name], told)
+def test_barnabas_answers_as_apache_kafka(name: str, family: Family, scenario: Scenario, ours: Running) -> None:
+    transcript = asyncio.run(Player(ours.port(scenario)).play(scenario))
+    found = differences(golden(name)[scenario.name], transcript)
     undeclared, gone = judge(family, scenario, found)
     assert [str(one) for one in undeclared] == [], "differs from Apache Kafka, and is not declared"
     assert gone == [], "declared as a difference, but the answers are equal: remove the declaration"
@@ -78,20 +78,20 @@ def test_as_apache_kafka(name: str, family: Family, scenario: Scenario, ours: Ru
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("name", "family", "scenario"), CASES)
-def test_apache_kafka_as_written_down(name: str, family: Family, scenario: Scenario, kafkas: Running) -> None:
-    told = asyncio.run(Player(kafkas.port(scenario)).play(scenario))
-    found = [str(one) for one in differences(golden(name)[scenario.name], told)]
+def test_apache_kafka_answers_as_recorded(name: str, family: Family, scenario: Scenario, kafkas: Running) -> None:
+    transcript = asyncio.run(Player(kafkas.port(scenario)).play(scenario))
+    found = [str(one) for one in differences(golden(name)[scenario.name], transcript)]
     assert found == [], f"run: python -m tests.interop.behaviour.record {name}"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_golden_is_of_these_scenarios(name: str) -> None:
+def test_golden_files_match_the_scenarios(name: str) -> None:
     assert list(golden(name)) == [scenario.name for scenario in FAMILIES[name].scenarios]
-    assert [scenario for scenario, told in golden(name).items() if not told] == []
+    assert [scenario for scenario, transcript in golden(name).items() if not transcript] == []
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_differences_are_of_these_scenarios(name: str) -> None:
+def test_differences_match_the_scenarios(name: str) -> None:
     assert declared_for_nothing(FAMILIES[name]) == []
 
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the declarations say."""
+"""docs/compatibility.md matches the declared differences."""
 
 from tests.interop.behaviour.page import PAGE, render
 

@@ -78,12 +78,12 @@ class BarnabasSender(Sender):
         self._sent.append(self._loop.run(_call(sent)))
 
     def flush(self, timeout: float = LIMIT) -> list[Delivered]:
-        async def told(sent: list[Awaitable[RecordMetadata]]) -> list[Delivered]:
+        async def collect(sent: list[Awaitable[RecordMetadata]]) -> list[Delivered]:
             answers = [await _call(one) for one in sent]
             return [Delivered(one.partition, one.offset) for one in answers]
 
         sent, self._sent = self._sent, []
-        return self._loop.run(told(sent), timeout)
+        return self._loop.run(collect(sent), timeout)
 
     def _close(self) -> None:
         self._loop.run(self._producer.stop())

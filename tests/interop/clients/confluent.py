@@ -47,7 +47,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 Headers = Sequence[tuple[str, bytes]]
 NO_OFFSET: Final = -1001
-#: Told to whoever polls, and tried again all the same; as are errors of the library's own, below zero.
+#: librdkafka reports these errors to polls and retries anyway, as with its own errors, below zero.
 PASSING: Final = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -67,7 +67,7 @@ def _call(work: Callable[[], T]) -> T:
 
 
 def _done(futures: "Mapping[K, concurrent.futures.Future[T]]") -> T:
-    """What became of the one thing that was asked for."""
+    """Return the result of the only future."""
     (future,) = futures.values()
     return _call(lambda: future.result(LIMIT))
 
@@ -78,14 +78,14 @@ def _pairs(headers: object) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _quiet(error: KafkaError) -> None:
-    """Brokers come and go in these tests; what matters shows in what is delivered."""
+    """Brokers come and go in these tests; the delivered records show real errors."""
 
 
 class ConfluentSender(Sender):
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._producer = Producer({**settings, "error_cb": _quiet})
         self._sent = 0
-        self._told: dict[int, Delivered | KafkaError] = {}
+        self._results: dict[int, Delivered | KafkaError] = {}
 
     def send(
         self,
@@ -102,10 +102,12 @@ class ConfluentSender(Sender):
 
         def tell(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._told[number] = error
+                self._results[number] = error
             else:
                 offset = message.offset()
-                self._told[number] = Delivered(message.partition() or 0, -1 if offset in (None, NO_OFFSET) else offset)
+                self._results[number] = Delivered(
+                    message.partition() or 0, -1 if offset in (None, NO_OFFSET) else offset
+                )
 
         self._producer.produce(
             topic,
@@ -121,12 +123,12 @@ class ConfluentSender(Sender):
     def flush(self, timeout: float = LIMIT) -> list[Delivered]:
         if self._producer.flush(timeout):
             raise TimeoutError(f"{len(self._producer)} records are not delivered after {timeout:.0f} s")
-        told = [self._told[number] for number in range(self._sent)]
-        self._sent, self._told = 0, {}
-        for one in told:
+        results = [self._results[number] for number in range(self._sent)]
+        self._sent, self._results = 0, {}
+        for one in results:
             if isinstance(one, KafkaError):
                 raise _refused(one)
-        return [one for one in told if isinstance(one, Delivered)]
+        return [one for one in results if isinstance(one, Delivered)]
 
     def _close(self) -> None:
         self._producer.purge()
@@ -318,7 +320,7 @@ class Confluent(Client):
         }
         if options.instance_id is not None:
             settings["group.instance.id"] = options.instance_id
-        # Without a group it has no committed offsets to look up: it takes its start as an offset.
+        # Without a group it has no committed offsets to look up: the start is given as an offset.
         start = OFFSET_STORED if options.group else OFFSET_BEGINNING if options.from_start else OFFSET_END
         return ConfluentReader(settings, start)
 

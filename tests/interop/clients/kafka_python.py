@@ -84,16 +84,16 @@ class PythonSender(Sender):
     def flush(self, timeout: float = LIMIT) -> list[Delivered]:
         _call(self._producer.flush, timeout)
         sent, self._sent = self._sent, []
-        told = [_call(one.get, timeout=timeout) for one in sent]
-        return [Delivered(one.partition, one.offset) for one in told]
+        results = [_call(one.get, timeout=timeout) for one in sent]
+        return [Delivered(one.partition, one.offset) for one in results]
 
     def _close(self) -> None:
         self._producer.close(timeout=5)
 
 
 class PythonReader(Reader):
-    # kafka-python 3.0.12 loses a SyncGroup response that arrives in the moment in which a poll ends: it then neither
-    # takes its partitions nor sends heartbeats, with any broker. In longer polls, a rebalance fits into one.
+    # kafka-python 3.0.12 loses a SyncGroup response that arrives when a poll ends: it then has no partitions and sends
+    # no heartbeats, with any broker. A rebalance fits into one longer poll.
     PATIENCE: ClassVar[float] = 1.0
 
     def __init__(self, settings: Mapping[str, object]) -> None:
@@ -205,9 +205,9 @@ class PythonAdmin(Admin):
             _check(failed.errno, group)
 
     def delete_group(self, group: str) -> None:
-        told = _call(self._admin.delete_groups, [group])[group]
-        if told != "OK":  # the name of the error's class, without its code
-            _check(next(code for code, kind in kafka_errors.items() if kind.__name__ == told), group)
+        result = _call(self._admin.delete_groups, [group])[group]
+        if result != "OK":  # the name of the error's class, without its code
+            _check(next(code for code, kind in kafka_errors.items() if kind.__name__ == result), group)
 
     def delete_records(self, partition: Partition, before: int) -> None:
         _call(self._admin.delete_records, {TopicPartition(*partition): before})

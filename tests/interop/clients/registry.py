@@ -1,4 +1,4 @@
-"""The libraries by name, in the order of the README's table. A library is imported when it is asked for."""
+"""The libraries by name, in the order of the README's table. A library is imported on first use."""
 
 import importlib
 import warnings
@@ -17,7 +17,7 @@ MODULES: Final[Mapping[str, str]] = {
 
 def client_class(name: str) -> type[Client]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # what a library imports in an old way is its own affair
+        warnings.simplefilter("ignore", DeprecationWarning)  # deprecated imports inside a library do not concern us
         module = importlib.import_module(f"tests.interop.clients.{MODULES[name]}")
     (found,) = (
         thing

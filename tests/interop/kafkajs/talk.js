@@ -47,7 +47,7 @@ async function main() {
   await admin.deleteTopics({ topics: [name] })
   const topics = await admin.listTopics()
   await admin.disconnect()
-  const told = {
+  const result = {
     brokers: cluster.brokers.length,
     partitions: metadata.topics[0].partitions.map(one => one.partitionId).sort(),
     state: groups[0].state,
@@ -57,7 +57,7 @@ async function main() {
     written: ends.reduce((sum, one) => sum + Number(one.offset), 0),
     topics,
   }
-  console.log(JSON.stringify(told))
+  console.log(JSON.stringify(result))
 }
 
 main().catch(error => {

@@ -1,4 +1,4 @@
-"""What tools ask about partitions, disks and transactions, and how they move leaders and replicas."""
+"""Requests of tools: descriptions of partitions, disks and transactions; elections and reassignments."""
 
 from typing import Any, Final
 

@@ -10,7 +10,7 @@ C, F, X = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE
 
 
 def _fetch(version: int = 7, *partitions: int, topics: Any = (), group: str = "$group", **options: Any) -> Step:
-    """OffsetFetch of one group, in any version. `topics` None asks for all there are."""
+    """OffsetFetch of one group, in any version. `topics` None requests all topics."""
     if topics == ():
         topics = [{"name": "$topic", "partition_indexes": list(partitions or (0,))}]
     if version >= 8:
@@ -28,7 +28,7 @@ def _commits(title: str, *steps: Any) -> Scenario:
 
 
 def _subscribed(*topics: str) -> list[Step]:
-    """A stable group of type "consumer" whose only member says what it subscribes to."""
+    """A stable group of type "consumer" whose only member has a decodable subscription."""
     return [
         join(metadata=Subscription(topics), quiet=True),
         sync("$a_id", shares={"$a_id": b""}, quiet=True),

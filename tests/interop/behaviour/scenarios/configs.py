@@ -31,7 +31,7 @@ def _replace(kind: int = TOPIC, name: str = "$topic", version: int = 2, **values
 
 
 def _changed(title: str, *changes: tuple[str, int, str | None], then: str | None = None, **configs: Any) -> Scenario:
-    """`then` is what the first key has afterwards; without it nothing is to be waited for."""
+    """Change keys. The scenario waits until the first key has the value `then`, if given."""
     until = None if then is None else {"results.0.configs.0.value": then}
     after = [] if changes[0][0].startswith("no.") else [_describe(changes[0][0], until=until)]
     return Scenario(f"IncrementalAlterConfigs v1: {title}", flat(make_topic(**configs), _set(*changes), after))
@@ -41,7 +41,7 @@ def _broker(title: str, *changes: tuple[str, int, str | None], name: str = "1") 
     return Scenario(f"IncrementalAlterConfigs v1: broker, {title}", (_set(*changes, kind=BROKER, name=name),))
 
 
-#: Those that both brokers have and that hold the same with the settings of these tests.
+#: Keys that both brokers have, with the same values under the settings of these tests.
 _BROKER_KEYS: Final = (
     "auto.leader.rebalance.enable",
     "broker.session.timeout.ms",
@@ -299,7 +299,7 @@ SCENARIOS: Final = (
     ),
 )
 
-#: The scenarios that tell the whole configuration of a topic.
+#: The scenarios that return the whole configuration of a topic.
 _ALL: Final = tuple(f"DescribeConfigs v4: {what}" for what in ("all of a topic's", "no keys", "synonyms of all keys"))
 
 DIFFERENCES: Final = (

@@ -1,4 +1,4 @@
-"""Records out: Fetch, with and without a session."""
+"""Fetch, with and without a session."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ F: Final = ApiKey.FETCH
 
 
 def _filled(title: str, *steps: Step, **configs: Any) -> Scenario:
-    """Three batches, six records."""
+    """A scenario with three batches, six records."""
     return Scenario(
         f"Fetch: {title}",
         flat(make_topic(**configs), produce("a", "b"), produce("c", "d"), produce("e", "f"), *steps),

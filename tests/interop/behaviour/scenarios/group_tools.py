@@ -1,4 +1,4 @@
-"""What tools ask about groups: DescribeGroups, ListGroups, DeleteGroups."""
+"""Requests of tools about groups: DescribeGroups, ListGroups, DeleteGroups."""
 
 from typing import Any, Final
 

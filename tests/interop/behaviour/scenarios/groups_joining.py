@@ -1,4 +1,4 @@
-"""JoinGroup, and the rules of classic groups about it that implementers get wrong."""
+"""JoinGroup, and the rules of classic groups about it that are easy to get wrong."""
 
 from typing import Any, Final
 
@@ -60,7 +60,7 @@ def _leader_and_static(session: int = LONG, rebalance: int = LONG) -> list[Step]
 
 
 def _instance(what: str) -> Scenario:
-    """For one API: the instance id is checked before the member id."""
+    """Scenario of one API: the instance id is checked before the member id."""
 
     def asked(member: str, instance: str) -> Step:
         options: dict[str, Any] = {"on": "c", "instance": instance}
@@ -106,7 +106,7 @@ SCENARIOS: Final = (
         Scenario(f"JoinGroup v{version}: an empty group id", (join(version=version, group="", save={}),))
         for version in (0, 5, 9)
     ),
-    # Kafka shows the group only once some group of the same partition has written something after it came into being.
+    # Kafka lists the group only after a later write of some group to the same partition.
     _rule(
         Rule.MEMBER_ID_FIRST,
         "an unknown dynamic member gets an id first",

@@ -48,7 +48,7 @@ def _loaded(group: str = "$group") -> Any:
 
 
 def _shard(group: str, partition: int) -> Scenario:
-    """The end of a partition of __consumer_offsets, before and after a commit of a group that belongs there."""
+    """The end offset of a partition of __consumer_offsets, before and after a commit of a group that belongs there."""
     parts = [{"partition_index": partition, "timestamp": -1}]
     end = ask(
         ApiKey.LIST_OFFSETS,

@@ -1,4 +1,4 @@
-"""The first words on a connection, and words that are none."""
+"""ApiVersions, and malformed requests."""
 
 import struct
 from typing import Final
@@ -22,7 +22,7 @@ def _software(title: str, name: str, version: str) -> Scenario:
     return Scenario(f"ApiVersions v3: {title}", (asked,))
 
 
-#: After what closes a connection and no more, the next one is served.
+#: After a request that closes its connection, the broker serves the next connection.
 _NEXT: Final = ask(ApiKey.HEARTBEAT, 0, on="next", group_id="$group", generation_id=1, member_id="nobody")
 
 

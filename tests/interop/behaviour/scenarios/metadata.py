@@ -1,4 +1,4 @@
-"""Where things are: Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions."""
+"""Discovery: Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions."""
 
 from typing import Any, Final
 

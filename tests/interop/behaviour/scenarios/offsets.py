@@ -28,7 +28,7 @@ def _delete(offset: int, version: int = 2, *, partition: int = 0, topic: str = "
 
 
 def _filled(title: str, *steps: Step, **configs: Any) -> Scenario:
-    """Two batches, four records a second apart."""
+    """A scenario with two batches, four records one second apart."""
     later = produce("c", "d", start=START + 10_000)
     return Scenario(title, flat(make_topic(**configs), produce("a", "b"), later, *steps))
 

@@ -1,4 +1,4 @@
-"""Records in: Produce, and the producer ids of InitProducerId."""
+"""Produce, and the producer ids of InitProducerId."""
 
 from typing import Any, Final
 
@@ -139,7 +139,7 @@ SCENARIOS: Final = (
     _init(4, "an epoch without an id", producer_id=-1, producer_epoch=3),
 )
 
-#: Refusals that Kafka tells with the start of the log.
+#: Errors that Kafka returns with the log start offset.
 _START_TOLD: Final = (
     "a control batch",
     "a time in the far future",

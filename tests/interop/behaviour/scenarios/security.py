@@ -1,4 +1,4 @@
-"""ACLs, quotas and credentials, where there are none."""
+"""ACLs, quotas and credentials, on a broker without any."""
 
 from typing import Any, Final
 

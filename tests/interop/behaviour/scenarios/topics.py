@@ -1,4 +1,4 @@
-"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics."""
+"""CreateTopics, CreatePartitions, DeleteTopics."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ from tests.interop.behaviour.common import NO_EFFECT, make_topic
 from tests.interop.behaviour.language import Difference, Family, Scenario, ask, flat, spread
 
 C, P, X = ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS
-#: How long the controller may take, in ms.
+#: Timeout of the controller in ms.
 T: Final = 30_000
 
 
@@ -165,7 +165,7 @@ SCENARIOS: Final = (
     ),
 )
 
-#: The scenarios that tell the whole configuration of a topic.
+#: The scenarios that return the whole configuration of a topic.
 _CREATED: Final = (
     "CreateTopics v[567]: one",
     "CreateTopics v[57]: only checked",
