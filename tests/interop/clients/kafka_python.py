@@ -4,7 +4,6 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
-import kafka
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -31,6 +30,7 @@ from tests.interop.clients.base import (
     SenderOptions,
     state_name,
 )
+from tests.kafka_python import kafka
 
 T = TypeVar("T")
 ASSIGNORS: Final = {
