@@ -1,5 +1,7 @@
-# One broker. The wheel is built in a stage of its own: no compiler, no pip cache and no sources in what is shipped.
-FROM python:3.11-slim AS build
+# One broker. A stage of its own installs the packages: the image holds no build tools, no cache and no sources.
+ARG PYTHON_IMAGE=python:3.11-slim
+
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
@@ -8,14 +10,15 @@ COPY client client
 COPY pipeline pipeline
 RUN python -m venv --without-pip /opt/barnabas \
     && pip --python /opt/barnabas/bin/python install --no-cache-dir '.[cluster,http]' \
-    && find /opt/barnabas -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.c' -delete
+    && find /opt/barnabas \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
+# The user has a number below, so that Kubernetes can see that it is not root.
 RUN useradd --system --create-home --uid 1001 barnabas \
     && mkdir /data && chown barnabas /data
 COPY --from=build /opt/barnabas /opt/barnabas
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
-USER barnabas
+USER 1001
 VOLUME /data
 EXPOSE 9092
 STOPSIGNAL SIGTERM

@@ -2,16 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUN_FLAGS ?= --port 9092 --data-dir .data
+# More flags for `make run`; the last one of a kind counts.
+RUN_FLAGS ?=
 # Processes that run tests. Many tests wait for timeouts of programs, so four use two cores best.
 WORKERS ?= 4
-# One worker runs all tests of the pipeline, so that they share one Spark session: see tests/conftest.py.
+# One worker runs all tests with Spark, so that they share one session: see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-cluster interop lint types arch format bench bench-kafka bench-cluster sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-cluster test-compose test-compose-spark interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -19,6 +20,7 @@ help: ## list the commands
 
 # One stamp file per set of extras: nothing is installed again until pyproject.toml changes.
 $(VENV)/.run: pyproject.toml
+	@echo "Installing into $(VENV), once: this takes less than a minute."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
@@ -43,10 +45,16 @@ $(VENV)/.pipeline: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,spark]'
 	@touch $@ $(VENV)/.run
 
+$(VENV)/.docs: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@ $(VENV)/.run
+
 install: $(VENV)/.dev ## install what tests and checks need, into .venv
 
-run: $(VENV)/.run ## run a broker on port 9092
-	$(BIN)/broker $(RUN_FLAGS)
+run: $(VENV)/.run ## run a broker for development on port 9092
+	@echo "A broker for development, with group.initial.rebalance.delay.ms=0: a new group does not wait for more members."
+	@$(BIN)/broker --port 9092 --data-dir .data --set group.initial.rebalance.delay.ms=0 $(RUN_FLAGS)
 
 demo: $(VENV)/.demo ## send 336,776 flights through a broker and a consumer group
 	$(BIN)/python -m examples.flights
@@ -71,13 +79,19 @@ unit: install ## the unit tests: those that start no program and finish quickly
 		tests/protocol tests/broker tests/client tests/pipeline tests/docs
 
 test: install ## all tests except those of test-all, test-cluster and interop: under four minutes on two cores
-	$(PYTEST) -m "not kafka and not cluster and not slow"
+	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
 test-all: install ## the tests of `make test`, and the slow ones: more kills, more simulated seeds
-	$(PYTEST) -m "not kafka and not cluster"
+	$(PYTEST) -m "not kafka and not cluster and not compose"
 
 test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
 	$(BIN)/python -m pytest -m cluster
+
+test-compose: install ## build the image, run docker-compose.yml, kill and pause brokers; needs Docker, or root on Debian
+	$(BIN)/python -m pytest -s -m "compose and not slow" tests/compose
+
+test-compose-spark: install ## build the image of the Spark profile, and archive a topic with it: takes minutes
+	$(BIN)/python -m pytest -s -m "compose and slow" tests/compose
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
@@ -97,6 +111,10 @@ types: install ## check types with mypy --strict
 arch: install ## check that imports run one way
 	$(BIN)/lint-imports
 
+pages: install ## write the pages of docs/ that are generated: configuration.md, compatibility.md
+	$(BIN)/python -m tests.docs.configuration
+	$(BIN)/python -m tests.interop.behaviour.page
+
 bench: install ## run the benchmarks: print tables and write docs/benchmarks.md
 	$(BIN)/python tests/bench/run.py
 
@@ -106,10 +124,27 @@ bench-kafka: install ## run the benchmarks against Apache Kafka too; needs Java 
 bench-cluster: install ## run the benchmarks of replication and failover
 	$(BIN)/python tests/bench/run.py --only cluster
 
+fuzz: install ## send 1,000,000 odd and damaged requests to a broker; watch its event loop and memory
+	$(BIN)/python -m tests.fuzz --requests 1000000
+
 sim: install ## simulate 20,000 seeds of a coordinator and 5,000 of a cluster
 	$(BIN)/python -m tests.sim --seeds 20000
 	$(BIN)/python -m tests.sim_cluster --seeds 5000
 
+.PHONY: docs docs-serve dist
+docs: $(VENV)/.docs ## build the documentation site in build/site; a broken link fails
+	$(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs --doctree-dir build/doctrees . build/site
+	@echo "build/site/index.html"
+
+docs-serve: docs ## show the documentation site on http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
+
+dist: install ## build wheel and sdist, check them, and run the README's first example from the wheel
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
+
 clean: ## remove what these commands made
-	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .data build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

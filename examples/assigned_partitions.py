@@ -6,10 +6,8 @@ For programs that keep state for a partition, or that a supervisor restarts when
 commit offsets. The program starts at the committed offsets, reads up to the current end, commits and exits.
 """
 
-import asyncio
-
-from barnabas_client import Consumer, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, TopicPartition
+from examples.arguments import parser, run
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, partitions: list[int]) -> None:
@@ -37,4 +35,4 @@ if __name__ == "__main__":
     arguments.add_argument("--partitions", type=int, nargs="+", default=[0, 1])
     given = vars(arguments.parse_args())
     del given["count"]  # the program exits by itself
-    asyncio.run(main(**given))
+    run(main(**given))

@@ -7,10 +7,8 @@ session_timeout_ms, the group removes it and assigns its partitions to the other
 records may be processed twice, but none is skipped.
 """
 
-import asyncio
-
-from barnabas_client import Consumer
-from examples.arguments import parser
+from barnabas import Consumer
+from examples.arguments import parser, run
 
 
 async def main(bootstrap_servers: str, topic: str, topic2: str, group: str, count: int | None) -> None:
@@ -37,4 +35,4 @@ async def main(bootstrap_servers: str, topic: str, topic2: str, group: str, coun
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--topic2", default="bar")
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

@@ -6,11 +6,10 @@ The program collects 200 records, inserts them, and commits. A crash before the 
 was committed. A crash between insert and commit inserts the last batch again. (`examples.exactly_once` avoids that.)
 """
 
-import asyncio
 import sqlite3
 
-from barnabas_client import Consumer, ConsumerRecord
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRecord
+from examples.arguments import parser, run
 
 
 def insert(database: sqlite3.Connection, records: list[ConsumerRecord]) -> None:
@@ -37,7 +36,9 @@ async def main(
     )
     async with consumer:
         while count is None or seen < count:
-            records = await consumer.poll(timeout_ms=100, max_records=batch - len(buffer))
+            room = batch - len(buffer)
+            left = room if count is None else min(room, count - seen)
+            records = await consumer.poll(timeout_ms=100, max_records=left)
             buffer += records
             seen += len(records)
             if len(buffer) == batch:
@@ -52,4 +53,4 @@ if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--database", default="records.sqlite")
     arguments.add_argument("--batch", type=int, default=200)
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

@@ -11,13 +11,12 @@ With --member the consumer is a static member: if it restarts within its session
 without a rebalance.
 """
 
-import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from barnabas_client import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from examples.arguments import parser, run
 
 
 class Totals:
@@ -45,7 +44,7 @@ class Totals:
         totals: Counter[bytes] = Counter()
         numbers: Counter[bytes] = Counter()
         for record in records:
-            totals[record.key or b""] += int(record.value)
+            totals[record.key or b""] += int(record.value or b"0")
             numbers[record.key or b""] += 1
         rows = [(key, totals[key], numbers[key]) for key in totals]
         self._database.execute("BEGIN IMMEDIATE")
@@ -110,7 +109,8 @@ async def main(
     consumer.subscribe([topic], listener=restore)
     async with consumer:
         while count is None or seen < count:
-            for partition, records in (await consumer.getmany(timeout_ms=100)).items():
+            left = None if count is None else count - seen
+            for partition, records in (await consumer.getmany(timeout_ms=100, max_records=left)).items():
                 if totals.add(partition, restore.expected[partition], records):
                     restore.expected[partition] = records[-1].offset + 1
                     seen += len(records)
@@ -126,4 +126,4 @@ if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--database", default="totals.sqlite")
     arguments.add_argument("--member", help="the id of a static member, unique in the group")
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

@@ -6,13 +6,12 @@ Like `examples.assigned_partitions`, but positions are read from the file and wr
 offsets with its results can write both together: see `examples.exactly_once`.
 """
 
-import asyncio
 import json
 import os
 from pathlib import Path
 
-from barnabas_client import Consumer, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, TopicPartition
+from examples.arguments import parser, run
 
 
 class OffsetStore:
@@ -63,4 +62,4 @@ if __name__ == "__main__":
     arguments.add_argument("--store", default="offsets.json")
     given = vars(arguments.parse_args())
     del given["count"], given["group"]  # the program exits by itself, and has no group
-    asyncio.run(main(**given))
+    run(main(**given))

@@ -7,12 +7,11 @@ the position in the store before it fetches. When a partition is revoked, it sav
 reads it. In between it saves positions after every hundred records. To rewind the group, change the store.
 """
 
-import asyncio
 import sqlite3
 from collections.abc import Collection
 
-from barnabas_client import Consumer, ConsumerRebalanceListener, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
+from examples.arguments import parser, run
 
 SAVE_INTERVAL = 100
 
@@ -80,7 +79,8 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     consumer.subscribe([topic], listener=listener)
     async with consumer:
         while count is None or seen < count:
-            for record in await consumer.poll(timeout_ms=100):
+            left = None if count is None else count - seen
+            for record in await consumer.poll(timeout_ms=100, max_records=left):
                 print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
                 listener.consumed[record.topic_partition] = record.offset + 1
                 seen += 1
@@ -94,4 +94,4 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--store", default="offsets.sqlite")
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

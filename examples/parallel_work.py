@@ -10,8 +10,8 @@ once all records before it are finished. Ctrl-C waits for the records in progres
 import asyncio
 import signal
 
-from barnabas_client import Consumer, ConsumerRecord
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRecord
+from examples.arguments import parser, run
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, concurrency: int) -> None:
@@ -52,4 +52,4 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--concurrency", type=int, default=20)
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

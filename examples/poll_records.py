@@ -6,10 +6,8 @@ A poll waits up to a second and returns a list, which may be empty. The group co
 program continues there.
 """
 
-import asyncio
-
-from barnabas_client import Consumer
-from examples.arguments import parser
+from barnabas import Consumer
+from examples.arguments import parser, run
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None) -> None:
@@ -18,10 +16,11 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     consumer = Consumer(topic, bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest")
     async with consumer:
         while count is None or seen < count:
-            for record in await consumer.poll(timeout_ms=1000):
+            left = None if count is None else count - seen
+            for record in await consumer.poll(timeout_ms=1000, max_records=left):
                 seen += 1
                 print(f"Received message: ({record.key!r}, {record.value!r}) at offset {record.offset}", flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(**vars(parser(__doc__).parse_args())))
+    run(main(**vars(parser(__doc__).parse_args())))

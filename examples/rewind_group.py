@@ -6,11 +6,10 @@ Restart the consumers of the group with --rewind. When a partition is assigned, 
 its committed offset before anything is fetched. (For a group that is not running, use `barnabas groups reset-offsets`.)
 """
 
-import asyncio
 from collections.abc import Collection
 
-from barnabas_client import Consumer, ConsumerRebalanceListener, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
+from examples.arguments import parser, run
 
 
 class Rewind(ConsumerRebalanceListener):
@@ -47,7 +46,8 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     consumer.subscribe([topic], listener=Rewind(consumer, rewind))
     async with consumer:
         while count is None or seen < count:
-            for record in await consumer.poll(timeout_ms=100):
+            left = None if count is None else count - seen
+            for record in await consumer.poll(timeout_ms=100, max_records=left):
                 seen += 1
                 print(f"{record.topic_partition} offset {record.offset}: {record.value!r}", flush=True)
             await consumer.commit()
@@ -56,4 +56,4 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--rewind", type=int, default=0, metavar="RECORDS")
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

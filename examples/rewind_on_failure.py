@@ -7,11 +7,10 @@ partition's batch and seeks back to the failed record; other partitions continue
 commits nothing and causes no rebalance. (`Consumer.run` retries for you, with pauses between attempts.)
 """
 
-import asyncio
 from collections.abc import Callable
 
-from barnabas_client import Consumer, ConsumerRecord, TopicPartition
-from examples.arguments import parser
+from barnabas import Consumer, ConsumerRecord, TopicPartition
+from examples.arguments import parser, run
 
 COMMIT_INTERVAL = 100
 
@@ -43,7 +42,8 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
     async with consumer:
         while count is None or processed < count:
             failed: dict[TopicPartition, int] = {}
-            for partition, records in (await consumer.getmany(timeout_ms=100)).items():
+            left = None if count is None else count - processed
+            for partition, records in (await consumer.getmany(timeout_ms=100, max_records=left)).items():
                 for record in records:
                     try:
                         process(record)
@@ -65,4 +65,4 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--failures", type=int, default=3)
-    asyncio.run(main(**vars(arguments.parse_args())))
+    run(main(**vars(arguments.parse_args())))

@@ -1,7 +1,13 @@
-"""What all tests share: settings of hypothesis, Ctrl-C for programs, and one Apache Kafka for tests marked `kafka`."""
+"""What all tests share: settings of hypothesis, signals of programs, the order of tests, one Apache Kafka."""
 
+import gc
+import os
 import signal
-from collections.abc import Iterator
+from asyncio.base_subprocess import BaseSubprocessTransport
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,8 +26,11 @@ settings.load_profile("any machine")
 #: Keeps records of 1970, which some tests write: the first retention check, otherwise after 30 s, never comes.
 NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 
-#: The tests that share one Spark session.
+#: Where the tests are that share one Spark session.
 PIPELINE: Final = "tests/pipeline/"
+
+#: Whose tests use the port of README.md, one after the other.
+ONE_PORT: Final = "tests/docs/test_readme.py"
 
 #: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
@@ -38,15 +47,56 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep modules and tests, which stay, out of the garbage collector's sight: a fifth of all processor time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_leave_the_exit_status() -> Iterator[None]:
+    """Send signals to programs as Python 3.13 does, without asking for their exit status first.
+
+    `subprocess.Popen.send_signal` calls `poll`, which takes the status of a program that has just ended. asyncio's
+    child watcher then finds none and reports 255 (https://github.com/python/cpython/issues/127049).
+    """
+
+    def send(transport: BaseSubprocessTransport, number: int) -> None:
+        if transport.get_returncode() is not None:
+            raise ProcessLookupError
+        if (pid := transport.get_pid()) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseSubprocessTransport, "send_signal", send)
+        patch.setattr(BaseSubprocessTransport, "terminate", lambda transport: send(transport, signal.SIGTERM))
+        patch.setattr(BaseSubprocessTransport, "kill", lambda transport: send(transport, signal.SIGKILL))
+        yield
+
+
 class OneSpark(LoadScopeScheduling):
-    """Gives each test to the next free worker, but all tests of the pipeline to the same one.
+    """Gives each test to the next free worker, but all tests that need Spark to the same one.
 
     They share one Spark session, which takes 20 s of processor time until it is warm. As the longest chain of tests,
-    they begin first.
+    they begin first. A file without the marker `spark` is not one of them.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return PIPELINE if nodeid.startswith(PIPELINE) else nodeid
+        file = nodeid.partition("::")[0]
+        if file == ONE_PORT:
+            return file
+        return PIPELINE if file.startswith(PIPELINE) and _needs_spark(self.config.rootpath / file) else nodeid
+
+
+@cache
+def _needs_spark(file: Path) -> bool:
+    return "mark.spark" in file.read_text("utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,7 +18,7 @@ _INSTALL_JAVA: Final = f"install Java {OLDEST_JAVA} or 21, for example with: apt
 def missing(reason: str, *, on_this_machine: bool = True) -> NoReturn:
     """End the test because something that it needs cannot be used.
 
-    On a developer's machine the test is skipped. Under ``CI=true`` it fails: nobody reads skips there, and a check that
+    On a developer's machine the test is skipped. Under ``CI=true`` it fails: skips are not read there, and a check that
     never runs again would go unnoticed.
 
     Args:

@@ -11,7 +11,7 @@ from barnabas_protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 #: Seconds to wait for a response.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Wire:

@@ -1,7 +1,8 @@
 """The `broker` command: flags, signals, exit statuses.
 
-Exit status 0 after a drained stop, 1 when a broker of a cluster stops by itself because its disk failed, 2 when the
-broker cannot start, with one line on stderr.
+Exit status 0 after a drained stop. 1 when this machine does not let the broker run: a port in use, a data directory
+that another broker uses, an etcd that does not answer, a disk that fails; a later start may succeed. 2 when the command
+line or the configuration has to change first. 1 and 2 at the start come with one line on stderr.
 """
 
 import argparse
@@ -12,22 +13,42 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 import uvloop
 
-from barnabas_broker import heap, logs
+from barnabas_broker import heap, logs, streams
 from barnabas_broker.broker import BrokerServer, product_version
-from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, layered, parse_environment, parse_properties
-from barnabas_broker.config.keys import ADVERTISED_LISTENERS, CLUSTER_URL, LISTENERS, LOG_DIR, NODE_ID
+from barnabas_broker.config import (
+    BROKER_KEYS,
+    Config,
+    ConfigError,
+    ConfigSource,
+    layered,
+    parse_environment,
+    parse_properties,
+)
+from barnabas_broker.config.checks import check_config, is_for_broker, same_directory
+from barnabas_broker.config.keys import ADVERTISED_LISTENERS, CLUSTER_URL, LISTENERS, LOG_DIR, LOG_DIRS, NODE_ID
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.supervisor import Supervisor, SupervisorError
 
+#: Objects after which the garbage collector runs: a request of many elements should not start it at every step.
+COLLECTOR_THRESHOLDS: Final = (50_000, 20, 50)
 
-def _fail(message: str) -> NoReturn:
+_FAILED: Final = 1
+_USAGE: Final = 2
+
+
+def _fail(message: str, status: int = _USAGE) -> NoReturn:
     print(f"broker: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(status)
+
+
+def _fail_start(error: BrokerError) -> NoReturn:
+    _fail(str(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,13 +63,18 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="broker", description="A message broker that speaks the Apache Kafka wire protocol.")
+    parser = _Parser(
+        prog="broker",
+        description="A message broker that speaks the Apache Kafka wire protocol.",
+        epilog="Exit status: 0 stopped, 1 the broker cannot run on this machine now, "
+        "2 the command line or the configuration is not valid.",
+    )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file, with Kafka's keys")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on, without listeners (default: %(default)s)"
     )
     parser.add_argument("--port", type=int, default=9092, help="port; 0 picks a free one (default: %(default)s)")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dir; default: ./barnabas-data)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dirs; default: ./barnabas-data)")
     parser.add_argument("--node-id", metavar="N", help="id of this broker (node.id; default: 1)")
     parser.add_argument(
         "--cluster",
@@ -66,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-format", choices=logs.FORMATS, default="console", help="default: %(default)s")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="default: %(default)s")
+    # The supervisor of --cores has printed the warnings, which are the same for all of its brokers.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     return parser
 
@@ -74,10 +102,11 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     """Layer file, environment and flags.
 
     Returns:
-        The configuration, and the keys that do not exist.
+        The configuration, and warnings, one line each.
 
     Raises:
-        ConfigError: a file cannot be read, a ``--set`` is not key=value, or a value does not fit its key.
+        ConfigError: a file cannot be read, a ``--set`` is not key=value, a value does not fit its key, or values
+            contradict each other.
     """
     file: dict[str, str] = {}
     if arguments.config is not None:
@@ -92,40 +121,72 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
             raise ConfigError(f"--set {pair}: must be key=value")
         flags[key.strip()] = value
     for key, value in (
-        (LOG_DIR.name, arguments.data_dir),
         (NODE_ID.name, arguments.node_id),
         (ADVERTISED_LISTENERS.name, arguments.advertise),
         (CLUSTER_URL.name, arguments.cluster),
     ):
         if value is not None:
             flags[key] = value
-    environment = {k: v for k, v in parse_environment(os.environ).items() if k in BROKER_KEYS}
+    environment = {name: value for name, value in parse_environment(os.environ).items() if is_for_broker(name)}
     config = layered(BROKER_KEYS, [file, environment, flags])
-    return config, config.check()
+    if arguments.data_dir is not None:
+        _set_data_dir(config, arguments.data_dir)
+    return config, check_config(config)
 
 
-def _supervise(arguments: argparse.Namespace, config: Config) -> None:
-    """Run a local cluster until SIGTERM or SIGINT."""
+def _set_data_dir(config: Config, directory: str) -> None:
+    """Make --data-dir the log directory; it does not override another one, so that data is never in two places.
+
+    Raises:
+        ConfigError: the configuration names another directory, or `directory` is a list.
+    """
+    given, source = config.explain(LOG_DIRS)
+    if source is not ConfigSource.DEFAULT_CONFIG and not same_directory(given, LOG_DIRS.read(directory)):
+        key = LOG_DIRS if LOG_DIRS.name in config.given else LOG_DIR
+        raise ConfigError(f"--data-dir {directory} and {key.name}={given} are different directories: give one of them")
+    config.set_static(LOG_DIRS, directory)
+
+
+def _check_cores(arguments: argparse.Namespace, config: Config) -> None:
+    """Check that the flags fit to ``--cores``.
+
+    Raises:
+        ConfigError: they do not.
+    """
     given = (arguments.cluster, arguments.node_id, arguments.advertise, arguments.http_port)
     if arguments.cores < 1 or any(value is not None for value in given):
         raise ConfigError("--cores: at least 1, and without --cluster, --node-id, --advertise and --http-port")
     if config[LISTENERS]:
         raise ConfigError("--cores: each broker gets a port of its own, so leave out listeners")
-    flags = ["--log-format", arguments.log_format, "--log-level", arguments.log_level]
+
+
+def _supervise(arguments: argparse.Namespace, config: Config) -> None:
+    """Run a local cluster until a signal ends it."""
+    flags = ["--supervised", "--log-format", arguments.log_format, "--log-level", arguments.log_level]
     flags += ["--config", arguments.config] if arguments.config is not None else []
-    flags += [word for pair in arguments.set for word in ("--set", pair)]
-    supervisor = Supervisor(arguments.cores, arguments.host, arguments.port, Path(config[LOG_DIR]), flags)
+    # Each broker gets a directory of its own within the one that is given.
+    kept = [pair for pair in arguments.set if pair.partition("=")[0].strip() not in (LOG_DIR.name, LOG_DIRS.name)]
+    flags += [word for pair in kept for word in ("--set", pair)]
+    supervisor = Supervisor(arguments.cores, arguments.host, arguments.port, Path(config[LOG_DIRS]), flags)
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        _on_signal(lambda name: supervisor.stop())
         await supervisor.run()
 
     try:
         uvloop.run(run())
     except SupervisorError as error:
-        _fail(str(error))
+        _fail(str(error), _FAILED)
+
+
+def _on_signal(stop: Callable[[str], object]) -> None:
+    """Call `stop` with the name of each signal that ends the broker.
+
+    SIGHUP comes when its terminal is closed; ``nohup`` ignores it, and so it stays.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop, number.name)
 
 
 def _raise_file_limit() -> None:
@@ -137,7 +198,7 @@ def _raise_file_limit() -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
-    """Run a broker until SIGTERM or SIGINT; its exit status."""
+    """Run a broker until a signal ends it; its exit status."""
     _raise_file_limit()
     # Nearly everything that a start allocates stays: collections would find nothing to free.
     gc.disable()
@@ -146,52 +207,55 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
 
 
 async def _serve(arguments: argparse.Namespace, config: Config) -> int:
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    signalled: asyncio.Future[str] = loop.create_future()
+    _on_signal(lambda name: None if signalled.done() else signalled.set_result(name))
     try:
         broker = await BrokerServer.start(
             config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
         )
     except BrokerError as error:
-        _fail(str(error))
+        _fail_start(error)
     for listener in broker.listeners:
-        print(f"barnabas: listening on {listener.host}:{listener.port}", flush=True)
+        streams.say(f"barnabas: listening on {listener.host}:{listener.port}")
     if broker.http_port is not None:
-        print(f"barnabas: http on {broker.http_host}:{broker.http_port}", flush=True)
+        streams.say(f"barnabas: http on {broker.http_host}:{broker.http_port}")
     # What exists now stays: collections need not look at it.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     gc.enable()
     with heap.kept(broker.traffic):
-        ends = [loop.create_task(event.wait()) for event in (stopping, broker.failed)]
+        failed = loop.create_task(broker.failed.wait())
+        ends: list[asyncio.Future[Any]] = [signalled, failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends:
-            end.cancel()
-        await broker.stop()
-    return 1 if broker.failed.is_set() else 0
+        failed.cancel()
+        await broker.stop(signalled.result() if signalled.done() else "its log directory is offline")
+    return _FAILED if broker.failed.is_set() else 0
 
 
 def main() -> None:
-    """Run a broker until SIGTERM or SIGINT."""
+    """Run a broker until SIGTERM, SIGINT or SIGHUP."""
+    streams.open_closed()
     arguments = _parser().parse_args()
     try:
-        config, unknown = read_config(arguments)
+        config, warnings = read_config(arguments)
         for flag, port in (("--port", arguments.port), ("--http-port", arguments.http_port)):
             if port is not None and not 0 <= port < 65536:
                 raise ConfigError(f"{flag} {port}: must be from 0 to 65535")
-        if config[CLUSTER_URL] and NODE_ID.name not in config.given:
+        if config[CLUSTER_URL] and config.explain(NODE_ID)[1] is ConfigSource.DEFAULT_CONFIG:
             raise ConfigError("--cluster needs --node-id: each broker of a cluster has its own")
         if arguments.cores is not None:
-            logs.configure(arguments.log_format, arguments.log_level)
-            _supervise(arguments, config)
-            return
+            _check_cores(arguments, config)
     except ConfigError as error:
         _fail(str(error))
-    for key in unknown:
-        print(f"broker: {key}: no such configuration key, ignored", file=sys.stderr)
-    logs.configure(arguments.log_format, arguments.log_level, node_id=config[NODE_ID])
+    if not arguments.supervised:
+        for warning in warnings:
+            print(f"broker: {warning}", file=sys.stderr)
+    if arguments.cores is not None:
+        logs.configure(arguments.log_format, arguments.log_level)
+        _supervise(arguments, config)
+        return
+    logs.configure(arguments.log_format, arguments.log_level, broker=config[NODE_ID])
     raise SystemExit(_run(arguments, config))
 
 

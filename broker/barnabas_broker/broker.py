@@ -14,7 +14,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
-from barnabas_broker.cluster.controller import IsrChange, alter_isr
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, alter_isr, report_log_ends
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
@@ -34,39 +34,54 @@ from barnabas_broker.cluster.image import (
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import ClusterMember, open_cluster
-from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
-from barnabas_broker.config.checks import advertise, check_inter_broker, check_protocols
+from barnabas_broker.config.checks import advertise, broker_listeners, check_inter_broker, check_protocols
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
+    BROKER_ID,
     CLUSTER_URL,
+    FETCH_SESSION_PARTITIONS,
     FETCH_SESSION_SLOTS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
-    LOG_DIR,
+    LOG_DIR_MODE,
+    LOG_DIRS,
     NODE_ID,
+    QUEUED_MAX_RESPONSE_BYTES,
 )
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
+from barnabas_broker.durations import seconds
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.coordinator.offload import Offloaded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
+from barnabas_broker.handlers.lane import Lane, Work
+from barnabas_broker.handlers.markers import write_markers
 from barnabas_broker.handlers.table import TableError, join
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
+from barnabas_broker.replication.connection import BrokerConnections
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog
 from barnabas_broker.replication.fetcher import ReplicaFetcherManager
-from barnabas_broker.replication.group_logs import GroupEventsLog, OffsetsTopicLog
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Dispatcher
+from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import BACKLOG, SocketServer
-from barnabas_broker.storage import LogDirectory, LogDirectoryError
-from barnabas_broker.storage.checkpoints import new_cluster_id
+from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
+from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
+from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = ["BrokerError", "BrokerServer", "product_version"]
 
@@ -74,16 +89,13 @@ log = logger("broker")
 
 #: Seconds between two runs of storage's maintenance: retention, checkpoints, flushes that are due.
 MAINTENANCE_SECONDS: Final = 1.0
+#: Seconds after which a broker of a cluster stops because its disk is full.
+SHORT_SECONDS: Final = 10.0
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE_SECONDS: Final = 5.0
 
 #: Puts a dispatcher in front of the broker's own.
 WrapDispatcher = Callable[[Dispatch], Dispatcher]
-
-
-def wall_ms() -> int:
-    """The time of day in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def product_version() -> str:
@@ -124,6 +136,7 @@ class BrokerServer:
     dispatch: Dispatch
     view: View
     _opened: AsyncExitStack
+    _started: float
 
     @classmethod
     async def start(
@@ -147,12 +160,15 @@ class BrokerServer:
             wrap_dispatcher: puts a dispatcher in front of the handlers, to see or change requests and responses.
 
         Raises:
-            BrokerError: the broker cannot start. Everything that was opened is closed again.
+            BrokerError: the broker cannot start; a ConfigError if the configuration has to change first. Everything
+                that was opened is closed again.
         """
         async with AsyncExitStack() as stack:
             try:
                 return await cls._start(stack, config, host, port, http_host, http_port, wrap_dispatcher)
-            except (LogDirectoryError, ClusterError, ConfigError, TableError) as error:
+            except ForeignDataError as error:
+                raise ConfigError(f"{error}. To do: change log.dirs, node.id or cluster.url") from error
+            except (LogDirectoryError, ClusterError, TableError) as error:
                 raise BrokerError(str(error)) from error
 
     @classmethod
@@ -166,21 +182,23 @@ class BrokerServer:
         http_port: int | None,
         wrap_dispatcher: WrapDispatcher,
     ) -> Self:
+        began = time.monotonic()
         config = Config(config.keys, dict(config.given))
         node_id = config[NODE_ID]
         # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
         listeners, sockets = _bind_listeners(stack, config, host, port)
         http = None if http_port is None else _bind_http(stack, http_host, http_port)
         routes = join()
-        advertised = advertise(listeners, config[ADVERTISED_LISTENERS], socket.gethostname())
+        advertised = advertise(listeners, broker_listeners(config, ADVERTISED_LISTENERS), socket.gethostname())
         # DescribeConfigs shows what was worked out as if it had been configured.
         config.given[LISTENERS.name] = ",".join(map(str, listeners))
         config.given[ADVERTISED_LISTENERS.name] = ",".join(map(str, advertised))
-        config.given.setdefault(NODE_ID.name, str(node_id))
+        config.given |= {key.name: str(node_id) for key in (NODE_ID, BROKER_ID)}
+        config.given.setdefault(LOG_DIRS.name, config[LOG_DIRS])
 
         endpoints = {each.name: (each.host, each.port) for each in advertised}
         open_data = _open_shared if config[CLUSTER_URL] else _open_alone
-        directory, cluster, member = await open_data(stack, config, node_id, endpoints)
+        directory, cluster, member, recovery = await open_data(stack, config, node_id, endpoints)
         image = cluster.image
 
         def configure(image: Image, events: Sequence[Event]) -> None:
@@ -194,32 +212,79 @@ class BrokerServer:
         replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)
         groups = GroupCoordinator(
             config,
-            OffsetsTopicLog(replicas, wall_ms),
+            CoordinatorTopicLog(OFFSETS_TOPIC, replicas, wall_ms),
             now=time.monotonic,
             wall_ms=wall_ms,
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
+            offload=Offloaded(stack),
         )
-        group_partitions = GroupPartitions(groups, replicas, cluster.may_serve)
+        group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
+        between = config[INTER_BROKER_LISTENER_NAME]
+
+        def address(node_id: int) -> tuple[str, int] | None:
+            broker = cluster.image.brokers.get(node_id)
+            return None if broker is None else broker.endpoints.get(between)
+
+        def leader(where: TopicPartition) -> int | None:
+            topic = cluster.image.topics.get(where.topic)
+            return (
+                topic.partitions[where.partition].leader if topic and where.partition < len(topic.partitions) else None
+            )
+
+        lane = Lane(time.monotonic)
+
+        async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+            """Write the markers of this broker's coordinator to partitions that this broker leads."""
+            answer = lane.run(write_markers(replicas, groups, wall_ms(), request))
+            if isinstance(answer, Work):
+                answer = await answer
+            return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
+
+        peers = BrokerConnections(f"broker-{node_id}-transactions", address)
+        transactions = TransactionCoordinator(
+            config,
+            node_id,
+            CoordinatorTopicLog(TRANSACTIONS_TOPIC, replicas, wall_ms),
+            leader,
+            write_here,
+            peers,
+            cluster.next_producer_id,
+            now=time.monotonic,
+            wall_ms=wall_ms,
+        )
+        transaction_partitions = CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions, replicas, cluster.may_serve)
+        responses = Budget(config[QUEUED_MAX_RESPONSE_BYTES])
+        refusals = Refusals()
         services = Services(
             config=config,
             node_id=node_id,
             cluster=cluster,
             replicas=replicas,
-            fetch_sessions=FetchSessionCache(config[FETCH_SESSION_SLOTS], lambda: random.randrange(1, 2**31)),
+            fetch_sessions=FetchSessionCache(
+                config[FETCH_SESSION_SLOTS], config[FETCH_SESSION_PARTITIONS], lambda: random.randrange(1, 2**31)
+            ),
             groups=groups,
             group_partitions=group_partitions,
+            transactions=transactions,
+            transaction_partitions=transaction_partitions,
             wall_ms=wall_ms,
+            lane=lane,
+            responses=responses,
             api_versions=[api_version(routes[key]) for key in sorted(routes)],
+            refusals=refusals,
         )
         dispatch = Dispatch(services, routes)
-        server = SocketServer(config, wrap_dispatcher(dispatch), time.monotonic)
+        stack.callback(dispatch.close)
+        stack.callback(lane.close)
+        server = SocketServer(config, wrap_dispatcher(dispatch), time.monotonic, refusals, responses)
         view = View(
             node_id=node_id,
             version=product_version(),
             cluster=cluster,
             replicas=replicas,
             groups=groups,
+            transactions=transactions,
             directory=directory,
             server=server,
             requests=dispatch.metrics,
@@ -230,7 +295,8 @@ class BrokerServer:
 
         async def end_requests() -> None:
             # Together: no further request is started, and the coordinator answers the requests that are deferred.
-            await asyncio.gather(server.stop(GRACE_SECONDS), groups.close())
+            await asyncio.gather(server.stop(GRACE_SECONDS), groups.close(), transactions.close())
+            await peers.close()
 
         endpoint = None if http is None else http.endpoint_class(view, http.listener)
         if endpoint is not None:
@@ -242,27 +308,38 @@ class BrokerServer:
         else:
             _start_following(stack, config, node_id, member, replicas)
         stack.callback(group_partitions.close)
+        stack.callback(transaction_partitions.close)
 
-        def tell_groups(image: Image, events: Sequence[Event]) -> None:
-            """Tell the coordinator the topics, and load or unload its partitions."""
+        def update_coordinators(image: Image, events: Sequence[Event]) -> None:
+            """Give the coordinators the topics of the image, and load or unload their partitions."""
             deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
             if deleted:
                 groups.topics_deleted(deleted)
-            groups.topics_changed({name: len(topic.partitions) for name, topic in image.topics.items()})
+            counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
+            groups.topics_changed(counts, _topics_of(image))
+            transactions.topics_changed(counts)
             group_partitions.reconcile()
+            transaction_partitions.reconcile()
 
         cluster.subscribe(replicas.image_changed)
-        cluster.subscribe(tell_groups)
-        tell_groups(image, image.snapshot())
+        cluster.subscribe(update_coordinators)
+        update_coordinators(image, image.snapshot())
         if endpoint is not None:
             await endpoint.start()
 
         failed = asyncio.Event()
 
+        short, shortages, lacked = 0, 0, ""
+
         def maintain() -> None:
+            nonlocal short, shortages, lacked
             directory.maintain(wall_ms())
-            if member is not None and directory.failure is not None and not failed.is_set():
-                log.error("broker stops, so that others lead its partitions", reason=directory.failure)
+            # A small write may succeed where large ones fail again and again.
+            short = 0 if directory.shortage is None and directory.shortages == shortages else short + 1
+            shortages, lacked = directory.shortages, directory.shortage or lacked
+            reason = directory.failure if short * MAINTENANCE_SECONDS < SHORT_SECONDS else lacked
+            if member is not None and reason is not None and not failed.is_set():
+                log.error("broker stops, so that others lead its partitions", reason=reason)
                 failed.set()
 
         def stopping() -> None:
@@ -276,19 +353,32 @@ class BrokerServer:
             # Connections wait in the backlog: before this broker is a member it could only answer with errors.
             for bound in sockets:
                 bound.listen(BACKLOG)
-            await member.enter()
+            await member.enter(directory.next_producer_id, directory.leader_epochs)
             group_partitions.start()
+            transaction_partitions.start()
         for listener, bound in zip(listeners, sockets, strict=True):
             await server.listen(bound, listener.name)
+        http_port = None if http is None else http.listener.getsockname()[1]
+        started = time.monotonic()
         log.info(
-            "broker started", node_id=node_id, cluster_id=image.cluster_id, advertised=",".join(map(str, advertised))
+            "broker started",
+            version=product_version(),
+            pid=os.getpid(),
+            node_id=node_id,
+            cluster_id=image.cluster_id,
+            data=str(directory.path.absolute()),
+            listeners=config.given[LISTENERS.name],
+            advertised=config.given[ADVERTISED_LISTENERS.name],
+            **({} if http_port is None else {"http": f"{http_host}:{http_port}"}),
+            recovery=seconds(recovery),
+            took=seconds(started - began),
         )
         return cls(
             config,
             node_id,
             listeners,
             http_host,
-            None if http is None else http.listener.getsockname()[1],
+            http_port,
             failed,
             services,
             directory,
@@ -296,6 +386,7 @@ class BrokerServer:
             dispatch,
             view,
             stack.pop_all(),
+            started,
         )
 
     @property
@@ -312,9 +403,19 @@ class BrokerServer:
         """Bytes received and sent so far, over all connections."""
         return self.server.traffic.bytes_in + self.server.traffic.bytes_out
 
-    async def stop(self) -> None:
-        """Answer the requests that were started, flush, and unlock the data directory. May be called twice."""
+    async def stop(self, reason: str = "its program stops it") -> None:
+        """Answer the requests that were started, flush, and unlock the data directory. May be called twice.
+
+        Args:
+            reason: for the log: the name of a signal, for instance.
+        """
+        began, first = time.monotonic(), not self.view.stopping
+        if first:
+            uptime = seconds(began - self._started)
+            log.info("broker stops", node_id=self.node_id, reason=reason, uptime=uptime)
         await self._opened.aclose()
+        if first:
+            log.info("broker stopped", node_id=self.node_id, reason=reason, took=seconds(time.monotonic() - began))
 
 
 class _Http(NamedTuple):
@@ -325,46 +426,76 @@ class _Http(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """What is on disk, or in etcd, when it is open; `member` is None for a single broker."""
+    """What is on disk, or in etcd, when it is open.
+
+    Attributes:
+        directory: the logs.
+        cluster: the metadata.
+        member: this broker's part in the cluster; None for a single broker.
+        recovery: the seconds that it took to recover the logs.
+    """
 
     directory: LogDirectory
     cluster: ClusterMetadata
     member: ClusterMember | None
+    recovery: float
+
+
+def _topics_of(image: Image) -> Iterator[Topic]:
+    """The topics of an image, as the group coordinator sees them."""
+    racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
+    some_rack = any(racks.values())
+    for name, topic in image.topics.items():
+        of_partitions: tuple[tuple[str, ...], ...] = ()
+        if some_rack:
+            of_partitions = tuple(
+                tuple(rack for node_id in info.replicas if (rack := racks.get(node_id))) for info in topic.partitions
+            )
+        yield Topic(topic.topic_id, name, len(topic.partitions), of_partitions)
 
 
 async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
     """Open the data directory of a single broker, which keeps the metadata in it."""
-    path = Path(config[LOG_DIR])
+    path = Path(config[LOG_DIRS])
+    began = time.monotonic()
     directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms())
+    recovery = time.monotonic() - began
     stack.callback(lambda: directory.close(wall_ms()))
-    store = LocalStore(path)
+    store = LocalStore(path, int(config[LOG_DIR_MODE], 8) & 0o666)
     stack.push_async_callback(store.close)
-    if directory.logs and not store.path.exists():
-        raise BrokerError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
+    if directory.logs and not store.exists():
+        raise ConfigError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
     loaded = await store.load()
     image = Image(cluster_id=directory.cluster_id, controller_id=node_id).apply_all(loaded.events)
-    return _Data(
-        directory, ClusterMetadata(image.apply(BrokerRegistered(node_id, endpoints)), store, loaded.sequence), None
-    )
+    cluster = ClusterMetadata(image.apply(BrokerRegistered(node_id, endpoints)), store, loaded.sequence)
+    return _Data(directory, cluster, None, recovery)
 
 
 async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
     """Open the data directory of a broker of a cluster, whose metadata is in etcd."""
-    path = Path(config[LOG_DIR])
+    path = Path(config[LOG_DIRS])
     if (path / METADATA_JOURNAL).exists():
-        raise BrokerError(f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir")
+        raise ConfigError(f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir")
     async with AsyncExitStack() as reached:
         connection = open_cluster(config)
         reached.push_async_callback(connection.close)
-        cluster_id = await connection.cluster_id(_cluster_of(path), new_cluster_id(os.urandom(16)))
+        cluster_id = await connection.cluster_id(_cluster_of(path), new_id(os.urandom(16)))
+        began = time.monotonic()
         directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms(), cluster_id=cluster_id)
+        recovery = time.monotonic() - began
         stack.callback(lambda: directory.close(wall_ms()))
         # Opened before the directory, whose cluster it names, but closed before it as well.
         await stack.enter_async_context(reached.pop_all())
-    meta = (path / META_PROPERTIES).stat()
-    member = await connection.load(cluster_id, node_id, endpoints, f"{meta.st_ino}:{meta.st_mtime_ns}")
+    member = await connection.load(
+        cluster_id, node_id, endpoints, directory.directory_id, path, intact=directory.intact
+    )
+
+    def note_epochs() -> None:
+        directory.intact = member.lifecycle.me.intact
+
+    stack.callback(note_epochs)
     stack.push_async_callback(member.close)
-    return _Data(directory, member.cluster, member)
+    return _Data(directory, member.cluster, member, recovery)
 
 
 def _start_following(
@@ -391,11 +522,14 @@ def _start_following(
     async def propose(changes: Sequence[IsrChange]) -> None:
         await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
+    async def report(ends: Sequence[LogEnd]) -> None:
+        await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
+
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
-    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: lifecycle.epoch, wall_ms)
+    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: lifecycle.epoch, lifecycle.me.directory, wall_ms)
     stack.push_async_callback(fetchers.close)
-    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, time.monotonic)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
 
@@ -424,7 +558,7 @@ def _bind_listeners(
         ConfigError: the listeners contradict other keys.
         BrokerError: an address does not exist or is in use.
     """
-    wanted = config[LISTENERS] or (Listener(PLAINTEXT, host, port),)
+    wanted = broker_listeners(config, LISTENERS) or (Listener(PLAINTEXT, host, port),)
     check_protocols(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
     check_inter_broker(config[INTER_BROKER_LISTENER_NAME], wanted)
     sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]

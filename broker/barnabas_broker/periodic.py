@@ -9,7 +9,7 @@ class PeriodicTimer:
 
     Args:
         seconds: the interval.
-        call: the function. If it raises, the event loop logs the exception and the timer goes on.
+        call: the function. If it raises, the event loop logs the exception and the timer continues.
     """
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:

@@ -1,5 +1,21 @@
 """Fixtures for pytest: a real broker, a fresh topic, and faults.
 
+::
+
+    def test_orders(kafka_bootstrap_servers: str, kafka_topic: str) -> None: ...
+
+Options:
+    kafka_broker_mode (text): where `kafka_broker` runs: ``process``, or ``thread`` for a thread of pytest, which starts
+        sooner but cannot be killed. In the configuration of pytest, or ``--kafka-broker-mode``, which wins. Default:
+        "process".
+    kafka_broker_config (lines of text): Kafka's configuration keys for `kafka_broker`, one ``key=value`` a line, over
+        the defaults of :data:`barnabas_broker.testing.broker.TEST_DEFAULTS`. In the configuration of pytest, or
+        ``--kafka-broker-config key=value``, repeatable, which wins. Default: [].
+
+Markers:
+    kafka_topic(partitions=1, config=None): the topic that the fixture `kafka_topic` creates: its number of partitions,
+        and Kafka's configuration keys for topics.
+
 The entry point loads this module whenever pytest starts, in projects that never use it, too. That is why it imports
 :mod:`barnabas_broker.testing` when the first test uses a fixture.
 """

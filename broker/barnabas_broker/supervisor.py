@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from barnabas_broker.config.keys import LOG_DIRS
 from barnabas_broker.logs import logger
+from barnabas_broker.streams import say
 
 log = logger("supervisor")
 
@@ -131,7 +133,7 @@ class Supervisor:
             *(sys.executable, "-m", "barnabas_broker", "--cluster", f"etcd://{etcd.removeprefix('http://')}/barnabas"),
             *("--node-id", str(number), "--host", self._host),
             *("--port", str(self._port + number - 1 if self._port else 0)),
-            *("--data-dir", str(self._data_dir / f"broker-{number}"), *self._flags),
+            *(*self._flags, "--set", f"{LOG_DIRS.name}={self._data_dir / f'broker-{number}'}"),
         ]
 
     async def _wait_for(self, port: int) -> None:
@@ -184,4 +186,4 @@ class Supervisor:
 async def _print(lines: asyncio.StreamReader) -> None:
     """Print the standard output of a process: a broker prints where it listens."""
     async for line in lines:
-        print(line.decode(errors="replace").rstrip(), flush=True)
+        say(line.decode(errors="replace").rstrip())

@@ -1,32 +1,44 @@
 """The async client: consumer, producer and admin, for Barnabas and Apache Kafka alike.
 
-Programs import from here. Imported by the pipeline; imports the protocol.
+Programs import the same names from :mod:`barnabas`. Imported by that and by the pipeline; imports the protocol.
 """
 
 from barnabas_client import errors
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerLogDirs,
     ClusterDescription,
     ConfigEntry,
     ConfigOp,
     ConfigResource,
     ConfigResult,
     ConfigSource,
+    ConfigSynonym,
     ConfigType,
     DeletedRecords,
+    ElectionType,
+    EligibleLeaders,
+    FencedProducer,
     GroupDescription,
     GroupListing,
     GroupListings,
     GroupOffset,
     GroupResult,
     ListedOffset,
+    LogDir,
     MemberDescription,
     NewTopic,
     OffsetSpec,
+    PartitionProducer,
+    PartitionProducers,
+    PartitionReassignment,
     PartitionResult,
     ResourceType,
     TopicResult,
+    TransactionDescription,
+    TransactionListing,
+    TransactionListings,
 )
 from barnabas_client.assignors import (
     Assignor,
@@ -38,56 +50,82 @@ from barnabas_client.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
+from barnabas_client.config import ConsumerSettings, Deserializer, Partitioner, ProducerSettings, Serializer
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
+from barnabas_client.consumer.parallel.config import Handler
 from barnabas_client.errors import ErrorCode, KafkaError
+from barnabas_client.network.metadata import Node
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import (
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    PreparedTransaction,
     RecordMetadata,
     TopicPartition,
 )
 
 __all__ = [
+    "FencedProducer",
+    "PartitionProducer",
+    "PartitionProducers",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionListings",
     "Admin",
     "AlterConfigOp",
     "Assignor",
+    "BrokerLogDirs",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigOp",
     "ConfigResource",
     "ConfigResult",
     "ConfigSource",
+    "ConfigSynonym",
     "ConfigType",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "ConsumerSettings",
     "CooperativeStickyAssignor",
     "DeletedRecords",
+    "Deserializer",
+    "ElectionType",
     "ErrorCode",
     "GroupDescription",
     "GroupListing",
     "GroupListings",
     "GroupOffset",
     "GroupResult",
+    "Handler",
     "KafkaError",
     "ListedOffset",
+    "LogDir",
     "MemberDescription",
     "MemberSubscription",
     "NewTopic",
+    "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetSpec",
     "PartitionCounts",
+    "EligibleLeaders",
+    "PartitionReassignment",
     "PartitionResult",
+    "Partitioner",
+    "PreparedTransaction",
     "Producer",
+    "ProducerSettings",
     "RangeAssignor",
     "RebalanceProtocol",
     "RecordMetadata",
     "ResourceType",
     "RoundRobinAssignor",
+    "Serializer",
     "StickyAssignor",
     "TopicPartition",
     "TopicResult",

@@ -1,16 +1,16 @@
 """Settings of the client and their defaults, checked once when an object is made.
 
-`Consumer`, `Producer` and `Admin` take them as keyword arguments and keep them as one of these frozen classes, which
-the rest of the client reads. The defaults are stated here only: the signatures refer to them
-(``ConsumerConfig.session_timeout_ms``), which is why these classes have no slots. Names and units are aiokafka's. A
-value of the wrong type is a `TypeError`, one out of range a `ValueError`; both name the setting, the value and what
+`Consumer`, `Producer` and `Admin` take them as keyword arguments, whose docstrings describe them, and keep them as one
+of these frozen classes, which the rest of the client reads. The defaults are stated here only: the signatures refer to
+them (``ConsumerConfig.session_timeout_ms``), which is why these classes have no slots. Names and units are aiokafka's.
+A value of the wrong type is a `TypeError`, one out of range a `ValueError`; both name the setting, the value and what
 would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``ProducerConfig.java``.
 """
 
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
 
 from barnabas_client.assignors import (
     Assignor,
@@ -20,19 +20,30 @@ from barnabas_client.assignors import (
     RoundRobinAssignor,
 )
 from barnabas_protocol.records import Codec
+from barnabas_protocol.wire import Buffer
 
 DEFAULT_PORT: Final = 9092
 DEFAULT_SERVERS: Final = "localhost:9092"
 
-#: Bytes of a group's name: the keys of ``__consumer_offsets`` contain it as a string with a 16-bit length.
+#: Bytes of the name of a group or of a producer's transactions: the keys of ``__consumer_offsets`` and
+#: ``__transaction_state`` contain it as a string with a 16-bit length.
 MAX_NAME_SIZE: Final = 32_767
 
-#: Makes an object from the bytes of a record's key or value.
-Deserializer = Callable[[bytes], Any]
-#: Converts an object to the bytes of a record's key or value.
-Serializer = Callable[[Any], bytes]
+T = TypeVar("T")
+
+#: Makes an object from the bytes of a record's key or value. It is not called for null, which stays None.
+Deserializer = Callable[[bytes], T]
+#: Converts an object to the bytes of a record's key or value. It is not called for None, which becomes null.
+Serializer = Callable[[T], Buffer]
 #: Chooses a partition. Arguments: the key's bytes or None, all partitions, the partitions that have a leader.
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+
+AutoOffsetReset = Literal["latest", "earliest", "none"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+GroupProtocol = Literal["classic", "consumer"]
+Acks = Literal["all", -1, 0, 1]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 Address = tuple[str, int]
 
@@ -92,17 +103,7 @@ def _callable_or_none(name: str, value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """The settings that consumer, producer and admin have in common.
-
-    Attributes:
-        servers: addresses to start with; the cluster names the others.
-        client_id: the name of this client in the brokers' logs and in group member ids.
-        request_timeout_ms: how long a response may take before the connection is closed.
-        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it.
-        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580).
-        connections_max_idle_ms: connections that are idle for so long are closed.
-        ssl_context: for ``security_protocol="SSL"``; the default one if it is None.
-    """
+    """The settings that consumer, producer and admin have in common. `servers` are addresses to start with."""
 
     servers: tuple[Address, ...]
     client_id: str = "barnabas"
@@ -111,7 +112,7 @@ class ClientConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     connections_max_idle_ms: int = 540_000
-    security_protocol: str = "PLAINTEXT"
+    security_protocol: SecurityProtocol = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ class ClientConfig:
             raise TypeError(f"client_id is {self.client_id!r}: give a string")
         for name, least in _CLIENT_INTEGERS:
             _integer(name, getattr(self, name), least)
-        _one_of("security_protocol", self.security_protocol, ("PLAINTEXT", "SSL"))
+        _one_of("security_protocol", self.security_protocol, get_args(SecurityProtocol))
         if self.ssl_context is not None and self.security_protocol != "SSL":
             raise ValueError('ssl_context is given but security_protocol is not: give security_protocol="SSL" as well')
 
@@ -146,37 +147,11 @@ _CLIENT_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """The settings of a consumer.
-
-    Attributes:
-        group_id: the group to join and to commit for; None reads without a group.
-        group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
-        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise.
-        enable_auto_commit: commit what earlier polls returned, every `auto_commit_interval_ms`, when partitions are
-            revoked and when the consumer stops.
-        session_timeout_ms: the coordinator removes a member that sends no heartbeat for so long.
-        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A thread of its own
-            sends them, whatever the event loop does.
-        max_poll_interval_ms: a consumer that does not poll for so long leaves its group.
-        rebalance_timeout_ms: how long the group waits for this member to rejoin; None takes `max_poll_interval_ms`, as
-            Kafka does.
-        max_poll_records: at most so many records are returned by one poll.
-        fetch_min_bytes: the broker answers a fetch when it has so many bytes, or after `fetch_max_wait_ms`.
-        fetch_max_bytes: the limit of one fetch response, and of what is fetched ahead for all partitions.
-        max_partition_fetch_bytes: the limit for a partition in one fetch response, and of what is fetched ahead for it.
-        isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
-        check_crcs: verify the checksum of each batch.
-        client_rack: where this client is, so that it may fetch from a near replica (KIP-392).
-        partition_assignment_strategy: assignors, the preferred one first. They run on the thread of the heartbeats.
-        key_deserializer: makes an object from a key; null stays None.
-        value_deserializer: makes an object from a value; null stays None.
-        exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``.
-        close_timeout_ms: how long `stop` may take to commit and leave.
-    """
+    """The settings of a :class:`~barnabas_client.consumer.consumer.Consumer`, which describes them."""
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: AutoOffsetReset = "latest"
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     session_timeout_ms: int = 10_000
@@ -188,14 +163,16 @@ class ConsumerConfig:
     fetch_max_bytes: int = 52_428_800
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 1_048_576
-    isolation_level: str = "read_uncommitted"
+    isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
     client_rack: str = ""
     partition_assignment_strategy: Sequence[Assignor] = field(default_factory=lambda: default_assignors())
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    key_deserializer: Deserializer[Any] | None = None
+    value_deserializer: Deserializer[Any] | None = None
     exclude_internal_topics: bool = True
     close_timeout_ms: int = 10_000
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in _CONSUMER_INTEGERS:
@@ -212,8 +189,8 @@ class ConsumerConfig:
                 raise ValueError(f"{name} has {len(value)} characters: give at most {MAX_NAME_SIZE} bytes")
         if self.group_instance_id is not None and self.group_id is None:
             raise ValueError("group_instance_id is given without group_id: give both")
-        _one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "none"))
-        _one_of("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
+        _one_of("auto_offset_reset", self.auto_offset_reset, get_args(AutoOffsetReset))
+        _one_of("isolation_level", self.isolation_level, get_args(IsolationLevel))
         _callable_or_none("key_deserializer", self.key_deserializer)
         _callable_or_none("value_deserializer", self.value_deserializer)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -223,6 +200,23 @@ class ConsumerConfig:
                 "end the session"
             )
         self._check_assignors()
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        """As Kafka's consumer, refuse settings that the chosen group protocol does not have."""
+        _one_of("group_protocol", self.group_protocol, get_args(GroupProtocol))
+        assignor = self.group_remote_assignor
+        if assignor is not None and (not isinstance(assignor, str) or not assignor):
+            raise ValueError(f"group_remote_assignor is {assignor!r}: give a name, such as 'uniform', or None")
+        if self.group_protocol == "classic":
+            if assignor is not None:
+                raise ValueError("group_remote_assignor is given without group_protocol='consumer': give both")
+            return
+        for name, key in _OF_THE_BROKER:
+            if getattr(self, name) != getattr(ConsumerConfig, name):
+                raise ValueError(
+                    f"{name} is given with group_protocol='consumer': leave it out, the broker's {key} decides"
+                )
 
     def _check_assignors(self) -> None:
         given = self.partition_assignment_strategy
@@ -247,6 +241,72 @@ class ConsumerConfig:
         return self.isolation_level == "read_committed"
 
 
+class ClientSettings(TypedDict, total=False):
+    """The arguments that :class:`ConsumerSettings` and :class:`ProducerSettings` have in common."""
+
+    bootstrap_servers: str | Iterable[str]
+    client_id: str
+    request_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    connections_max_idle_ms: int
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+
+
+class ConsumerSettings(ClientSettings, total=False):
+    """The arguments of :class:`~barnabas_client.consumer.consumer.Consumer` except topics and deserializers.
+
+    For type checkers, and for programs that keep settings in a dictionary: ``Consumer("flights", **settings)``.
+    """
+
+    group_id: str | None
+    group_instance_id: str | None
+    auto_offset_reset: AutoOffsetReset
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    rebalance_timeout_ms: int | None
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    isolation_level: IsolationLevel
+    check_crcs: bool
+    client_rack: str
+    partition_assignment_strategy: Sequence[Assignor] | None
+    exclude_internal_topics: bool
+    close_timeout_ms: int
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
+
+
+class ProducerSettings(ClientSettings, total=False):
+    """The arguments of :class:`~barnabas_client.producer.producer.Producer` except serializers.
+
+    For type checkers, and for programs that keep settings in a dictionary: ``Producer(**settings)``.
+    """
+
+    acks: Acks | None
+    enable_idempotence: bool | None
+    compression_type: Compression | None
+    batch_size: int
+    max_batch_size: int | None
+    linger_ms: int
+    max_request_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    close_timeout_ms: int
+    partitioner: Partitioner | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
+
+
 def default_assignors() -> tuple[Assignor, ...]:
     """As in Kafka: range, which rebalances eagerly, and cooperative-sticky, for a group that moves to it member by
     member (KIP-429). Between them round-robin, aiokafka's default, so that members of both clients can form a
@@ -258,6 +318,12 @@ def common_protocols(assignors: Sequence[Assignor]) -> frozenset[RebalanceProtoc
     """Return the rebalance protocols that all `assignors` support."""
     return frozenset.intersection(*(assignor.protocols for assignor in assignors))
 
+
+#: Settings of the classic protocol, and what the broker has instead in the consumer protocol.
+_OF_THE_BROKER: Final = (
+    ("session_timeout_ms", "group.consumer.session.timeout.ms"),
+    ("heartbeat_interval_ms", "group.consumer.heartbeat.interval.ms"),
+)
 
 _CONSUMER_INTEGERS: Final = (
     ("auto_commit_interval_ms", 1),
@@ -275,46 +341,42 @@ _CONSUMER_INTEGERS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """The settings of a producer.
+    """The settings of a :class:`~barnabas_client.producer.producer.Producer`, which describes them."""
 
-    Attributes:
-        acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
-            sent. None means "all".
-        enable_idempotence: the broker drops duplicates and keeps the order, through any retry. None: on with
-            ``acks="all"``.
-        compression_type: None, "gzip", "snappy", "lz4" or "zstd".
-        batch_size: bytes of records that fit into one batch before it is compressed.
-        linger_ms: how long a batch that is not full waits for more records.
-        max_request_size: the limit of one request in bytes, and so of one record.
-        buffer_memory: bytes of records that may wait for their acknowledgement; `send` waits when there are more.
-        max_block_ms: how long `send` may wait for room and for the topic's partitions.
-        delivery_timeout_ms: the time from `send` to the acknowledgement, retries included.
-        partitioner: chooses partitions instead of Kafka's default partitioner.
-        key_serializer: makes a key's bytes.
-        value_serializer: makes a value's bytes.
-    """
-
-    acks: int | str | None = None
+    acks: Acks | None = None
     enable_idempotence: bool | None = None
-    compression_type: str | None = None
+    compression_type: Compression | None = None
     batch_size: int = 16_384
     linger_ms: int = 0
     max_request_size: int = 1_048_576
     buffer_memory: int = 33_554_432
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
+    close_timeout_ms: int = 10_000
     partitioner: Partitioner | None = None
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    key_serializer: Serializer[Any] | None = None
+    value_serializer: Serializer[Any] | None = None
 
     def __post_init__(self) -> None:
         for name, least in _PRODUCER_INTEGERS:
             _integer(name, getattr(self, name), least)
         if self.acks is not None:
-            _one_of("acks", self.acks, ("all", -1, 0, 1))
+            _one_of("acks", self.acks, get_args(Acks))
         if self.enable_idempotence and self.required_acks != -1:
             raise ValueError(f'enable_idempotence is on with acks={self.acks!r}: give acks="all" or switch it off')
-        _one_of("compression_type", self.compression_type, (None, "none", "gzip", "snappy", "lz4", "zstd"))
+        if self.transactional_id is not None:
+            if not isinstance(self.transactional_id, str) or not self.transactional_id:
+                raise ValueError(f"transactional_id is {self.transactional_id!r}: give a name, or None")
+            if len(self.transactional_id.encode(errors="replace")) > MAX_NAME_SIZE:
+                size = len(self.transactional_id)
+                raise ValueError(f"transactional_id has {size} characters: give at most {MAX_NAME_SIZE} bytes")
+            if not self.idempotent:
+                raise ValueError(
+                    'transactional_id is given without idempotence: give acks="all", and leave enable_idempotence on'
+                )
+        _one_of("compression_type", self.compression_type, (None, *get_args(Compression)))
         for name in ("partitioner", "key_serializer", "value_serializer"):
             _callable_or_none(name, getattr(self, name))
 
@@ -341,4 +403,6 @@ _PRODUCER_INTEGERS: Final = (
     ("buffer_memory", 1),
     ("max_block_ms", 0),
     ("delivery_timeout_ms", 1),
+    ("close_timeout_ms", 0),
+    ("transaction_timeout_ms", 1),
 )

@@ -19,8 +19,10 @@ __all__ = [
     "ErrorCode",
     "FencedInstanceIdError",
     "GroupAuthorizationFailedError",
+    "GroupMaxSizeReachedError",
     "IllegalOperationError",
     "IllegalStateError",
+    "InvalidRegularExpressionError",
     "InvalidTopicError",
     "KafkaConnectionError",
     "KafkaError",
@@ -31,13 +33,19 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceNumberError",
     "ProducerClosedError",
+    "ProducerFencedError",
     "RebalanceInProgressError",
     "RebalanceListenerError",
     "RecordDeserializationError",
     "RecordTooLargeError",
+    "StaleMemberEpochError",
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
     "UnknownTopicOrPartitionError",
+    "UnreleasedInstanceIdError",
+    "UnsupportedAssignorError",
     "UnsupportedVersionError",
     "WakeupError",
     "error_for",
@@ -93,6 +101,36 @@ class ConsumerStoppedError(IllegalStateError):
 
 class ProducerClosedError(IllegalStateError):
     """The producer was stopped, before or during the call."""
+
+
+class ProducerFencedError(_Named):
+    """Another producer has taken over the transactional id, or the coordinator has aborted a transaction that took
+    longer than `transaction_timeout_ms`. This producer cannot go on.
+
+    Attributes:
+        producer_epoch: of this producer, -1 if it is not known.
+        current_epoch: of the producer that has taken over; None if the coordinator did not say.
+    """
+
+    CODE = ErrorCode.PRODUCER_FENCED
+
+    def __init__(self, message: str, *, producer_epoch: int = -1, current_epoch: int | None = None) -> None:
+        super().__init__(message)
+        self.producer_epoch = producer_epoch
+        self.current_epoch = current_epoch
+
+
+class TransactionAbortableError(_Named):
+    """The transaction has failed and can only be aborted; the producer can then begin another one (KIP-1050).
+
+    The cause, `__cause__`, says why it has failed.
+    """
+
+    CODE = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class TransactionAbortedError(_Named):
+    """A record or an offset was not sent, because its transaction was aborted before."""
 
 
 class WakeupError(_Named):
@@ -151,7 +189,12 @@ class CorruptRecordError(_Named):
 
 
 class RecordDeserializationError(_Named):
-    """A deserializer raised an exception, which is the cause. The record is at `topic_partition` and `offset`."""
+    """A deserializer raised an exception, which is the cause.
+
+    Attributes:
+        topic_partition: the partition of the record.
+        offset: its offset.
+    """
 
     CODE = ErrorCode.INVALID_RECORD
 
@@ -184,6 +227,42 @@ class RebalanceInProgressError(_Named):
     def retriable(self) -> bool:
         """True: the commit may succeed after the rebalance."""
         return True
+
+
+class StaleMemberEpochError(_Named):
+    """Offsets were not committed, because the member epoch has changed (KIP-848). The next heartbeat brings the new
+    one; commit again after it."""
+
+    CODE = ErrorCode.STALE_MEMBER_EPOCH
+
+    @property
+    def retriable(self) -> bool:
+        """True: the commit may succeed with the new epoch."""
+        return True
+
+
+class UnreleasedInstanceIdError(_Named):
+    """Another member of the group holds this `group_instance_id`: it runs, or ended without leaving (KIP-848)."""
+
+    CODE = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class UnsupportedAssignorError(_Named):
+    """The broker does not have the `group_remote_assignor`."""
+
+    CODE = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class InvalidRegularExpressionError(_Named):
+    """The broker refused the pattern of the subscription, which is a regular expression of RE2."""
+
+    CODE = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class GroupMaxSizeReachedError(_Named):
+    """The group has as many members as the broker allows."""
+
+    CODE = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 class FencedInstanceIdError(_Named):
@@ -242,6 +321,11 @@ _CLASSES: Final = _by_code(
         MessageSizeTooLargeError,
         CorruptRecordError,
         FencedInstanceIdError,
+        StaleMemberEpochError,
+        UnreleasedInstanceIdError,
+        UnsupportedAssignorError,
+        InvalidRegularExpressionError,
+        GroupMaxSizeReachedError,
         GroupAuthorizationFailedError,
         TopicAuthorizationFailedError,
         TopicAlreadyExistsError,
@@ -249,6 +333,8 @@ _CLASSES: Final = _by_code(
         UnknownTopicOrPartitionError,
         OutOfOrderSequenceNumberError,
         RebalanceInProgressError,
+        ProducerFencedError,
+        TransactionAbortableError,
     )
 )
 
@@ -267,12 +353,24 @@ _REMEDIES: Final = {
     "offset.metadata.max.bytes",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "give all members of the group at least one common "
     "partition_assignment_strategy",
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "run fewer members, or raise the broker's group.max.size",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "run fewer members, or raise the broker's group.max.size, or "
+    "group.consumer.max.size with group_protocol='consumer'",
     ErrorCode.FENCED_INSTANCE_ID: "give each running consumer a group_instance_id of its own",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "stop the other consumer with this group_instance_id, or, if it has crashed, try "
+    "again when its session has expired (the broker's group.consumer.session.timeout.ms)",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "choose a group_remote_assignor of the broker's group.consumer.assignors, such as "
+    "'uniform' or 'range'",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "give a pattern that RE2 accepts (no lookaround, no backreferences), or "
+    "re.compile(pattern), which the client matches",
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
     ErrorCode.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use another compression_type, or a newer broker",
     ErrorCode.CORRUPT_MESSAGE: "retry; if the error remains, the data is damaged in transit or on the broker's disk",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this client access to the transactional id",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "choose transaction_timeout_ms up to the broker's "
+    "transaction.max.timeout.ms",
+    ErrorCode.PRODUCER_FENCED: "run one producer with a transactional id at a time",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "check its name; ids that were not used for long are forgotten",
     ErrorCode.TOPIC_ALREADY_EXISTS: "use it as it is, or delete it first",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "check the topic: it may have lost records, or been deleted "
     "and created again",

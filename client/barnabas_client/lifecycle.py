@@ -1,16 +1,61 @@
-"""The states of a client object from its creation to its end."""
+"""The states of a client object from its creation to its end, and the event loop that it belongs to."""
 
+import asyncio
+import threading
 from enum import Enum
+
+from barnabas_client.errors import IllegalStateError
 
 
 class Lifecycle(Enum):
     """The state of a producer or an admin client.
 
-    NEW: created, not started: nothing is connected, and only `start` may be called. Goes to RUNNING or CLOSED.
+    NEW: created, not started: nothing is connected, and only `start` may be called. Goes to STARTING or CLOSED.
+    STARTING: `start` is connecting. Goes to RUNNING, or to CLOSED if it fails, or if it is stopped meanwhile.
     RUNNING: started. Goes to CLOSED.
     CLOSED: stopped, or `start` failed. It cannot be started again.
     """
 
     NEW = "new"
+    STARTING = "starting"
     RUNNING = "running"
     CLOSED = "closed"
+
+
+class Home:
+    """The event loop in which a client object was started: its methods work nowhere else.
+
+    Args:
+        name: what it belongs to, such as "producer".
+    """
+
+    __slots__ = ("_loop", "_name", "_thread")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def settle(self) -> None:
+        """The running event loop is the one from now on."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def check(self) -> None:
+        """Refuse a call from another event loop or thread; before :meth:`settle` every place is right.
+
+        The thread of the event loop may call plain methods also while the loop does not run.
+
+        Raises:
+            IllegalStateError: it is called from elsewhere.
+        """
+        try:
+            if self._loop is None or asyncio.get_running_loop() is self._loop:
+                return
+        except RuntimeError:
+            if threading.get_ident() == self._thread:
+                return
+        raise IllegalStateError(
+            f"this {self._name} belongs to the event loop that started it, and this is another event loop or thread. "
+            "To do: make one for each loop, or call it in its own: asyncio.run_coroutine_threadsafe(...) for "
+            "coroutines, loop.call_soon_threadsafe(...) for plain methods"
+        )

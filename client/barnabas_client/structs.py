@@ -3,9 +3,26 @@
 All are tuples: they can be hashed, compared and unpacked, and need little memory.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+if TYPE_CHECKING:
+    # Defaults of type parameters (PEP 696) exist from Python 3.13 on. Type checkers bring this module; programs run
+    # without it.
+    from typing_extensions import TypeVar
+
+    #: What a key is deserialized to, and a value.
+    K = TypeVar("K", covariant=True, default=bytes)
+    V = TypeVar("V", covariant=True, default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K", covariant=True)
+    V = TypeVar("V", covariant=True)
 
 __all__ = [
+    "AnyRecord",
+    "ConsumerGroupMetadata",
+    "PreparedTransaction",
     "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -13,7 +30,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-#: A record's headers: names with values, in order; a name may occur several times.
+#: A consumed record's headers: names with values, in order; a name may occur several times.
 Headers = tuple[tuple[str, bytes | None], ...]
 
 CREATE_TIME = 0
@@ -21,7 +38,12 @@ LOG_APPEND_TIME = 1
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
+    """A partition of a topic.
+
+    Attributes:
+        topic: the name of the topic.
+        partition: the number of the partition, from 0 on.
+    """
 
     topic: str
     partition: int
@@ -44,19 +66,69 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """A member of a group, so that offsets can be committed for it in a transaction (KIP-447).
+
+    Attributes:
+        group_id: the group.
+        generation_id: of the group, when the member got its partitions; -1 for a consumer that is not a member.
+        member_id: given by the coordinator; empty for a consumer that is not a member.
+        group_instance_id: of a static member.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction that is complete but open: :meth:`Admin.end_transactions() <barnabas.Admin.end_transactions>` ends
+    it, in any process.
+
+    Attributes:
+        transactional_id: the name of the producer's transactions.
+        producer_id: of the producer.
+        producer_epoch: of the producer id. A later epoch means that another producer has taken over.
+        version: the ``transaction.version`` by which it was written: 1, or 2 (KIP-890).
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+
+
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after a time, with the record's timestamp in milliseconds since 1970."""
+    """The first offset at or after a time.
+
+    Attributes:
+        offset: of the first record at or after the time.
+        timestamp: of that record, in milliseconds since 1970.
+        leader_epoch: of that record, -1 if it is not known (KIP-320).
+    """
 
     offset: int
     timestamp: int
     leader_epoch: int = -1
 
 
-class ConsumerRecord(NamedTuple):
+class ConsumerRecord(NamedTuple, Generic[K, V]):
     """A consumed record.
 
-    `key` and `value` are bytes or None, or the results of the deserializers. `timestamp` is in milliseconds
-    since 1970; `timestamp_type` is 0 where the producer set it and 1 where the broker did.
+    ``ConsumerRecord[K, V]`` has a key of K and a value of V: what the consumer's deserializers return, bytes without
+    them. Both may be None, whatever the deserializers: a record need not have a key, and a null value deletes the key
+    in a compacted topic.
+
+    Attributes:
+        topic: the name of its topic.
+        partition: the number of its partition.
+        offset: its offset in the partition.
+        timestamp: milliseconds since 1970.
+        timestamp_type: 0 if the producer set the timestamp, 1 if the broker did.
+        key: what `key_deserializer` returned, or the key's bytes; None if the record has no key.
+        value: what `value_deserializer` returned, or the value's bytes; None if the value is null.
+        headers: names with values, in order; a name may occur several times.
     """
 
     topic: str
@@ -64,8 +136,8 @@ class ConsumerRecord(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: Headers
 
     @property
@@ -74,10 +146,21 @@ class ConsumerRecord(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+#: A record inside the client, which handles all keys and values alike.
+AnyRecord = ConsumerRecord[Any, Any]
+
+
 class RecordMetadata(NamedTuple):
     """The position at which a sent record was written.
 
-    `offset` is -1 with `acks=0`, or if the broker had the record already and no longer knows its offset.
+    Attributes:
+        topic: the name of the topic.
+        partition: the number of the partition.
+        topic_partition: both.
+        offset: -1 with ``acks=0``, or if the broker had the record already and no longer knows its offset.
+        timestamp: of the record, in milliseconds since 1970.
+        timestamp_type: 0 if the producer set the timestamp, 1 if the broker did.
+        log_start_offset: the first offset of the partition; -1 if it is not known.
     """
 
     topic: str

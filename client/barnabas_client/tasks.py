@@ -7,7 +7,36 @@ raised to its owner at once, and cancels all of them in the end.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def resolve(future: "asyncio.Future[T]", result: T) -> None:
+    """Set the result of a future, unless it is done.
+
+    A check with `done()` would not do: at Ctrl-C, `asyncio.run` cancels what the main task waits for in a signal
+    handler, which may run between the check and `set_result`.
+    """
+    try:
+        future.set_result(result)
+    except asyncio.InvalidStateError:
+        pass
+
+
+def reject(future: "asyncio.Future[T]", error: BaseException) -> None:
+    """Set the exception of a future, unless it is done; see :func:`resolve`."""
+    try:
+        future.set_exception(error)
+    except asyncio.InvalidStateError:
+        pass
+
+
+async def end(task: "asyncio.Task[Any] | None") -> None:
+    """Cancel a task, if there is one and it has not ended, and wait until it has."""
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait((task,))
 
 
 class BackgroundTasks:

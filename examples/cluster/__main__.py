@@ -22,6 +22,8 @@ def main() -> None:
         kept = asyncio.run(run(arguments.rate, arguments.calm))
     except SupervisorError as error:
         raise SystemExit(f"the cluster did not start: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     raise SystemExit(0 if kept else 1)
 
 

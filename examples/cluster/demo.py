@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_client import Admin, KafkaError, NewTopic
+from barnabas import Admin, KafkaError, NewTopic
 from examples.cluster.load import GROUP, PARTITIONS, TOPIC, Ledger, Outage, Verdict, Writer, judge, read, read_back
 from examples.cluster.machines import NODES, SESSION_MS, Machines
 from examples.cluster.view import Demo, View

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from barnabas_client import Consumer, ConsumerRecord, KafkaError, Producer, RecordMetadata, TopicPartition
+from barnabas import Consumer, ConsumerRecord, KafkaError, Producer, RecordMetadata, TopicPartition
 
 TOPIC: Final = "ledger"
 GROUP: Final = "readers"

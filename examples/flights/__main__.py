@@ -14,10 +14,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=18_000, help="flights per second (default: %(default)s)")
     rate = parser.parse_args().rate
     try:
-        flights = read_flights()
+        kept = asyncio.run(run(read_flights(), rate))
     except ImportError as error:
         raise SystemExit(f"{error.name} is missing: run `make demo`, which installs it") from None
-    raise SystemExit(0 if asyncio.run(run(flights, rate)) else 1)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    raise SystemExit(0 if kept else 1)
 
 
 main()

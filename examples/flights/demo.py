@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from barnabas_client import Admin, NewTopic, Producer
+from barnabas import Admin, NewTopic, Producer
 from examples.flights.ledger import Ledger
 from examples.flights.member import TOPIC
 from examples.flights.view import Demo, Member, View
@@ -61,6 +61,7 @@ class Group:
             str(self.ledger),
             cwd=Path(__file__).parents[2],
             stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         self.processes[name] = process
         self.view.demo.members[name] = Member(name)
@@ -106,6 +107,7 @@ async def start_broker(data: Path, view: View) -> tuple[asyncio.subprocess.Proce
         *("--set", "group.initial.rebalance.delay.ms=0"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C must reach the demo only: it stops the members first
     )
     assert process.stdout is not None
     line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
@@ -150,12 +152,14 @@ async def run(flights: Sequence[Flight], rate: float) -> bool:
         view.log(f"a broker listens on {bootstrap_servers}")
         group = Group(view, bootstrap_servers, ledger_path)
         refreshing = asyncio.create_task(_refresh(view))
+        tasks = [refreshing]
         try:
             async with Admin(bootstrap_servers=bootstrap_servers) as admin:
                 await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
             await group.start("counter-1")
             await group.start("counter-2")
             producing = asyncio.create_task(produce(view, bootstrap_servers, flights, rate))
+            tasks.append(producing)
             # A killed consumer may not have reported its last counts: the ledger has them.
             progress = Progress(producing, demo, lambda: sum(ledger.progress().values()))
             await progress.until(lambda: demo.counted >= demo.total // 4)
@@ -169,7 +173,9 @@ async def run(flights: Sequence[Flight], rate: float) -> bool:
         except TimeoutError:
             view.log(f"no progress for {PATIENCE:.0f} s")
         finally:
-            refreshing.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)  # before the broker stops: a producer waits for its records
             await group.stop()
             broker.terminate()
             await broker.wait()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from barnabas_client import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from barnabas import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from examples.flights.ledger import Ledger
 
 TOPIC = "flights"

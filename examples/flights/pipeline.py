@@ -17,8 +17,8 @@ from typing import Any, Final
 import pandas as pd
 from pyspark.sql import SparkSession
 
-from barnabas_broker.testing import Broker
-from barnabas_client import Producer
+from barnabas import Producer
+from barnabas.testing import Broker
 from barnabas_client.cli.output import Column, Output
 from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.brokers.settings import Settings
@@ -176,4 +176,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

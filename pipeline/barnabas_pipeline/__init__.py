@@ -15,4 +15,15 @@ Nothing imports this package but the user's Spark jobs and the command ``barnaba
 
 Imports run one way: `cli`, then `datasource`, `progress`, `lag` and `replay`, then `lake`, then `source` and `sink`,
 then `brokers`.
+
+Importing it before the first Spark session sets ``PYSPARK_PYTHON`` to this interpreter, if it is not set.
 """
+
+import os
+import sys
+
+# Without PYSPARK_PYTHON Spark starts the first `python3` of the PATH for its Python processes. If a virtual environment
+# is not activated, that one does not have our packages, and Spark says "Failed to find the data source: barnabas".
+# Under spark-submit, Spark has chosen the interpreter before.
+if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -34,6 +34,7 @@ KNOWN: Final = (
     "groupIdPrefix",
     "topic",
     "exactlyOnce",
+    "transactionalIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",

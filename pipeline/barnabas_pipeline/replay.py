@@ -145,7 +145,8 @@ def _column(table: DataFrame, name: str | None, default: str) -> Column | None:
     if isinstance(kind, BinaryType):
         return column
     if isinstance(kind, StructType | ArrayType | MapType):
-        column = sf.to_json(column, {"ignoreNullFields": "false"})
+        # In a struct a field that the JSON did not have is null, and most of the fields that are null were absent.
+        column = sf.to_json(column, {"ignoreNullFields": "true"})
     return column.cast("string").cast("binary")
 
 

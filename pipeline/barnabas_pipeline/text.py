@@ -1,4 +1,4 @@
-"""Counts, durations and sizes as text for people."""
+"""Durations and sizes as text for people."""
 
 
 def duration(seconds: float) -> str:
@@ -11,11 +11,6 @@ def duration(seconds: float) -> str:
     )
     unit, part = units.split()
     return f"{large} {unit} {small} {part}" if small else f"{large} {unit}"
-
-
-def many(count: int, what: str) -> str:
-    """Format a count with its noun: ``1 day``, ``1,200 days``."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(count: float) -> str:

@@ -104,6 +104,7 @@ def decode(cls: type[M], version: int, data: Buffer, *, trailing: bool = False) 
     """
     reader = Reader(data)
     reader.size = len(data)
+    reader.budget = cls.MAX_ELEMENTS
     try:
         message = codec_for(cls, version).parsefunc(reader, None)
         if reader.tell() != reader.size and not trailing:

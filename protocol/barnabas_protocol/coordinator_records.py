@@ -1,4 +1,4 @@
-"""Keys and values of the records in `__consumer_offsets`, in Kafka's schemas.
+"""Keys and values of the records in `__consumer_offsets` and `__transaction_state`, in Kafka's schemas.
 
 A key is an int16 record type and the fields; the record type is the version here. A value is an int16 version and the
 fields. A record without a value is a tombstone.
@@ -7,7 +7,7 @@ Another record of a coordinator is two more classes here: ``Data`` with the key'
 under Kafka's names. ``EMBEDDED`` in ``tests/protocol/messages/test_reference.py`` names Kafka's schemas of them.
 """
 
-from barnabas_protocol.schema import BYTES, INT32, INT64, STRING, UUID, Data, Struct, array, field
+from barnabas_protocol.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Data, Struct, array, field, struct
 from barnabas_protocol.wire import Buffer
 
 
@@ -56,3 +56,169 @@ class GroupMetadataValue(Data, versions="0-4", flexible="4+"):
     leader: str | None = field(STRING, nullable="0+")
     current_state_timestamp: int = field(INT64, "2+", default=-1, ignorable=True)
     members: list[MemberMetadata] = field(array(MemberMetadata))
+
+
+class ConsumerGroupMetadataKey(Data, versions="3"):
+    """The key of a group of the consumer protocol (KIP-848)."""
+
+    group_id: str = field(STRING, "3", default="")
+
+
+class ConsumerGroupMetadataValue(Data, versions="0", flexible="0+"):
+    """The epoch of a group, and a hash of the topics that it subscribes to (KIP-1101)."""
+
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64, default=0, tag=0, tagged="0+")
+
+
+class ConsumerGroupPartitionMetadataKey(Data, versions="4"):
+    """The key of the topics that a group subscribes to: only tombstones are written since Kafka 4.1 (KIP-1101)."""
+
+    group_id: str = field(STRING, "4", default="")
+
+
+class PartitionMetadata(Struct):
+    partition: int = field(INT32)
+    racks: list[str] = field(array(STRING))
+
+
+class TopicMetadata(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    num_partitions: int = field(INT32)
+    partition_metadata: list[PartitionMetadata] = field(array(PartitionMetadata))
+
+
+class ConsumerGroupPartitionMetadataValue(Data, versions="0", flexible="0+"):
+    """The topics that a group subscribes to, as Kafka 3.8 to 4.0 wrote them."""
+
+    topics: list[TopicMetadata] = field(array(TopicMetadata))
+
+
+class ConsumerGroupMemberMetadataKey(Data, versions="5"):
+    """The key of a member of a group of the consumer protocol."""
+
+    group_id: str = field(STRING, "5", default="")
+    member_id: str = field(STRING, "5", default="")
+
+
+class ClassicProtocol(Struct):
+    name: str = field(STRING)
+    metadata: Buffer = field(BYTES)
+
+
+class ClassicMemberMetadata(Struct):
+    session_timeout_ms: int = field(INT32)
+    supported_protocols: list[ClassicProtocol] = field(array(ClassicProtocol))
+
+
+class ConsumerGroupMemberMetadataValue(Data, versions="0", flexible="0+"):
+    """A member: what it subscribes to, and, of one of the classic protocol, what that needs."""
+
+    instance_id: str | None = field(STRING, nullable="0+")
+    rack_id: str | None = field(STRING, nullable="0+")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+    subscribed_topic_regex: str | None = field(STRING, nullable="0+")
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    server_assignor: str | None = field(STRING, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        struct(ClassicMemberMetadata), nullable="0+", default=None, tag=0, tagged="0+"
+    )
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Data, versions="6"):
+    """The key of the epoch of a group's target assignment."""
+
+    group_id: str = field(STRING, "6", default="")
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Data, versions="0", flexible="0+"):
+    """The epoch of a group's target assignment."""
+
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, default=0, tag=0, tagged="0+")
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Data, versions="7"):
+    """The key of the target assignment of a member."""
+
+    group_id: str = field(STRING, "7", default="")
+    member_id: str = field(STRING, "7", default="")
+
+
+class TopicPartition(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Data, versions="0", flexible="0+"):
+    """The target assignment of a member."""
+
+    topic_partitions: list[TopicPartition] = field(array(TopicPartition))
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Data, versions="8"):
+    """The key of the current assignment of a member."""
+
+    group_id: str = field(STRING, "8", default="")
+    member_id: str = field(STRING, "8", default="")
+
+
+class TopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+    assignment_epochs: list[int] | None = field(array(INT32), nullable="0+", default=[], tag=0, tagged="0+")
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Data, versions="0", flexible="0+"):
+    """The epochs and state of a member, what it owns, and what it has to revoke."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+    partitions_pending_revocation: list[TopicPartitions] = field(array(TopicPartitions))
+
+
+class ConsumerGroupRegularExpressionKey(Data, versions="16"):
+    """The key of a regular expression that members of a group subscribe with."""
+
+    group_id: str = field(STRING, "16", default="")
+    regular_expression: str = field(STRING, "16", default="")
+
+
+class ConsumerGroupRegularExpressionValue(Data, versions="0", flexible="0+"):
+    """The topics that a regular expression matched, and the version of the metadata at that time."""
+
+    topics: list[str] = field(array(STRING))
+    version: int = field(INT64)
+    timestamp: int = field(INT64)
+
+
+class TransactionLogKey(Data, versions="0"):
+    """The key of a transactional id, in ``__transaction_state``."""
+
+    transactional_id: str = field(STRING)
+
+
+class PartitionsSchema(Struct):
+    topic: str = field(STRING)
+    partition_ids: list[int] = field(array(INT32))
+
+
+class TransactionLogValue(Data, versions="0-1", flexible="1+"):
+    """The state of a transactional id. Version 1 has what transactions of version 2 need (KIP-890)."""
+
+    producer_id: int = field(INT64)
+    previous_producer_id: int = field(INT64, "1+", default=-1, tag=0, tagged="1+")
+    next_producer_id: int = field(INT64, "1+", default=-1, tag=1, tagged="1+")
+    producer_epoch: int = field(INT16)
+    next_producer_epoch: int = field(INT16, "1+", default=-1, tag=3, tagged="1+")
+    transaction_timeout_ms: int = field(INT32)
+    transaction_status: int = field(INT8)
+    transaction_partitions: list[PartitionsSchema] | None = field(array(PartitionsSchema), nullable="0+")
+    transaction_last_update_timestamp_ms: int = field(INT64)
+    transaction_start_timestamp_ms: int = field(INT64)
+    client_transaction_version: int = field(INT16, "1+", default=0, tag=2, tagged="1+")

@@ -20,7 +20,16 @@ _FIRST_ROOM: Final = 1024 * 1024
 
 
 class FrameTooLarge(DecodeError):
-    """A frame announces a size that is negative or over the limit."""
+    """A frame announces a size that is negative or over the limit.
+
+    Args:
+        size: the announced size in bytes.
+        max_bytes: the limit.
+    """
+
+    def __init__(self, size: int, max_bytes: int) -> None:
+        super().__init__(f"frame of {size} bytes, at most {max_bytes} are accepted")
+        self.size = size
 
 
 class Framer:
@@ -40,6 +49,20 @@ class Framer:
         self._large_size = 0
         self._large_end = 0
 
+    @property
+    def pending(self) -> bool:
+        """Whether a part of a frame has arrived."""
+        return self._large is not None or self._start != self._end
+
+    @property
+    def room(self) -> int:
+        """The size of the large frame's buffer that :meth:`get_buffer` returns next; 0 if no large frame arrives."""
+        if self._large is None:
+            return 0
+        if self._large_end < len(self._large):
+            return len(self._large)
+        return min(self._large_size, max(2 * self._large_end, _FIRST_ROOM))
+
     def get_buffer(self) -> memoryview:
         """The buffer for the next bytes, never empty.
 
@@ -49,7 +72,7 @@ class Framer:
         if self._large is not None:
             if self._large_end == len(self._large):
                 # A new buffer: the transport may still have a view of the old one, which therefore cannot be resized.
-                grown = bytearray(min(self._large_size, 2 * self._large_end))
+                grown = bytearray(self.room)
                 grown[: self._large_end] = self._large
                 self._large = grown
             return memoryview(self._large)[self._large_end :]
@@ -77,15 +100,14 @@ class Framer:
         while self._end - self._start >= 4:
             (size,) = _INT32.unpack_from(self._buffer, self._start)
             if not 0 <= size <= self.max_bytes:
-                raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_bytes} are accepted")
+                raise FrameTooLarge(size, self.max_bytes)
             at = self._start + 4
             if self._end - at >= size:
                 self._start = at + size
                 yield self._buffer[at : at + size]
             elif size > _ROOM - 4:
                 have = self._end - at
-                self._large = bytearray(min(size, _FIRST_ROOM))
-                self._large[:have] = self._view[at : self._end]
+                self._large = bytearray(self._view[at : self._end])
                 self._large_size, self._large_end = size, have
                 self._start = self._end = 0
                 return

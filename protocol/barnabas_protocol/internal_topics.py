@@ -10,10 +10,15 @@ from typing import Final
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 #: Transactional ids and the states of their transactions.
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+#: The state of share groups (KIP-932).
+SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 #: Events of groups and their causes. Apache Kafka has no such topic.
 EVENTS_TOPIC: Final = "__group_events"
 
-INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, EVENTS_TOPIC))
+#: The metadata log in directories of Apache Kafka. It is not a topic to clients, and its name is reserved.
+METADATA_TOPIC: Final = "__cluster_metadata"
+
+INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC, EVENTS_TOPIC))
 
 
 def java_string_hash(text: str) -> int:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, dataclass
 from construct import Construct
 
 from barnabas_protocol import wire
-from barnabas_protocol.wire import Buffer
+from barnabas_protocol.wire import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS, Buffer
 
 T = TypeVar("T")
 
@@ -264,10 +264,17 @@ def _write_init(cls: type[Struct]) -> Any:
 
 
 class Message(Struct):
-    """A structure with versions of its own. `FLEXIBLE` are those with compact types and tagged fields (KIP-482)."""
+    """A structure with versions of its own.
+
+    Attributes:
+        VERSIONS: the versions that are declared.
+        FLEXIBLE: those with compact types and tagged fields (KIP-482).
+        MAX_ELEMENTS: array elements that are decoded at most, in all.
+    """
 
     VERSIONS: ClassVar[Versions]
     FLEXIBLE: ClassVar[Versions]
+    MAX_ELEMENTS: ClassVar[int] = MAX_ELEMENTS
 
     def __init_subclass__(cls, versions: str = "none", flexible: str = "none", **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -285,6 +292,8 @@ class _ApiMessage(Message):
 
 class Request(_ApiMessage):
     """The body of a request."""
+
+    MAX_ELEMENTS = MAX_REQUEST_ELEMENTS
 
 
 class Response(_ApiMessage):

@@ -22,6 +22,11 @@ from barnabas_protocol.codegen import Source
 #: Array elements that a message may have in all. Kafka has no such limit; without it, a 100 MB frame of empty elements
 #: becomes gigabytes of objects.
 MAX_ELEMENTS: Final = 2_000_000
+#: The same for a request, which a broker decodes and answers between other clients' requests.
+MAX_REQUEST_ELEMENTS: Final = 100_000
+#: The longest string in bytes. Compact strings could be longer, but what a client sends in them is answered to others
+#: in versions with int16 lengths as well. Kafka has the same limit.
+MAX_STRING: Final = 32767
 
 INT8 = Int8sb
 INT16 = Int16sb
@@ -118,7 +123,7 @@ def take_elements(io: Reader, count: int, least: int) -> int:
         raise WireError(f"array of {count} elements, {io.size - io.tell()} bytes left")
     io.budget -= count
     if io.budget < 0:
-        raise WireError(f"more than {MAX_ELEMENTS} array elements in one message")
+        raise WireError("more array elements than a message may have")
     return count
 
 
@@ -145,13 +150,19 @@ def read_compact_string(io: Reader) -> str:
     size = read_uvarint(io)
     if size == 0:
         raise WireError("a string must not be null")
-    return read_text(io, size - 1)
+    return _read_compact_text(io, size - 1)
 
 
 def read_compact_nullable_string(io: Reader) -> str | None:
     """Unsigned varint length + 1 with 0 for null, UTF-8."""
     size = read_uvarint(io)
-    return None if size == 0 else read_text(io, size - 1)
+    return None if size == 0 else _read_compact_text(io, size - 1)
+
+
+def _read_compact_text(io: Reader, size: int) -> str:
+    if size > MAX_STRING:
+        raise WireError(f"string of {size} bytes, over {MAX_STRING}")
+    return read_text(io, size)
 
 
 def read_bytes(io: Reader) -> bytes:

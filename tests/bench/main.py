@@ -23,6 +23,7 @@ from tests.interop.cache import Unavailable
 #: Families that are measured by default.
 FAMILIES: Final = (
     "throughput",
+    "transactions",
     "requests",
     "groups",
     "replay",
@@ -31,10 +32,11 @@ FAMILIES: Final = (
     "storage",
     "client",
     "cluster",
+    "lake",
     "spark",
 )
 #: Families that are measured by default with another broker.
-BESIDE: Final = ("startup", "memory", "throughput", "perf", "latency", "requests", "groups", "recovery")
+BESIDE: Final = ("startup", "memory", "throughput", "perf", "latency", "transactions", "requests", "groups", "recovery")
 
 
 class Family(Protocol):
@@ -80,16 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"\n{family.TITLE} ({rounds} rounds, {time.monotonic() - started:.0f} s)\n\n{table.markdown()}", flush=True
         )
         if path is not None:
-            # A family measured alone, or only with a mock, has no picture.
+            # A family measured alone, or only with a mock, has no chart.
             section, title, drawn = name, family.TITLE, beside != ["mock"]
             if drawn:
                 section += f"-{'-'.join(beside)}"
                 title += f" beside {' and '.join(target.name for target in targets[1:])}"
             parts = [family.ABOUT, table.markdown(), f"{where}; `{_command()}`; rounds: {rounds}."]
             if drawn and (charts := getattr(family, "CHARTS", None)):
-                picture = report.picture(path, section)
-                _draw(picture, title, where, table, charts)
-                parts.insert(1, f"![{title}]({picture.relative_to(path.parent)})")
+                chart = report.chart(path, section)
+                _draw(chart, title, where, table, charts)
+                parts.insert(1, f"![{title}]({chart.relative_to(path.parent)})")
             report.write(path, section, title, "\n\n".join(parts))
     return 0
 

@@ -1,4 +1,4 @@
-"""A family's picture: the medians side by side, with the range of the rounds and the ratio."""
+"""A family's chart: the medians side by side, with the range of the rounds and the ratio."""
 
 import statistics
 from collections.abc import Sequence

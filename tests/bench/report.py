@@ -10,8 +10,8 @@ PATH: Final = ROOT / "docs" / "benchmarks.md"
 HEAD: Final = """\
 # Benchmarks
 
-Measured with `make bench` and `make bench-kafka`, written by them. Targets are measured in turn, round by round; a cell
-is the median of the rounds with the lowest and the highest, a ratio the median of the rounds' ratios.
+`make bench` and `make bench-kafka` write this page. Each round measures all targets, one after the other. A cell is the
+median of the rounds, with the lowest and the highest in parentheses; a ratio is the median of the ratios of the rounds.
 """
 
 
@@ -29,6 +29,6 @@ def write(path: Path, section: str, title: str, body: str) -> None:
     path.write_text(text)
 
 
-def picture(path: Path, section: str) -> Path:
-    """Return the path of a section's picture, next to the report."""
+def chart(path: Path, section: str) -> Path:
+    """Return the path of a section's chart, next to the report."""
     return path.with_suffix("") / f"{section}.png"

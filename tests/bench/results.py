@@ -41,7 +41,7 @@ def times(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rows of a table that are shown side by side in a picture, by their labels there.
+    """Rows of a table that are shown side by side in a chart, by their labels there.
 
     Values are multiplied by `factor` to convert them to `unit`.
     """

@@ -1,12 +1,15 @@
 """A broker in the test's own event loop, with a data directory of its own."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
+from tests.broker.command import StartCommand, start
 from tests.wire import Wire
 
 StartBroker = Callable[..., Awaitable[BrokerServer]]
@@ -31,6 +34,22 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     yield start
     for broker in started:
         await broker.stop()
+
+
+@pytest.fixture
+async def start_command() -> AsyncIterator[StartCommand]:
+    """Start the `broker` command, as :func:`tests.broker.command.start`; what still runs after the test is killed."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start_and_remember(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*arguments, **options))
+        return started[-1]
+
+    yield start_and_remember
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
 
 @pytest.fixture

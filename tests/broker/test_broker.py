@@ -10,23 +10,28 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.groups.coordinator.partitions import GroupPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.http.endpoint import Endpoint
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
+from barnabas_broker.replication.connection import BrokerConnections
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
+from barnabas_broker.transactions.coordinator import TransactionCoordinator
 
 #: What closes a single broker, in this order.
 CLOSING = [
     (PeriodicTimer, "cancel"),
-    (GroupPartitions, "close"),
+    (CoordinatorPartitions, "close"),
+    (CoordinatorPartitions, "close"),
     (ReplicaManager, "wake_fetches"),
     (SocketServer, "stop"),
     (GroupCoordinator, "close"),
+    (TransactionCoordinator, "close"),
+    (BrokerConnections, "close"),
     (Endpoint, "stop"),
     (LocalStore, "close"),
     (LogDirectory, "close"),
@@ -47,7 +52,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(cls, method, close)
 
-    for cls, method in CLOSING:
+    for cls, method in dict.fromkeys(CLOSING):
         watch(cls, method)
     return names
 
@@ -72,9 +77,9 @@ async def test_a_stop_closes_everything_in_reverse_and_once(tmp_path: Path, clos
     [
         (LogDirectory, "open", 0),
         (LocalStore, "load", 2),
-        (ReplicaManager, "start", 6),
-        (Endpoint, "start", 7),
-        (SocketServer, "listen", 8),
+        (ReplicaManager, "start", 8),
+        (Endpoint, "start", 10),
+        (SocketServer, "listen", 11),
     ],
 )
 async def test_a_start_that_fails_closes_what_it_has_opened(

@@ -74,6 +74,17 @@ def test_a_record_carries_its_exception(caplog: pytest.LogCaptureFixture) -> Non
     assert "RuntimeError: no" in caplog.text
 
 
+#: Clears the screen, and forges a line.
+HOSTILE = "g\x1b[2J\u202e\n2026-01-01T00:00:00.000000Z [error    ] disk failed"
+ESCAPED = r"g\x1b[2J\u202e\n2026-01-01T00:00:00.000000Z [error    ] disk failed"
+
+
+def test_text_of_clients_cannot_act_on_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    logs.logger("test").warning(f"event of {HOSTILE}", group=HOSTILE, short="\x9b31m", many=[HOSTILE])
+    expected = f"event of {ESCAPED} group='{ESCAPED}' short='\\x9b31m' many=['{ESCAPED}']"
+    assert caplog.records[0].getMessage() == expected
+
+
 async def test_a_broker_in_a_process_of_others_configures_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +95,7 @@ async def test_a_broker_in_a_process_of_others_configures_nothing(
         await broker.stop()
     assert not structlog.is_configured()
     assert before == (list(root.handlers), root.level, list(ours.handlers), ours.propagate, logging.getLoggerClass())
-    assert f"broker started node_id=1 cluster_id={broker.services.cluster.image.cluster_id}" in caplog.text
+    assert "broker started version=" in caplog.text
 
 
 @pytest.fixture
@@ -93,11 +104,11 @@ def configured() -> Iterator[Configure]:
     root, ours = logging.getLogger(), logging.getLogger("barnabas_broker")
     handlers, level, our_level = list(root.handlers), root.level, ours.level
 
-    def configure(form: str, least: str, kind: type[StringIO] = StringIO, **context: object) -> StringIO:
+    def configure(form: str, least: str, kind: type[StringIO] = StringIO, broker: int | None = None) -> StringIO:
         for handler in list(root.handlers):
             root.removeHandler(handler)
         stream = kind()
-        logs.configure(form, least, stream, **context)
+        logs.configure(form, least, stream, broker)
         return stream
 
     yield configure
@@ -140,16 +151,39 @@ def test_a_line_for_programs(configured: Configure) -> None:
 
 
 @pytest.mark.parametrize("form", logs.FORMATS)
-def test_the_context_of_the_process_stands_in_every_line_and_changes_none(configured: Configure, form: str) -> None:
-    lines = configured(form, "info", node_id=3)
+def test_every_line_has_the_tag_of_its_broker(configured: Configure, form: str) -> None:
+    lines = configured(form, "info", broker=3)
     logs.logger("test").info("ours")
     logging.getLogger("asyncio").warning("of a library: %s", "x")
-    logs.logger("test").info("of another broker", node_id=4)
+    logs.logger("test").info("about another broker", node_id=4)
     if form == "json":
-        said = [(line["event"], line["node_id"]) for line in map(json.loads, lines.getvalue().splitlines())]
-        assert said == [("ours", 3), ("of a library: x", 3), ("of another broker", 4)]
+        said = [(line["event"], line["broker"]) for line in map(json.loads, lines.getvalue().splitlines())]
+        assert said == [("ours", 3), ("of a library: x", 3), ("about another broker", 3)]
     else:
-        assert [line.split()[-1] for line in lines.getvalue().splitlines()] == ["node_id=3", "node_id=3", "node_id=4"]
+        events = [line.partition("] [broker 3] ")[2].split("  ")[0] for line in lines.getvalue().splitlines()]
+        assert events == ["ours", "of a library: x", "about another broker node_id=4"]
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_text_of_clients_stays_in_its_line(configured: Configure, form: str) -> None:
+    lines = configured(form, "info", broker=3)
+    logs.logger("test").info(HOSTILE, group=HOSTILE, error=ValueError(HOSTILE))
+    logging.getLogger("asyncio").warning("of a library: %s", HOSTILE)
+    text = lines.getvalue()
+    assert len(text.splitlines()) == 2
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_no_line_of_a_traceback_looks_like_a_log_line(configured: Configure, form: str) -> None:
+    lines = configured(form, "info", broker=3)
+    try:
+        raise RuntimeError(HOSTILE)
+    except RuntimeError:
+        logs.logger("test").exception("failed")
+    text = lines.getvalue()
+    assert [bool(TIME.match(line)) for line in text.splitlines()].count(True) == (form == "console")
+    assert text.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(

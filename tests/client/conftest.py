@@ -6,7 +6,7 @@ What asks for a real one runs once with Barnabas and, marked `kafka`, once with 
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +18,7 @@ from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
 
-#: Seconds. No test here takes nearly as long: a hang becomes a failure that names its place.
-BOUND = 30
-
 REAL: Final = ["barnabas", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bound every wait, but for the first test with Apache Kafka, which starts it."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.get_closest_marker("kafka") is None:
-            item.add_marker(pytest.mark.timeout(BOUND))
 
 
 @pytest.fixture
@@ -39,21 +28,28 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 @pytest.fixture
+async def passing_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let seconds pass for the timers of this event loop, without waiting."""
+    loop = asyncio.get_running_loop()
+    real, passed = loop.time, 0.0
+
+    def let_pass(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: real() + passed)
+    return let_pass
+
+
+@pytest.fixture
 async def pair() -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
     """Two brokers of one cluster, 0 and 1."""
     async with brokers(2) as (one, other):
         yield one, other
 
 
-@pytest.fixture(scope="session")
-def quick_collections() -> None:
-    """Take what was imported out of the garbage collector's sight: tests collect garbage often."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture
-async def no_complaints(quick_collections: None) -> AsyncIterator[None]:
+async def no_complaints() -> AsyncIterator[None]:
     """Fail if asyncio reports an exception that was never retrieved, or that a callback raised."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))

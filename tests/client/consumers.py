@@ -8,7 +8,7 @@ from tests.client.fake_broker import FakeBroker
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A consumer without a group, unless `settings` name one."""
     given: dict[str, Any] = {
         "auto_offset_reset": "earliest",
@@ -21,7 +21,7 @@ def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
     return Consumer(*topics, bootstrap_servers=broker.address, **given)
 
 
-def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A member of group "g"."""
     given = {"group_id": "g", "heartbeat_interval_ms": 5, "session_timeout_ms": 6_000, **settings}
     return consumer(broker, *topics, **given)

@@ -1,9 +1,11 @@
 """Answers that a test may have the fake broker give."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from barnabas_protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas_protocol.messages.heartbeat import HeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupResponse
@@ -34,6 +36,13 @@ class Silence:
     """Never answer, and keep the connection: later requests on it are not answered either."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """Carry the request out, and answer, once `go` is set."""
+
+    go: asyncio.Event
+
+
 class NoAnswer:
     """There is none to be sent: acks=0."""
 
@@ -45,7 +54,7 @@ class Raw:
     data: bytes
 
 
-Answer = Response | Drop | Lose | Silence | NoAnswer | Raw | None
+Answer = Response | Drop | Lose | Silence | Held | NoAnswer | Raw | None
 #: Answers one request; None leaves it to the default handler.
 Action = Callable[[Request], Answer]
 
@@ -69,6 +78,10 @@ def lose(request: Request) -> Answer:
 
 def silence(request: Request) -> Answer:
     return Silence()
+
+
+def held(go: asyncio.Event) -> Action:
+    return lambda request: Held(go)
 
 
 def default(request: Request) -> Answer:
@@ -120,6 +133,13 @@ def fetch_refused(code: ErrorCode) -> Action:
 
 def heartbeat_refused(code: ErrorCode) -> Action:
     return lambda request: HeartbeatResponse(error_code=code)
+
+
+def group_heartbeat_refused(code: ErrorCode) -> Action:
+    """Refuse a ConsumerGroupHeartbeat."""
+    return lambda request: ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0, error_code=code, member_epoch=0, heartbeat_interval_ms=0
+    )
 
 
 def commit_refused(code: ErrorCode) -> Action:

@@ -12,9 +12,18 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, TypeVar, cast
 
+from barnabas_client.structs import TopicPartition
 from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from barnabas_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_protocol.messages.describe_cluster import (
@@ -22,6 +31,8 @@ from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -57,14 +68,20 @@ from barnabas_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_protocol.records import build_batch, read_header
 from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.schema import Request, Response
-from tests.client.fake_answers import Action, Drop, Lose, NoAnswer, Raw, Silence
+from tests.client.fake_answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 from tests.client.fake_coordinator import FakeCoordinator
 from tests.client.fake_log import Partition
+from tests.client.fake_transactions import Ended, FakeTransactions
 
 Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Response)
+
+#: The version of Produce that adds partitions to transactions (KIP-890).
+PRODUCE_2: Final = 12
 
 HOST: Final = "127.0.0.1"
 _IDS: Final = count(1)
@@ -79,10 +96,14 @@ class FakeBroker(FakeCoordinator):
         self.topic_ids: dict[str, bytes] = {}
         self.peers: dict[int, FakeBroker] = {node_id: self}
         self.controller = node_id
+        self.heartbeat_interval_ms = 20
         self.versions: dict[ApiKey, tuple[int, int]] = {}
         self.connections = 0
         #: Exceptions of scripts and handlers: mistakes of a test.
         self.mistakes: list[Exception] = []
+        #: The transactions that are over.
+        self.ended: list[Ended] = []
+        self.transactions = FakeTransactions()
         self._producer_ids = 1000
         self._script: defaultdict[ApiKey, deque[Action]] = defaultdict(deque)
         self._always: dict[ApiKey, Action] = {}
@@ -182,6 +203,9 @@ class FakeBroker(FakeCoordinator):
         script = self._script[key]
         action = script.popleft() if script else self._always.get(key)
         answer = None if action is None else action(request)
+        if isinstance(answer, Held):
+            await answer.go.wait()
+            answer = None
         if answer is None or isinstance(answer, Lose):
             handled = await self._handle(key, request, version)
             answer = handled if answer is None else answer
@@ -198,7 +222,7 @@ class FakeBroker(FakeCoordinator):
         if isinstance(request, FetchRequest):
             return await self._fetch(request)
         if isinstance(request, ProduceRequest):
-            response = self._produce(request)
+            response = self._produce(request, version)
             return response if request.acks else NoAnswer()
         self._asked_in = version
         handler = getattr(self, f"_{key.name.lower()}")
@@ -216,10 +240,22 @@ class FakeBroker(FakeCoordinator):
         return ApiVersion(api_key=key, min_version=versions.start, max_version=versions.stop - 1)
 
     def _api_versions(self, request: Request) -> ApiVersionsResponse:
-        return ApiVersionsResponse(error_code=0, api_keys=[self._version(key) for key in APIS if self._range(key)])
+        level = self.transactions.version
+        return ApiVersionsResponse(
+            error_code=0,
+            api_keys=[self._version(key) for key in APIS if self._range(key)],
+            finalized_features=[FinalizedFeatureKey(name="transaction.version", max_version_level=level)],
+        )
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        asked = sorted(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        asked = (
+            sorted(self.topics)
+            if request.topics is None
+            else [
+                topic.name or next((name for name, known in self.topic_ids.items() if known == topic.topic_id), "")
+                for topic in request.topics
+            ]
+        )
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=node, host=HOST, port=peer.port)
@@ -228,6 +264,34 @@ class FakeBroker(FakeCoordinator):
             cluster_id="fake",
             controller_id=self.controller,
             topics=[self._metadata_topic(name) for name in asked],
+        )
+
+    def _consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        """A group of one member, which gets every partition of its topics when it joins."""
+        code, assigned = ErrorCode.NONE, None
+        if request.member_epoch == 0:
+            self.generation += 1
+            self.member = request.member_id or "given"
+            self.of_consumer_protocol = True
+            assigned = Assignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=self.topic_ids[name], partitions=sorted(self.topics[name]))
+                    for name in request.subscribed_topic_names or sorted(self.topics)
+                ]
+            )
+        elif request.member_epoch < 0:
+            self.member = ""
+        elif request.member_id != self.member:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        elif request.member_epoch > self.generation:
+            code = ErrorCode.FENCED_MEMBER_EPOCH
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=code,
+            member_id=request.member_id or self.member,
+            member_epoch=request.member_epoch if request.member_epoch < 0 else self.generation,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            assignment=assigned,
         )
 
     def _metadata_topic(self, name: str) -> MetadataResponseTopic:
@@ -258,21 +322,26 @@ class FakeBroker(FakeCoordinator):
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
-                        self._list_one(topic.name, one.partition_index, one.timestamp) for one in topic.partitions
+                        self._list_one(
+                            topic.name, one.partition_index, one.timestamp, stable=request.isolation_level == 1
+                        )
+                        for one in topic.partitions
                     ],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _list_one(self, topic: str, number: int, time: int) -> ListOffsetsPartitionResponse:
+    def _list_one(self, topic: str, number: int, time: int, *, stable: bool) -> ListOffsetsPartitionResponse:
         partition, code = self._led(topic, number)
         if partition is None:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
         if time == -2:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.start)
         if time == -1:
-            return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.end)
+            return ListOffsetsPartitionResponse(
+                partition_index=number, error_code=0, offset=partition.last_stable if stable else partition.end
+            )
         found = next((record for record in partition.records() if record.timestamp >= time), None)
         return ListOffsetsPartitionResponse(
             partition_index=number,
@@ -319,7 +388,10 @@ class FakeBroker(FakeCoordinator):
                         topic=topic.topic,
                         topic_id=topic.topic_id,
                         partitions=[
-                            self._fetch_one(topic.topic or names.get(topic.topic_id), one) for one in topic.partitions
+                            self._fetch_one(
+                                topic.topic or names.get(topic.topic_id), one, stable=request.isolation_level == 1
+                            )
+                            for one in topic.partitions
                         ],
                     )
                     for topic in request.topics
@@ -337,7 +409,7 @@ class FakeBroker(FakeCoordinator):
             except TimeoutError:
                 return response
 
-    def _fetch_one(self, topic: str | None, asked: FetchPartition) -> PartitionData:
+    def _fetch_one(self, topic: str | None, asked: FetchPartition, *, stable: bool) -> PartitionData:
         if topic is None:
             partition, code = None, ErrorCode.UNKNOWN_TOPIC_ID
         else:
@@ -356,24 +428,61 @@ class FakeBroker(FakeCoordinator):
             partition_index=asked.partition,
             error_code=0,
             high_watermark=partition.end,
-            last_stable_offset=partition.end,
+            last_stable_offset=partition.last_stable,
             log_start_offset=partition.start,
             aborted_transactions=partition.aborted,
             diverging_epoch=diverging,
-            records=b"" if diverging else partition.read(asked.fetch_offset, asked.partition_max_bytes),
+            records=b""
+            if diverging
+            else partition.read(
+                asked.fetch_offset, asked.partition_max_bytes, partition.last_stable if stable else None
+            ),
         )
 
     def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        if request.transactional_id is not None:
+            return self._marked(self.transactions.init(request))
         self._producer_ids += 1
         return InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0)
 
-    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+    def _add_partitions_to_txn(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        return self.transactions.add(request)
+
+    def _add_offsets_to_txn(self, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+        return self.transactions.add_offsets(request)
+
+    def _txn_offset_commit(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        known = request.generation_id >= 0 or bool(request.member_id)
+        code = self._checked(request.member_id, request.generation_id) if known else ErrorCode.NONE
+        return self.transactions.commit_offsets(request, self._asked_in, code)
+
+    def _end_txn(self, request: EndTxnRequest) -> EndTxnResponse:
+        return self._marked(self.transactions.end_txn(request, self._asked_in))
+
+    def _describe_transactions(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        return self.transactions.describe(request)
+
+    def _marked(self, response: R) -> R:
+        """Write the markers of the transactions that have ended."""
+        ended, self.transactions.ended[:] = list(self.transactions.ended), []
+        self.ended += ended
+        for one in ended:
+            for topic, number in one.partitions:
+                self.topics[topic][number].mark(one.producer_id, one.epoch, committed=one.committed)
+            if one.committed:
+                self.committed.update(one.offsets)
+        self._news.set()
+        return response
+
+    def _produce(self, request: ProduceRequest, version: int) -> ProduceResponse:
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(
                     name=topic.name,
                     partition_responses=[
-                        self._produce_one(topic.name, one.index, bytes(one.records or b""))
+                        self._produce_one(
+                            topic.name, one.index, bytes(one.records or b""), request.transactional_id, version
+                        )
                         for one in topic.partition_data
                     ],
                 )
@@ -381,12 +490,21 @@ class FakeBroker(FakeCoordinator):
             ]
         )
 
-    def _produce_one(self, topic: str, number: int, batch: bytes) -> PartitionProduceResponse:
+    def _produce_one(
+        self, topic: str, number: int, batch: bytes, name: str | None, version: int
+    ) -> PartitionProduceResponse:
         partition, code = self._led(topic, number)
         if partition is None:
             return PartitionProduceResponse(index=number, error_code=code, base_offset=-1)
         header = read_header(batch)
         place = (header.producer_id, header.producer_epoch, header.base_sequence)
+        if name is not None:
+            tp = TopicPartition(topic, number)
+            code = self.transactions.write(
+                name, header.producer_id, header.producer_epoch, tp, implicit=version >= PRODUCE_2
+            )
+            if code != ErrorCode.NONE:
+                return PartitionProduceResponse(index=number, error_code=code, base_offset=-1)
         if header.producer_id >= 0:
             if place in partition.recent:
                 return PartitionProduceResponse(index=number, error_code=0, base_offset=partition.recent[place])
@@ -401,6 +519,8 @@ class FakeBroker(FakeCoordinator):
         base = self.append(topic, batch, number)
         if header.producer_id >= 0:
             partition.recent[place] = base
+        if name is not None:
+            partition.open.setdefault(header.producer_id, base)
         return PartitionProduceResponse(index=number, error_code=0, base_offset=base)
 
     def _create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -445,7 +565,7 @@ async def until(true: Callable[[], bool]) -> None:
             loop.call_soon(look)
 
     look()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await waiter
 
 
@@ -455,6 +575,8 @@ async def brokers(number: int = 1) -> AsyncIterator[list[FakeBroker]]:
     made = [FakeBroker(node) for node in range(number)]
     for broker in made:
         broker.topics, broker.topic_ids = made[0].topics, made[0].topic_ids
+        broker.transactions, broker.ended = made[0].transactions, made[0].ended
+        broker.committed = made[0].committed
         broker.peers = {one.node_id: one for one in made}
         broker.controller = 0
         await broker.start()

@@ -36,6 +36,7 @@ class FakeCoordinator:
         self.epochs: dict[tuple[str, str, int], int] = {}
         self.generation = 0
         self.member = ""
+        self.of_consumer_protocol = False
         self.joined: JoinGroupRequest | None = None
         self._asked_in = 0
 
@@ -104,7 +105,9 @@ class FakeCoordinator:
             return ErrorCode.NONE
         if member_id != self.member:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
+        if generation == self.generation:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if self.of_consumer_protocol else ErrorCode.ILLEGAL_GENERATION
 
     def _offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         def partition(group: str, topic: str, number: int) -> OffsetFetchResponsePartitions:

@@ -9,7 +9,7 @@ from tests.client.fake_broker import FakeBroker
 T0 = TopicPartition("t", 0)
 
 
-def producer(broker: FakeBroker, **settings: Any) -> Producer:
+def producer(broker: FakeBroker, **settings: Any) -> Producer[Any, Any]:
     given: dict[str, Any] = {
         "retry_backoff_ms": 1,
         "retry_backoff_max_ms": 5,

@@ -17,7 +17,7 @@ from tests.interop.waiting import ask_until
 ONLY_BARNABAS: Final = pytest.mark.parametrize("empty_servers", ["barnabas"], indirect=True)
 
 #: Seconds that Apache Kafka may take to forget a topic or a group.
-PATIENCE: Final = 30
+PATIENCE: Final = 60
 
 
 @asynccontextmanager

@@ -1,10 +1,11 @@
 """Background tasks: kept alive, reported when they raise, cancelled by the owner's close."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from barnabas_client.tasks import BackgroundTasks
+from barnabas_client.tasks import BackgroundTasks, end, reject, resolve
 
 
 @pytest.fixture
@@ -70,3 +71,42 @@ async def test_a_failure_during_close_is_reported(failures: list[BaseException])
     await asyncio.sleep(0)
     await tasks.close()
     assert [str(one) for one in failures] == ["while ending"]
+
+
+class Interrupted(asyncio.Future[int]):
+    """Cancelled at the very moment at which it is resolved, as by Ctrl-C: asyncio.run does that in a signal handler."""
+
+    def set_result(self, result: int, /) -> None:
+        self.cancel()
+        super().set_result(result)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self.cancel()
+        super().set_exception(exception)
+
+
+async def test_a_future_that_is_cancelled_while_it_is_resolved() -> None:
+    resolved, rejected = Interrupted(), Interrupted()
+    resolve(resolved, 1)
+    reject(rejected, ValueError())
+    assert resolved.cancelled()
+    assert rejected.cancelled()
+
+
+async def test_a_future_is_resolved_once() -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    resolve(future, 1)
+    resolve(future, 2)
+    reject(future, ValueError())
+    assert await future == 1
+    failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    reject(failed, ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        await failed
+
+
+async def test_end_waits_for_a_task() -> None:
+    await end(None)
+    task = asyncio.create_task(asyncio.sleep(3_600))
+    await end(task)
+    assert task.cancelled()

@@ -1,50 +1,37 @@
-"""Producers and consumers during faults, and the acknowledgements that they received."""
+"""Producers and consumers during faults: Barnabas's own client. Their operations are recorded for the checker."""
 
 import asyncio
-import contextlib
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Collection
 
-from barnabas_client import Consumer, ConsumerRecord, KafkaError, Producer, RecordMetadata, TopicPartition
+from barnabas_client import (
+    Consumer,
+    ConsumerRebalanceListener,
+    KafkaError,
+    Producer,
+    RecordMetadata,
+    TopicPartition,
+)
+from tests.checker.history import History, Key, Kind, Operation, Outcome, Poll, Send, Value
 
 TOPIC = "ledger"
 GROUP = "readers"
 PARTITIONS = 6
 
 
-@dataclass
-class Promises:
-    """The acknowledgements of the brokers.
-
-    Attributes:
-        written: per partition, offset and value of each record that was acknowledged, in the order of sending.
-        lost_count: records with unknown result: neither acknowledged nor rejected in time.
-        committed: per partition, the highest offset whose commit was acknowledged.
-        went_back: committed offsets that were lower than an acknowledged one.
-        slowest: longest time between two acknowledgements, in seconds.
-    """
-
-    written: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
-    lost_count: int = 0
-    committed: dict[int, int] = field(default_factory=dict)
-    went_back: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    rebalances: int = 0
-    consumed: int = 0
-
-
 class Writer:
-    """Writes numbered values to all partitions, idempotent and with acks=all."""
+    """Writes numbered values to all partitions, idempotent and with acks=all. After an error it continues with a new
+    producer."""
 
-    def __init__(self, bootstrap: str, promises: Promises, rate: float) -> None:
+    def __init__(self, bootstrap: str, history: History, rate: float) -> None:
         self._bootstrap = bootstrap
-        self._promises = promises
+        self._history = history
         self._pause = 1 / rate
-        self._life = 0
+        self._numbers = itertools.count()
         self.stopping = False
 
     async def run(self) -> None:
         while not self.stopping:
-            self._life += 1
             try:
                 async with Producer(
                     bootstrap_servers=self._bootstrap, acks="all", delivery_timeout_ms=60_000, linger_ms=5
@@ -52,29 +39,31 @@ class Writer:
                     await self._write(producer)
             except KafkaError:
                 await asyncio.sleep(0.2)
+            if not self.stopping:
+                self._history.do("writer", Kind.CRASH)
 
     async def _write(self, producer: Producer) -> None:
-        loop = asyncio.get_running_loop()
-        number, last, failed = 0, loop.time(), False
+        failed = False
         waiting: set[asyncio.Task[None]] = set()
 
-        async def settle(partition: int, value: bytes, future: "asyncio.Future[RecordMetadata]") -> None:
-            nonlocal last, failed
+        async def settle(operation: Operation, send: Send, future: "asyncio.Future[RecordMetadata]") -> None:
+            nonlocal failed
             try:
                 stored = await future
-            except KafkaError:
-                self._promises.lost_count += 1
+            except KafkaError as error:
+                self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
                 failed = True
-                return
-            self._promises.slowest = max(self._promises.slowest, loop.time() - last)
-            last = loop.time()
-            self._promises.written.setdefault(partition, []).append((stored.offset, value))
+            else:
+                offset = stored.offset if stored.offset >= 0 else None
+                self._history.complete(operation, Outcome.OK, [send._replace(offset=offset)])
 
         while not self.stopping and not failed:
-            partition, value = number % PARTITIONS, b"%d-%d" % (self._life, number)
-            number += 1
-            future = await producer.send(TOPIC, value, partition=partition)
-            task = loop.create_task(settle(partition, value, future))
+            number = next(self._numbers)
+            partition, value = number % PARTITIONS, str(number)
+            send = Send((TOPIC, partition), value)
+            operation = self._history.invoke("writer", Kind.SEND, [send])
+            future = await producer.send(TOPIC, value.encode(), partition=partition)
+            task = asyncio.create_task(settle(operation, send, future))
             waiting.add(task)
             task.add_done_callback(waiting.discard)
             await asyncio.sleep(self._pause)
@@ -83,19 +72,49 @@ class Writer:
             await asyncio.wait(waiting)
 
 
+class _Moves(ConsumerRebalanceListener):
+    """Notes the partitions that rebalances take or give, and looks up what the group has committed for the latter.
+
+    Attributes:
+        moved: keys of both.
+        taken: keys that were revoked.
+    """
+
+    def __init__(self, name: str, consumer: Consumer, history: History) -> None:
+        self._name = name
+        self._consumer = consumer
+        self._history = history
+        self.moved: set[Key] = set()
+        self.taken: set[Key] = set()
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.moved |= set(revoked)
+        self.taken |= set(revoked)
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.moved |= set(assigned)
+        operation = self._history.invoke(self._name, Kind.COMMITTED)
+        try:
+            offsets = {where: await self._consumer.committed(where) or 0 for where in assigned}
+        except KafkaError as error:
+            self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
+        else:
+            self._history.complete(operation, Outcome.OK, offsets={tuple(each): at for each, at in offsets.items()})
+
+
 class Reader:
     """A member of the group; commits the offsets that it has read."""
 
-    def __init__(self, bootstrap: str, promises: Promises) -> None:
+    def __init__(self, bootstrap: str, history: History, name: str) -> None:
         self._bootstrap = bootstrap
-        self._promises = promises
+        self._history = history
+        self._name = name
         self.stopping = False
 
     async def run(self) -> None:
         while not self.stopping:
             try:
                 async with Consumer(
-                    TOPIC,
                     bootstrap_servers=self._bootstrap,
                     group_id=GROUP,
                     auto_offset_reset="earliest",
@@ -106,60 +125,50 @@ class Reader:
                     await self._read(consumer)
             except (KafkaError, OSError):
                 await asyncio.sleep(0.2)
+            self._history.do(self._name, Kind.CRASH)
 
     async def _read(self, consumer: Consumer) -> None:
-        held: frozenset[TopicPartition] = frozenset()
+        moves = _Moves(self._name, consumer, self._history)
+        self._history.do(self._name, Kind.SUBSCRIBE, keys=[(TOPIC, number) for number in range(PARTITIONS)])
+        consumer.subscribe([TOPIC], listener=moves)
         while not self.stopping:
-            records = await consumer.getmany(timeout_ms=500, max_records=5000)
-            if consumer.assignment() != held:
-                held = consumer.assignment()
-                self._promises.rebalances += 1
-                await self._look_back(consumer, held)
-            self._promises.consumed += sum(map(len, records.values()))
-            if records:
-                offsets = {where: batch[-1].offset + 1 for where, batch in records.items()}
-                with contextlib.suppress(KafkaError):
+            polling = self._history.invoke(self._name, Kind.POLL)
+            batches = await consumer.getmany(timeout_ms=500, max_records=5000)
+            moved, taken = moves.moved, moves.taken
+            moves.moved, moves.taken = set(), set()
+            records: dict[Key, list[tuple[int, Value]]] = {
+                tuple(where): [(record.offset, (record.value or b"").decode()) for record in batch]
+                for where, batch in batches.items()
+            }
+            self._history.complete(polling, Outcome.OK, [Poll(records)], rebalanced=moved)
+            offsets = {where: batch[-1].offset + 1 for where, batch in batches.items() if where not in taken}
+            if offsets:
+                committing = self._history.invoke(self._name, Kind.COMMIT)
+                try:
                     await consumer.commit(offsets)
-                    for where, offset in offsets.items():
-                        known = self._promises.committed.get(where.partition, 0)
-                        self._promises.committed[where.partition] = max(known, offset)
-
-    async def _look_back(self, consumer: Consumer, held: frozenset[TopicPartition]) -> None:
-        for where in held:
-            promised = self._promises.committed.get(where.partition, 0)
-            with contextlib.suppress(KafkaError):
-                found = await consumer.committed(where)
-                if (0 if found is None else found) < promised:
-                    self._promises.went_back.append(f"{where}: {found} after {promised}")
+                except KafkaError as error:
+                    self._history.complete(committing, Outcome.UNKNOWN, error=str(error))
+                else:
+                    done: dict[Key, int] = {tuple(where): offset for where, offset in offsets.items()}
+                    self._history.complete(committing, Outcome.OK, offsets=done)
+            if len(offsets) < len(batches):
+                return  # records of a revoked partition, which another member may have read and committed by now
 
 
-async def read_all(bootstrap: str) -> dict[int, list[ConsumerRecord]]:
-    """Return all records, per partition."""
+async def read_all(bootstrap: str, history: History) -> None:
+    """Read all records of the topic."""
     async with Consumer(bootstrap_servers=bootstrap, group_id=None, auto_offset_reset="earliest") as consumer:
         places = [TopicPartition(TOPIC, n) for n in range(PARTITIONS)]
         consumer.assign(places)
+        found: dict[Key, list[tuple[int, Value]]] = {(TOPIC, n): [] for n in range(PARTITIONS)}
+        operation = history.invoke("end", Kind.SCAN)
         ends = await consumer.end_offsets(places)
-        found: dict[int, list[ConsumerRecord]] = {n: [] for n in range(PARTITIONS)}
         while [where for where in places if await consumer.position(where) < ends[where]]:
             for where, batch in (await consumer.getmany(timeout_ms=1000)).items():
-                found[where.partition] += batch
-    return found
+                found[tuple(where)] += [(record.offset, (record.value or b"").decode()) for record in batch]
+        history.complete(operation, Outcome.OK, [Poll(found)])
 
 
-def broken(promises: Promises, found: dict[int, list[ConsumerRecord]]) -> list[str]:
-    """Return the violations: acknowledged records or commits that are missing."""
-    wrong = list(promises.went_back)
-    for partition, written in promises.written.items():
-        there = {record.offset: record.value for record in found[partition]}
-        for offset, value in written:
-            if there.get(offset) != value:
-                wrong.append(
-                    f"{TOPIC}-{partition}: {value!r} was acknowledged at {offset}, there is {there.get(offset)!r}"
-                )
-        values = [record.value for record in found[partition]]
-        if len(values) != len(set(values)):
-            wrong.append(f"{TOPIC}-{partition}: {len(values) - len(set(values))} records are there twice")
-        order = [tuple(map(int, (value or b"").split(b"-"))) for value in values]
-        if order != sorted(order):
-            wrong.append(f"{TOPIC}-{partition}: records are not in the order of sending")
-    return wrong
+def with_outcome(history: History, outcome: Outcome, kind: Kind = Kind.SEND) -> int:
+    """Return how many operations of a kind ended so."""
+    return sum(each.kind is kind and each.outcome is outcome for each in history.operations)

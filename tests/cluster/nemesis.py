@@ -1,10 +1,13 @@
-"""Injects faults into machines under load, repairs them, and checks that no acknowledged record is lost.
+"""Injects faults into machines under load, repairs them, and checks the history of the load for anomalies.
+
+The load is both Barnabas's own client and librdkafka, each on its own topic.
 
 python -m tests.cluster.nemesis --minutes 30 [--seed N]
 """
 
 import argparse
 import asyncio
+import faulthandler
 import random
 import sys
 import tempfile
@@ -14,12 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from barnabas_client import Admin, Consumer, KafkaError, NewTopic, TopicPartition
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tests.checker.checker import check
+from tests.checker.history import History, Kind, Outcome
+from tests.checker.workload import Workload, serves_transactions
 from tests.cluster.hosts import namespaces_work
-from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Promises, Reader, Writer, broken, read_all
+from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Reader, Writer, read_all, with_outcome
 from tests.cluster.stand import BROKERS, Machine, Stand
 
 #: Seconds after the last fault in which everything must recover.
 HEAL_SECONDS = 90.0
+#: The topic of librdkafka's load.
+FOREIGN = "foreign"
 
 
 class Nemesis:
@@ -73,11 +82,11 @@ def _finish(victim: Machine) -> None:
 
 async def trial(
     directory: Path, seconds: float, seed: int, *, cuttable: bool, tell: Callable[[str], None] = print
-) -> tuple[Promises, list[str]]:
+) -> tuple[History, list[str]]:
     """Run a trial.
 
     Returns:
-        The acknowledgements, and the violations.
+        The history of the load, and its anomalies.
     """
     began = time.monotonic()
 
@@ -85,49 +94,63 @@ async def trial(
         tell(f"{time.monotonic() - began:7.1f} s  {text}")
 
     stand = Stand(directory, cuttable=cuttable)
-    promises = Promises()
+    history = History()
     try:
         await stand.start()
-        await create_ledger(stand.bootstrap)
-        writer = Writer(stand.bootstrap, promises, 400.0)
-        readers = [Reader(stand.bootstrap, promises) for _ in range(2)]
+        await create_topics(stand.bootstrap)
+        writer = Writer(stand.bootstrap, history, 200.0)
+        readers = [Reader(stand.bootstrap, history, f"reader {number}") for number in range(2)]
         load = [asyncio.create_task(writer.run()), *(asyncio.create_task(reader.run()) for reader in readers)]
-        nemesis = Nemesis(stand, random.Random(seed), say)
-        await nemesis.run(seconds)
-        say("healing")
-        await asyncio.to_thread(stand.heal)
-        writer.stopping = True
-        async with asyncio.timeout(HEAL_SECONDS):
-            await load[0]
-            say("writer done")
-            await replicas_in_sync(stand.bootstrap)
-            say("every replica is in sync")
-            wrong = await group_at_end(stand.bootstrap)
-        for reader in readers:
-            reader.stopping = True
-        await asyncio.wait_for(asyncio.gather(*load[1:]), HEAL_SECONDS)
-        wrong += broken(promises, await asyncio.wait_for(read_all(stand.bootstrap), HEAL_SECONDS))
-        count = sum(map(len, promises.written.values()))
+        served = await serves_transactions(stand.bootstrap)
+        if not served:
+            say("no transactions: the brokers do not serve them")
+        with Workload(
+            stand.bootstrap, FOREIGN, PARTITIONS, history, seed=seed, rate=100.0, transactional=2 * served
+        ) as workload:
+            nemesis = Nemesis(stand, random.Random(seed), say)
+            await nemesis.run(seconds)
+            say("healing")
+            await asyncio.to_thread(stand.heal)
+            writer.stopping = True
+            async with asyncio.timeout(HEAL_SECONDS):
+                await load[0]
+                say("writer done")
+                await replicas_in_sync(stand.bootstrap)
+                say("every replica is in sync")
+                wrong = await group_at_end(stand.bootstrap)
+            for reader in readers:
+                reader.stopping = True
+            await asyncio.wait_for(asyncio.gather(*load[1:]), HEAL_SECONDS)
+            await asyncio.to_thread(workload.finish, HEAL_SECONDS)
+        await asyncio.wait_for(read_all(stand.bootstrap, history), HEAL_SECONDS)
+        report = await asyncio.to_thread(check, history)
+        transactions = Counter(each.outcome.value for each in history.operations if each.kind is Kind.TXN)
         say(
-            f"{count} records acknowledged, {promises.lost_count} of unknown fate, {promises.consumed} consumed, "
-            f"{promises.rebalances} assignments, longest silence {promises.slowest:.1f} s, faults {dict(nemesis.done)}"
+            f"{with_outcome(history, Outcome.OK)} records acknowledged, {with_outcome(history, Outcome.UNKNOWN)} of "
+            f"unknown fate, {with_outcome(history, Outcome.OK, Kind.COMMITTED)} assignments, "
+            f"transactions {dict(transactions)}, {report.operations} operations, faults {dict(nemesis.done)}"
         )
-        return promises, wrong
+        return history, wrong + report.lines()
+    except Exception as error:
+        # Now: what follows may wait for threads of the load.
+        say(f"failed: {type(error).__name__}: {error}")
+        faulthandler.dump_traceback()
+        raise
     finally:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.to_thread(stand.close)
 
 
-async def create_ledger(bootstrap: str) -> None:
-    """Create the topic once all brokers are registered."""
+async def create_topics(bootstrap: str) -> None:
+    """Create the topics once all brokers are registered."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         async with asyncio.timeout(HEAL_SECONDS):
             while True:
                 if len((await admin.describe_cluster()).brokers) == len(BROKERS):
                     break
                 await asyncio.sleep(0.1)
-        await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
+        await admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in (TOPIC, FOREIGN)])
     # The first request creates __consumer_offsets, which needs all brokers: now, while all are registered.
     async with Consumer(bootstrap_servers=bootstrap, group_id=GROUP, enable_auto_commit=False) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
@@ -139,7 +162,9 @@ async def replicas_in_sync(bootstrap: str) -> None:
     while True:
         try:
             async with Admin(bootstrap_servers=bootstrap) as admin:
-                described = await admin.describe_topics([TOPIC, "__consumer_offsets"])
+                # Without transactions `__transaction_state` does not exist.
+                kept = set(await admin.list_topics(internal=True)) & {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
+                described = await admin.describe_topics([TOPIC, FOREIGN, *sorted(kept)])
                 if all(
                     len(p.isr) == len(p.replicas) and p.leader is not None
                     for t in described
@@ -174,7 +199,7 @@ async def group_at_end(bootstrap: str) -> list[str]:
 
 
 def main() -> int:
-    """Run a trial, and print the violations."""
+    """Run a trial, and print the anomalies."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.nemesis")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
@@ -187,7 +212,7 @@ def main() -> int:
     _, wrong = asyncio.run(trial(directory, arguments.minutes * 60, arguments.seed, cuttable=cuttable))
     for line in wrong[:50]:
         print(line)
-    print(f"{len(wrong)} promises broken; logs in {directory}" if wrong else "every promise was kept")
+    print(f"{len(wrong)} anomalies; logs in {directory}" if wrong else "no anomaly")
     return 1 if wrong else 0
 
 

@@ -1,6 +1,7 @@
 """Rejected input and local failures: Kafka's error codes, and one clear log line."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -65,7 +66,7 @@ async def test_a_second_cluster_on_the_same_prefix_is_rejected(cluster: Brokers)
         twin.launch()
     ended = [asyncio.create_task(twin.ended()) for twin in twins]
     done, pending = await asyncio.wait(ended, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-    assert [task.result() for task in done] == [2]
+    assert [task.result() for task in done] == [1]
     (refused,) = [twin for twin, task in zip(twins, ended, strict=True) if task in done]
     (other,) = [twin for twin in twins if twin is not refused]
     await other.serving()
@@ -195,9 +196,14 @@ async def test_a_full_disk_affects_only_its_broker(cluster: Brokers, small_disk:
         acknowledged += code == ErrorCode.NONE
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     assert 0 < acknowledged <= 16
-    # It moves its leaderships and exits: the other brokers lead.
-    assert await cluster[1].ended() == 1
-    assert said(cluster[1], "log directory is offline") == 1
+    # A disk that stays full: the broker moves its leaderships and exits, and the other brokers lead.
+    ended = asyncio.ensure_future(cluster[1].ended())
+    while not ended.done():
+        with contextlib.suppress(OSError, EOFError):
+            await produce(cluster[1], "filled", value)
+        await asyncio.wait([ended], timeout=0.1)
+    assert await ended == 1
+    assert said(cluster[1], "log directory is short of space") >= 1
     assert said(cluster[1], "broker stops, so that others lead its partitions") == 1
     await cluster.live(2)
 

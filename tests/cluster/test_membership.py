@@ -67,5 +67,5 @@ async def test_a_node_id_in_use_is_rejected(cluster: Brokers) -> None:
     await cluster.start(1)
     other = Node(cluster.url, 1, cluster.directory / "other", cluster.settings)
     other.launch()
-    assert await other.ended() == 2
+    assert await other.ended() == 1
     assert f"node id 1 is in use by the broker at 127.0.0.1:{cluster[1].port}" in other.output.read_text()

@@ -5,20 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker.checker import check
+from tests.checker.history import History, Outcome
 from tests.cluster.harness import Etcd
-from tests.cluster.load import Promises, Reader, Writer, broken, read_all
-from tests.cluster.nemesis import HEAL_SECONDS, create_ledger, group_at_end, replicas_in_sync
+from tests.cluster.load import Reader, Writer, read_all, with_outcome
+from tests.cluster.nemesis import HEAL_SECONDS, create_topics, group_at_end, replicas_in_sync
 from tests.cluster.stand import Stand
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(6 * HEAL_SECONDS)]
 
 
 async def test_a_rolling_restart_loses_and_rejects_nothing(etcd: Etcd, tmp_path: Path) -> None:
-    stand, promises = Stand(tmp_path, cuttable=False), Promises()
+    stand, history = Stand(tmp_path, cuttable=False), History()
     try:
         await stand.start()
-        await create_ledger(stand.bootstrap)
-        writer, reader = Writer(stand.bootstrap, promises, 200.0), Reader(stand.bootstrap, promises)
+        await create_topics(stand.bootstrap)
+        writer, reader = Writer(stand.bootstrap, history, 200.0), Reader(stand.bootstrap, history, "reader")
         load = [asyncio.create_task(writer.run()), asyncio.create_task(reader.run())]
         for broker in stand.brokers:
             await asyncio.to_thread(broker.stop)
@@ -29,8 +31,9 @@ async def test_a_rolling_restart_loses_and_rejects_nothing(etcd: Etcd, tmp_path:
         wrong = await group_at_end(stand.bootstrap)
         reader.stopping = True
         await asyncio.wait_for(load[1], HEAL_SECONDS)
-        wrong += broken(promises, await asyncio.wait_for(read_all(stand.bootstrap), HEAL_SECONDS))
+        await asyncio.wait_for(read_all(stand.bootstrap, history), HEAL_SECONDS)
+        wrong += check(history).lines()
         assert not wrong, "\n".join(wrong)
-        assert promises.written and not promises.lost_count
+        assert with_outcome(history, Outcome.OK) and not with_outcome(history, Outcome.UNKNOWN)
     finally:
         await asyncio.to_thread(stand.close)

@@ -1,6 +1,7 @@
 """`broker --cores N`: a cluster on one machine."""
 
 import asyncio
+import os
 import re
 import signal
 import sys
@@ -75,8 +76,34 @@ async def test_records_survive_a_stop(two: Supervised, tmp_path: Path) -> None:
         await asyncio.wait_for(again.process.communicate(), PATIENCE)
 
 
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+async def test_each_broker_has_a_directory_inside_the_one_of_the_configuration(tmp_path: Path, name: str) -> None:
+    data, file = tmp_path / "data", tmp_path / "server.properties"
+    await asyncio.to_thread(file.write_text, f"{name}={tmp_path / 'overridden'}\n")
+    started = await start("2", "--port", "0", "--config", str(file), "--set", f"log.dirs={data}")
+    try:
+        await started.port()
+        await started.port()
+    finally:
+        started.process.terminate()
+        await asyncio.wait_for(started.process.communicate(), PATIENCE)
+    assert sorted(os.listdir(tmp_path)) == ["data", "server.properties"]
+    assert {"broker-1", "broker-2", "etcd"} <= set(os.listdir(data))
+
+
 async def test_the_supervisor_cannot_join_another_cluster(tmp_path: Path) -> None:
     refused = await start("2", "--node-id", "4")
     _, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
     assert refused.process.returncode == 2
     assert said.decode().startswith("broker: --cores: ")
+
+
+async def test_a_warning_about_the_configuration_is_printed_once(etcd: Etcd, tmp_path: Path) -> None:
+    started = await start("2", "--port", "0", "--data-dir", str(tmp_path / "data"), "--set", "no.such.key=1")
+    try:
+        await started.port()
+        await started.port()
+    finally:
+        started.process.terminate()
+        _, said = await asyncio.wait_for(started.process.communicate(), PATIENCE)
+    assert said.decode().count("no.such.key") == 1, said

@@ -3,7 +3,11 @@
 import asyncio
 import json
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Consumer, TopicPartition
+from tests.interop import process
 
 Run = Callable[..., str]
 Fill = Callable[..., str]
@@ -43,7 +48,9 @@ def offsets(out: str) -> dict[int, list[int]]:
 
 
 def test_the_list_is_complete() -> None:
-    listed = set(re.findall(r"^\| \[(\w+)\]\((\w+\.py|flights/)\)", (ROOT / "examples/README.md").read_text(), re.M))
+    listed = set(
+        re.findall(r"^\| \[(\w+)\]\((\w+\.py|flights/__main__\.py)\)", (ROOT / "examples/README.md").read_text(), re.M)
+    )
     there = {one.stem for one in (ROOT / "examples").glob("*.py")} - {"arguments", "live_view"} | {"flights"}
     assert {name for name, _ in listed} == there
 
@@ -54,6 +61,71 @@ def test_poll_records(example: Run, fill: Fill, broker: Broker, group: str) -> N
     lines = re.findall(r"^Received message: \(b'key', b'(\d)'\) at offset (\d)$", out, re.MULTILINE)
     assert sorted(lines) == sorted([(str(n), str(n)) for n in range(10)] * 2)
     assert committed(broker, group, topic) == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("poll_records", r"at offset \d+$"),
+        ("rewind_group", r"offset \d+: b'"),
+        ("offset_store_group", r"offset \d+: b'"),
+        ("rewind_on_failure", r"^3 records are processed$"),
+        ("exactly_once", r"in 3 records$"),
+    ],
+)
+def test_no_more_records_are_taken_than_asked_for(
+    example: Run, fill: Fill, group: str, tmp_path: Path, name: str, printed: str
+) -> None:
+    topic = fill(each=50)
+    files = {"offset_store_group": ("--store", tmp_path / "s"), "exactly_once": ("--database", tmp_path / "d")}
+    out = example(name, "--topic", topic, "--group", group, "--count", 3, *files.get(name, ()))
+    assert len(re.findall(printed, out, re.MULTILINE)) == (1 if "3 records" in printed else 3), out
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("poll_records", ()),
+        ("auto_commit", ()),
+        ("commit_batches", ("--database", "d", "--batch", 10)),
+        ("offset_store_group", ("--store", "s")),
+        ("rewind_on_failure", ()),
+        ("rewind_group", ()),
+        ("exactly_once", ("--database", "d")),
+        ("parallel_work", ()),
+    ],
+)
+def test_ctrl_c_ends_a_program_without_a_traceback(
+    broker: Broker, fill: Fill, group: str, tmp_path: Path, name: str, files: tuple[str | int, ...]
+) -> None:
+    topic = fill(each=50)
+    code = (
+        f"import os, sys; {process.HEAR_CTRL_C}; os.chdir({str(tmp_path)!r});"
+        " os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    module = (
+        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_module('examples.{name}', None, '__main__')"
+    )
+    settings = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--group", group, *map(str, files))
+    program = process.spawn(
+        [sys.executable, "-c", code, "-c", module, *settings],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    timer = threading.Timer(60, program.kill)
+    timer.start()
+    try:
+        assert program.stdout is not None
+        # rewind_on_failure prints a failure, exactly_once where it starts: they run then, too.
+        assert program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate()
+    finally:
+        timer.cancel()
+        process.end(program, 0)
+    assert errors == ""
+    assert program.returncode == (0 if name == "parallel_work" else 130)
 
 
 def test_auto_commit(example: Run, fill: Fill, broker: Broker, group: str) -> None:

@@ -1,12 +1,18 @@
 """The flights demo with generated flights: a group that gains and loses a member counts each flight once."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from examples.flights.demo import Flight, run
 from examples.flights.ledger import Ledger
+from tests.interop import process
 
 CARRIERS = ("AA", "B6", "DL", "UA")
 
@@ -26,6 +32,40 @@ async def test_every_flight_is_counted_once(capfd: pytest.CaptureFixture[str]) -
     assert "counter-3 joins" in out
     assert "counter-2 is killed with kill -9" in out
     assert "Every flight was counted once." in out
+
+
+PROGRAM = f"""
+import runpy
+from examples.flights import demo
+from tests.examples.test_flights_demo import flights
+{process.HEAR_CTRL_C}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+demo.read_flights = lambda: flights(30_000)
+runpy.run_module("examples.flights", None, "__main__")
+"""
+
+
+def test_ctrl_c_ends_the_demo_and_what_it_started() -> None:
+    demo = process.spawn(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    timer = threading.Timer(100, demo.kill)
+    timer.start()
+    try:
+        assert demo.stdout is not None
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "counter-3 joins" in line:
+                break
+        assert "counter-3 joins" in said[-1], said
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        rest, _ = demo.communicate()
+    finally:
+        timer.cancel()
+        process.end(demo, 0)
+    assert "Traceback" not in rest, rest
+    assert demo.returncode == 130, (said, rest)
 
 
 def test_a_ledger_counts_an_offset_once(tmp_path: Path) -> None:

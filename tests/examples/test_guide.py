@@ -1,6 +1,6 @@
 """The programs of docs/guide, each run in its own process, print the output that the page shows.
 
-The page must also show what they print to standard error.
+The page must also show what they print to standard error. All pages use the same broker, as a reader does.
 """
 
 import re
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ def run(program: Program, folder: Path) -> tuple[str, str, int]:
         [
             sys.executable,
             "-c",
-            f"import os, sys; os.chdir({str(folder)!r}); os.execv(sys.argv[1], sys.argv[1:])",
+            f"import os, sys; os.chdir({str(folder)!r}); {process.HEAR_CTRL_C}; os.execv(sys.argv[1], sys.argv[1:])",
             *command,
         ],
         stdin=subprocess.DEVNULL,
@@ -78,20 +79,30 @@ def run(program: Program, folder: Path) -> tuple[str, str, int]:
     return out + rest, errors, started.returncode
 
 
-@pytest.mark.timeout(120)
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(process=False) as one:
+        yield one
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_programs_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+def test_programs_print_what_the_page_shows(broker: Broker, page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
-    with Broker(process=False) as broker:
-        for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):
-            where = f"{page.name}, line {program.line}"
-            printed, errors, status = run(program, tmp_path)
-            assert printed == program.prints, f"{where}: {errors}"
-            if program.endless and status != 0:
-                assert errors.rstrip().endswith("KeyboardInterrupt"), f"{where}: {errors}"
-            else:
-                assert status == 0, f"{where}: {errors}"
-                assert all(line in text.splitlines() for line in errors.splitlines()), f"{where}: {errors}"
+    for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):
+        where = f"{page.name}, line {program.line}"
+        printed, errors, status = run(program, tmp_path)
+        assert printed == program.prints, f"{where}: {errors}"
+        assert status == 0, f"{where}: {errors}"
+        assert all(line in text.splitlines() for line in errors.splitlines()), f"{where}: {errors}"
+
+
+def test_no_two_pages_write_to_the_same_topic() -> None:
+    seen: dict[str, str] = {}
+    for page in (GUIDE.parents[1] / "README.md", *PAGES):
+        text = page.read_text("utf-8")
+        for topic in sorted(set(re.findall(r'\.send(?:_and_wait)?\(\s*"([^"]+)"', text))):
+            assert seen.setdefault(topic, page.name) == page.name, topic
+    assert len(seen) > 8
 
 
 def test_the_index_is_complete_and_no_link_is_broken() -> None:

@@ -15,7 +15,7 @@ from tests.interop import process
 from tests.interop.clients.base import SESSION_TIMEOUT_MS, Assignor, Partition, Record
 
 #: Seconds that a group may take for one step, including the session timeout of a killed member on a slow machine.
-LIMIT: Final = 60.0
+LIMIT: Final = 90.0
 
 
 class Member:

@@ -59,6 +59,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-streams-application-reset": "org.apache.kafka.tools.StreamsResetter",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
@@ -161,17 +162,21 @@ def _copy_jars(pom: Path, folder: Path, timeout: float) -> None:
         raise KafkaUnavailable(f"mvn could not resolve the jars: {why}")
 
 
-def _java_command(jvm: Sequence[str], main_class: str, args: Sequence[str], log4j: Path) -> list[str]:
-    jars = resolve()
-    return [java() or "java", *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*", main_class, *args]
+def _java_command(
+    jvm: Sequence[str], main_class: str, args: Sequence[str], log4j: Path, more: Path | None = None
+) -> list[str]:
+    path = ":".join(f"{jars}/*" for jars in (resolve(), more) if jars is not None)
+    return [java() or "java", *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", path, main_class, *args]
 
 
 @contextlib.contextmanager
-def _tool_command(main_class: str, args: Sequence[str], jvm: Sequence[str]) -> Iterator[list[str]]:
+def _tool_command(
+    main_class: str, args: Sequence[str], jvm: Sequence[str], more: Path | None = None
+) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="barnabas-kafka-tool-") as folder:
         log4j = Path(folder) / "log4j2.properties"
         log4j.write_text(TOOL_LOG4J)
-        yield _java_command(jvm, TOOLS.get(main_class, main_class), args, log4j)
+        yield _java_command(jvm, TOOLS.get(main_class, main_class), args, log4j, more)
 
 
 # C1 only and one collector thread: a short program starts faster, and leaves a core to the server it is pointed at.
@@ -190,12 +195,15 @@ def run_tool(
 
 
 @contextlib.contextmanager
-def start_tool(main_class: str, *args: str, jvm: Sequence[str] = TOOL_JVM) -> Iterator[subprocess.Popen[str]]:
+def start_tool(
+    main_class: str, *args: str, jvm: Sequence[str] = TOOL_JVM, more: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run one of Kafka's programs until the context ends, with pipes to its stdin and from its stdout.
 
-    It inherits our standard error, so that no unread pipe can block it.
+    `more` is a folder with jars that it needs beside those of the server. It inherits our standard error, so that no
+    unread pipe can block it.
     """
-    with _tool_command(main_class, args, jvm) as command:
+    with _tool_command(main_class, args, jvm, more) as command:
         running = process.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             yield running

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 # Runs in a session of its own and reads which processes and folders the tests start and end. When the test run is
@@ -46,7 +46,7 @@ class Watchdog:
 
     def close(self) -> None:
         if self._process is not None and self._owner == os.getpid():
-            self._process.communicate(timeout=30)
+            self._process.communicate(timeout=60)
             self._process = None
 
     def _tell(self, line: str) -> None:
@@ -61,13 +61,25 @@ class Watchdog:
             self._process.stdin.flush()
 
 
+#: For the start of a program that a test interrupts: tests that run in the background ignore Ctrl-C, and so do the
+#: programs that they start.
+HEAR_CTRL_C: Final = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)"
+
 OURS: Final = Watchdog()
 atexit.register(OURS.close)
 
 
-def spawn(command: Sequence[str], stdin: int, stdout: int, stderr: int | None = None) -> subprocess.Popen[str]:
+def spawn(
+    command: Sequence[str],
+    stdin: int,
+    stdout: int,
+    stderr: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
     # A session of its own: Ctrl-C in pytest must not end a broker that a test still uses.
-    process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, start_new_session=True, env=environment
+    )
     OURS.owns("process", process.pid)
     return process
 
@@ -86,9 +98,11 @@ def end(process: subprocess.Popen[str], grace: float) -> int:
     return code
 
 
-def run(command: Sequence[str], timeout: float, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str], timeout: float, stdin: str | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
-    process = spawn(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = spawn(command, source, subprocess.PIPE, subprocess.PIPE, environment)
     try:
         out, err = process.communicate(stdin, timeout=timeout)
     finally:

@@ -13,6 +13,13 @@ from tests.needs import java_problem, missing
 from tests.pipeline.support import JVM_OPTIONS
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that uses the Spark session without the marker by which all such tests run in one worker."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("spark") is None:
+            raise pytest.UsageError(f"{item.nodeid} uses the fixture `spark`: mark it with pytest.mark.spark")
+
+
 def _quick_python(folder: Path) -> str:
     """Return a command that runs this interpreter with the installed PySpark instead of Spark's zipped copy.
 
@@ -45,6 +52,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Dderby.system.home={folder}")
         .config("spark.sql.shuffle.partitions", "2")
+        # A query over a few records takes less time than compiling it; the tests of commands compile theirs.
+        .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.streaming.forceDeleteTempCheckpointLocation", "true")

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 #: Quick to start: the interpreter and the simple compiler do for a few records, and one thread for the garbage.
 JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: The error of a query whose Python process has not started within Spark's fixed 10 s. It may be started again.
+SLOW_WORKER: Final = "Python worker failed to connect back"
 #: Flags of `barnabas-pipeline` for a Spark of one core that starts quickly.
 SMALL_SPARK: Final = (
     *("--conf", "spark.master=local[1]"),
@@ -42,6 +44,11 @@ def produce(servers: str, topic: str, values: Iterable[bytes | None], partition:
 def numbered(first: int, count: int) -> list[bytes]:
     """Values with consecutive numbers."""
     return [b"value-%d" % number for number in range(first, first + count)]
+
+
+def written_values(servers: str, topic: str) -> list[bytes]:
+    """The values of all records of a topic, sorted."""
+    return sorted(record.value for record in consume(servers, topic) if record.value is not None)
 
 
 def consume(servers: str, topic: str, partitions: int = 3) -> list[ConsumerRecord]:

@@ -30,7 +30,7 @@ def run(folder: Path, broker: Broker) -> None:
     page = (ROOT / "docs" / "spark.md").read_text()
     (documented,) = re.findall(r"spark-pipelines (run .*?)\n```", page, re.DOTALL)
     script = Path(sys.executable).with_name("spark-pipelines")
-    command = ["env", "-C", str(folder), f"BARNABAS_BOOTSTRAP={broker.bootstrap_servers}"]
+    command = ["env", "-C", str(folder), f"BARNABAS_BOOTSTRAP_SERVERS={broker.bootstrap_servers}"]
     command += [f"PYSPARK_PYTHON={sys.executable}", str(script), *shlex.split(documented.replace("\\\n", " "))]
     command += ["--remote", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
     done = process.run(command, LIMIT)

@@ -76,7 +76,7 @@ def test_an_attached_listener_commits_each_micro_batch(
         query = stream.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
         running = query.trigger(availableNow=True).start()
         assert running.awaitTermination(200)
-        broker.wait_for_request("OffsetCommit", client_id="listener", count=2, answered=True, timeout=30)
+        broker.wait_for_request("OffsetCommit", client_id="listener", count=2, answered=True, timeout=90)
     finally:
         spark.streams.removeListener(attached)
     assert committed(broker.bootstrap_servers, group)[TopicPartition(topic, 1)] == 30

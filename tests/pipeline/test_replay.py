@@ -64,6 +64,23 @@ def test_a_table_is_replayed_with_keys_order_and_timestamps(
 
 
 @pytest.mark.spark
+def test_absent_fields_stay_absent(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+    values: list[bytes | None] = [b'{"a":1,"o":{"x":1}}', b'{"l":[1,null]}', b'{"o":{"y":2}}', b"{}", None]
+    produce(broker.bootstrap_servers, topic, values, partition=0)
+    job = ArchiveJob(
+        lake=str(tmp_path),
+        options=options(broker),
+        given=schema.parse_schema("a INT, l ARRAY<INT>, o STRUCT<x: INT, y: INT>"),
+    )
+    run_archive(spark, remote_for(Settings.of(options(broker))), [topic], job, pause=None)
+    copy = f"{topic}-copy"
+    broker.create_topic(copy, partitions=1)
+    assert replayed(spark, broker, tmp_path / f"topic={topic}", copy) == 5
+    assert [one.value for one in consume(broker.bootstrap_servers, copy, 1)] == values
+    broker.delete_topic(copy)
+
+
+@pytest.mark.spark
 def test_any_table_is_replayed_as_json(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     began = datetime(2020, 1, 1, tzinfo=UTC)
     table = [("b", 2, None, began + timedelta(seconds=1)), ("a", 1, 0.5, began)]

@@ -15,6 +15,7 @@ from tests.pipeline.support import admin, committed, consume, numbered, produce
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_examples_work(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

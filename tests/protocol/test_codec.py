@@ -19,7 +19,7 @@ from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.schema import Message, Request, Response
-from barnabas_protocol.wire import MAX_ELEMENTS
+from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
 from tests.protocol.support import BROKEN, MESSAGES, PAIRS, damaged, name_of, slow_decode, some
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
@@ -219,7 +219,7 @@ def test_counts_beyond_the_frame(cls: type[Message], version: int, data: bytes) 
 
 @pytest.mark.broad
 def test_elements_in_one_message_are_limited() -> None:
-    count = MAX_ELEMENTS + 1
+    count = MAX_REQUEST_ELEMENTS + 1
     flat = count.to_bytes(4, "big") + b"\0\0" * count
     with pytest.raises(DecodeError, match="array elements"):
         codec.decode(DeleteGroupsRequest, 0, flat)

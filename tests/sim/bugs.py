@@ -1,18 +1,20 @@
 """Planted bugs: mistakes that an implementer could make. The simulation must find each of them."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import wraps
 from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, PendingAssignment
 from barnabas_broker.groups.coordinator.hosting import HostedGroups
-from barnabas_broker.groups.coordinator.writer import Waiter, Writer
+from barnabas_broker.groups.coordinator.offset_service import OffsetService
 from barnabas_broker.groups.effects import Effect, Persist
+from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.groups.records import OFFSET_KEYS, key_type
-from barnabas_broker.replication.group_logs import OffsetsTopicLog
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.storage.flush import Flusher
 from barnabas_client.membership.classic import Leadership
 from barnabas_protocol.errors import ErrorCode
@@ -129,11 +131,11 @@ def a_failed_fsync_is_taken_for_a_good_one() -> AbstractContextManager[Any]:
 def a_replay_begins_in_the_middle() -> AbstractContextManager[Any]:
     """The first segment of the log is not replayed."""
 
-    def wrong(self: OffsetsTopicLog, partition: int) -> int:
+    def wrong(self: CoordinatorTopicLog, partition: int) -> int:
         segments = list(self._replicas.find(OFFSETS_TOPIC, partition).log.segments)
         return segments[min(1, len(segments) - 1)].base_offset
 
-    return patch.object(OffsetsTopicLog, "start_offset", wrong)
+    return patch.object(CoordinatorTopicLog, "start_offset", wrong)
 
 
 def leaders_that_return_watch_no_topics() -> AbstractContextManager[Any]:
@@ -145,6 +147,75 @@ def leaders_that_return_watch_no_topics() -> AbstractContextManager[Any]:
         return [] if self._skip else right(self, counts)
 
     return patch.object(Leadership, "changed", wrong)
+
+
+def pending_offsets_are_lost_on_failover() -> AbstractContextManager[Any]:
+    """A replay skips the batches of transactions whose end it does not find."""
+    return patch.object(GroupOffsets, "commit_pending", lambda self, *commit: None)
+
+
+def aborted_offsets_are_visible() -> AbstractContextManager[Any]:
+    """Every marker commits."""
+    right = GroupOffsets.end_transaction
+
+    @wraps(right)
+    def wrong(self: GroupOffsets, producer_id: int, commit: bool, before: float = inf) -> OpenTransaction | None:
+        return right(self, producer_id, True, before)
+
+    return patch.object(GroupOffsets, "end_transaction", wrong)
+
+
+def a_marker_ends_the_transactions_of_all_producers() -> AbstractContextManager[Any]:
+    """The producer id of a marker is not looked at."""
+    right = GroupOffsets.end_transaction
+
+    @wraps(right)
+    def wrong(self: GroupOffsets, producer_id: int, commit: bool, before: float = inf) -> OpenTransaction | None:
+        for other in list(self._transactions):
+            if other != producer_id:
+                right(self, other, commit, before)
+        return right(self, producer_id, commit, before)
+
+    def ended(self: OffsetService, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
+        for hosted in self._hosted_groups.by_id.values():
+            hosted.offsets.end_transaction(producer_id, committed, position)
+
+    both = ExitStack()
+    both.enter_context(patch.object(GroupOffsets, "end_transaction", wrong))
+    both.enter_context(patch.object(OffsetService, "transaction_ended", ended))
+    return both
+
+
+def a_marker_during_a_replay_is_ignored() -> AbstractContextManager[Any]:
+    """A marker counts only on the broker that has loaded its partition."""
+    right = OffsetService.transaction_ended
+
+    @wraps(right)
+    def wrong(self: OffsetService, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
+        partition = self._hosted_groups.partitions.get(index)
+        if partition is not None and not partition.loading:
+            right(self, index, producer_id, committed, position)
+
+    return patch.object(OffsetService, "transaction_ended", wrong)
+
+
+def stable_offsets_are_not_waited_for() -> AbstractContextManager[Any]:
+    """OffsetFetch ignores `require_stable` (KIP-447)."""
+    return patch.object(GroupOffsets, "pending", lambda self, topic, partition: None)
+
+
+def members_are_not_checked_in_transactions() -> AbstractContextManager[Any]:
+    """Former members may commit in a transaction (KIP-447)."""
+    return patch.object(ClassicGroup, "check_transactional_commit", lambda self, *member: ErrorCode.NONE)
+
+
+def transactions_are_not_verified() -> AbstractContextManager[Any]:
+    """Commits are appended to transactions that have ended (KIP-890)."""
+
+    def wrong(self: CoordinatorTopicLog, *producer: int, bumps_epoch: bool) -> None:
+        return None
+
+    return patch.object(CoordinatorTopicLog, "verify", wrong)
 
 
 BUGS: Final[dict[str, Plant]] = {
@@ -162,5 +233,12 @@ BUGS: Final[dict[str, Plant]] = {
         a_failed_fsync_is_taken_for_a_good_one,
         a_replay_begins_in_the_middle,
         leaders_that_return_watch_no_topics,
+        pending_offsets_are_lost_on_failover,
+        aborted_offsets_are_visible,
+        a_marker_ends_the_transactions_of_all_producers,
+        a_marker_during_a_replay_is_ignored,
+        stable_offsets_are_not_waited_for,
+        members_are_not_checked_in_transactions,
+        transactions_are_not_verified,
     )
 }

@@ -6,9 +6,10 @@ from itertools import count
 from typing import Any, Final
 
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.offset_service import Verify
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.effects import Caller, EventType, GroupEvent
+from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
@@ -17,9 +18,11 @@ from barnabas_protocol.messages.leave_group import LeaveGroupRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
+from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.schema import Request, Response
 from tests.sim.invariants import Invariants
 from tests.sim.storage import PARTITIONS, Done, OffsetsPartition
+from tests.sim.transactions import Marker, Transactions
 from tests.sim.world import Timer, World
 
 #: The first two groups belong to the same partition of ``__consumer_offsets``, the others to one each.
@@ -68,9 +71,18 @@ class Port:
     def __init__(self, node: "Node") -> None:
         self._node = node
 
-    def append(self, partition: int, batch: bytearray, done: Done) -> None:
+    def append(self, partition: int, batch: bytearray, done: Done, verification: Any = None) -> None:
         node = self._node
-        node.partitions[partition].append(node, node.epochs.get(partition, -1), batch, done)
+        log = node.partitions[partition]
+        log.append(node, node.epochs.get(partition, -1), log.batch(batch, verification), done)
+
+    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+        log = self._led(partition).opened()
+        return log.verify(partition, producer_id, producer_epoch, bumps_epoch=bumps_epoch)
+
+    def not_verified(self, partition: int, producer_id: int, verification: Any) -> None:
+        if self._node.leads(partition):
+            self._node.partitions[partition].opened().not_verified(partition, producer_id, verification)
 
     def end_offset(self, partition: int) -> int:
         return self._led(partition).end_offset()
@@ -124,8 +136,10 @@ class Node:
         partitions: Sequence[OffsetsPartition],
         node_id: int,
         invariants: Mapping[str, Invariants],
+        transactions: Transactions,
     ) -> None:
         self.world = world
+        self.transactions = transactions
         self.partitions = partitions
         self.node_id = node_id
         self.invariants = invariants
@@ -216,11 +230,14 @@ class Node:
             answer = groups.leave(request, 5, caller)
         elif isinstance(request, OffsetCommitRequest):
             invariants.commit_arrives(self.node_id, self.epochs.get(index, -1), request)
-            answer = groups.commit_offsets(request, 9, caller)
+            answer = finish(groups.commit_offsets(request, 9, caller))
         elif isinstance(request, OffsetFetchRequest):
             if not self.leads(index) and index in self.epochs:
                 return  # A former coordinator's offsets are stale: the client waits until it finds the new one.
-            answer = groups.fetch_offsets(request, 9, caller)
+            answer = finish(groups.fetch_offsets(request, 9, caller))
+        elif isinstance(request, TxnOffsetCommitRequest):
+            self.moment("transactional commit received")
+            answer = finish(groups.commit_transactional_offsets(request, 5, caller, self._verifier(request)))
         else:
             raise AssertionError(f"{request} in a simulation")
         number = next(self._requests)
@@ -239,6 +256,44 @@ class Node:
             answer.then(answered)
         else:
             answered(answer)
+
+    def _verifier(self, request: TxnOffsetCommitRequest) -> Verify:
+        """Asks the coordinator of the transaction, over the network."""
+        world, life = self.world, self.life
+
+        def verify(index: int, done: Done) -> None:
+            def ask() -> None:
+                code = self.transactions.verify(request.producer_id, request.producer_epoch, index)
+                world.after(world.between(0.0005, 0.01), answered, code)
+
+            def answered(code: ErrorCode) -> None:
+                if self.alive and self.life == life:
+                    self.moment("transaction verified")
+                    done(code)
+
+            slow = world.happens(0.05)
+            if world.happens(0.03):
+                world.after(world.between(0.5, 2.0), answered, ErrorCode.NETWORK_EXCEPTION)
+            else:
+                world.after(world.between(0.2, 2.0) if slow else world.between(0.0005, 0.01), ask)
+
+        return verify
+
+    def write_marker(self, marker: Marker, done: Done) -> None:
+        """Handle WriteTxnMarkers for one marker: append it; what it ends is ended when it is durable."""
+        index, log = marker.partition, self.partitions[marker.partition]
+        position = self.groups.next_position()
+        self.moment("marker received")
+
+        def appended(error: ErrorCode) -> None:
+            self.world.note("node %d: %s: %s", self.node_id, marker, error.name)
+            if error == ErrorCode.NONE:
+                self.groups.transaction_ended(index, marker.producer_id, marker.commit, position)
+                self.moment("marker applied")
+            done(error)
+
+        write = log.marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, commit=marker.commit)
+        log.append(self, self.epochs.get(index, -1), write, appended)
 
     def _find(self, group_id: str) -> FindCoordinatorResponse:
         leader = self.partitions[self.groups.partition_for(group_id)].leader

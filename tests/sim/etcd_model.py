@@ -40,7 +40,7 @@ class _Held:
 class _Watcher:
     start: str
     end: str
-    tell: Callable[[KeyChanges], None]
+    notify: Callable[[KeyChanges], None]
 
 
 class EtcdModel:
@@ -114,7 +114,7 @@ class EtcdModel:
         self._past[revision] = dict(self.entries)
         self._history.append((revision, changes))
         for watcher in list(self._watchers):
-            self._tell(watcher, revision, changes)
+            self._notify(watcher, revision, changes)
 
     def _unlease(self, key: str) -> None:
         lease = self._lease_of.pop(key, None)
@@ -124,19 +124,19 @@ class EtcdModel:
     # Watches
 
     @staticmethod
-    def _tell(watcher: _Watcher, revision: int, changes: list[KeyChange]) -> None:
+    def _notify(watcher: _Watcher, revision: int, changes: list[KeyChange]) -> None:
         concerned = [change for change in changes if watcher.start <= change.key < watcher.end]
         if concerned:
-            watcher.tell(KeyChanges(revision, concerned))
+            watcher.notify(KeyChanges(revision, concerned))
 
-    def watch(self, start: str, end: str, after: int, tell: Callable[[KeyChanges], None]) -> Callable[[], None]:
-        """Call `tell` with all changes after revision `after`; return a function that ends the watch."""
+    def watch(self, start: str, end: str, after: int, notify: Callable[[KeyChanges], None]) -> Callable[[], None]:
+        """Call `notify` with all changes after revision `after`; return a function that ends the watch."""
         if after + 1 < self.compacted:
             raise KvCompacted(f"revisions before {self.compacted} are no longer kept")
-        watcher = _Watcher(start, end, tell)
+        watcher = _Watcher(start, end, notify)
         for revision, changes in self._history:
             if revision > after:
-                self._tell(watcher, revision, changes)
+                self._notify(watcher, revision, changes)
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
@@ -145,6 +145,22 @@ class EtcdModel:
         self.compacted = self.revision
         self._history = [each for each in self._history if each[0] >= self.compacted]
         self._past = {r: state for r, state in self._past.items() if r >= self.compacted}
+
+    # Backups
+
+    def backup(self) -> Callable[[], None]:
+        """Save the present content; returns a function that restores it, as a new server has it at first."""
+        revision, entries, lease_of = self.revision, dict(self.entries), dict(self._lease_of)
+        leases = {lease_id: (held.ttl, set(held.keys)) for lease_id, held in self.leases.items()}
+
+        def restore() -> None:
+            self.revision = self.compacted = revision
+            self.entries, self._lease_of = dict(entries), dict(lease_of)
+            # Their time begins when the server next looks at them.
+            self.leases = {each: _Held(ttl, float("inf"), set(keys)) for each, (ttl, keys) in leases.items()}
+            self._past, self._history = {revision: dict(entries)}, []
+
+        return restore
 
     # Leases
 
@@ -214,6 +230,8 @@ class ModelKv:
         self.faults: list[Fault | None] = []
         #: No request arrives.
         self.cut_off = False
+        #: Requests arrive, but neither responses nor changes.
+        self.deaf = False
         self._now = now
         self._pass_time = pass_time
         self._breaks: set[Callable[[], None]] = set()
@@ -226,7 +244,7 @@ class ModelKv:
         self.model.advance(self._now())
         result = step()
         await self._pass_time()
-        if fault is Fault.ANSWER_LOST or self.cut_off:
+        if fault is Fault.ANSWER_LOST or self.cut_off or self.deaf:
             raise KvUnavailable("the answer did not arrive")
         return result
 
@@ -256,9 +274,10 @@ class ModelKv:
 
         self._breaks.add(end_it)
         try:
+            yield KeyChanges(after, ())
             while (changes := await queue.get()) is not None:
                 await self._pass_time()
-                if self.cut_off:
+                if self.cut_off or self.deaf:
                     break
                 yield changes
         finally:

@@ -109,7 +109,7 @@ class Invariants:
         elif isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
             self._commit(request, response, known)
         elif isinstance(request, OffsetFetchRequest) and isinstance(response, OffsetFetchResponse):
-            self._fetched(leads, response, known)
+            self._fetched(leads, request, response, known)
 
     def _synced(self, leads: bool, request: SyncGroupRequest, response: SyncGroupResponse) -> None:
         generation = request.generation_id
@@ -145,9 +145,9 @@ class Invariants:
             del commits[:at]
             self.last[partition] = made
 
-    def _fetched(self, leads: bool, response: OffsetFetchResponse, known: Any) -> None:
-        if not leads:
-            return
+    def _fetched(self, leads: bool, request: OffsetFetchRequest, response: OffsetFetchResponse, known: Any) -> None:
+        if not leads or request.require_stable:
+            return  # Processors check themselves what they read.
         before, _ = known
         for group in response.groups:
             for topic in group.topics:

@@ -100,9 +100,9 @@ class Consumer:
 
     @property
     def leads_by_return(self) -> bool:
-        """Whether it is a static leader that came back and was told to skip the assignment (KIP-814).
+        """Whether it is a static leader that came back and received skip_assignment (KIP-814).
 
-        It cannot know for how many partitions that was made, so what the topic grew by while it was away is nobody's
+        It cannot know for how many partitions that was made, so what the topic grew by while it was away is unassigned
         until the next rebalance. Kafka's own client takes the topics as it finds them then for what was assigned, too;
         from there on both watch them.
         """
@@ -182,7 +182,7 @@ class Consumer:
             if isinstance(effect, Send):
                 self._send(effect)
             elif isinstance(effect, Revoke):
-                # The program lets go when it polls next.
+                # The program gives them up when it polls next.
                 self.world.after(self.world.between(0.0, 0.6), self._event, self._release, effect)
             elif isinstance(effect, Assign):
                 self._assigned(frozenset(partition.partition for partition in effect.partitions), effect.generation)
@@ -294,7 +294,7 @@ class Consumer:
             self._fetch(generation)
 
     def _fetch(self, generation: int) -> None:
-        """Where the program goes on: at what was committed."""
+        """Where the program continues: at the committed offsets."""
         if not self.alive or self.generation != generation or not self.held:
             return
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=sorted(self.held))]
@@ -335,8 +335,8 @@ class Consumer:
             if isinstance(response, OffsetCommitResponse):
                 codes = {p.error_code for t in response.topics for p in t.partitions}
                 for code in codes - {ErrorCode.NONE}:
-                    told = self._machine.commit_refused(ErrorCode.of(code), identity.generation, self.world.now)
-                    self._take(told)
+                    effects = self._machine.commit_refused(ErrorCode.of(code), identity.generation, self.world.now)
+                    self._take(effects)
 
         self._invariants.commit_leaves(request)
         self._ask(request, then)

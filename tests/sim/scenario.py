@@ -1,11 +1,14 @@
 """One run: groups on two brokers, a time with faults, and a time in which the groups must recover."""
 
+from random import Random
 from typing import Final
 
 from tests.sim.cluster import GROUPS, Node
 from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
 from tests.sim.members import TOPIC, Consumer
-from tests.sim.storage import PARTITIONS, OffsetsPartition, SimulatedLoop
+from tests.sim.processors import Processor
+from tests.sim.storage import PARTITIONS, Done, OffsetsPartition, SimulatedLoop
+from tests.sim.transactions import Marker, Transactions
 from tests.sim.world import World
 
 #: Moments at which a coordinator may die: those of a rebalance, and the end of an append.
@@ -17,9 +20,19 @@ MOMENTS: Final = (
     "landed",
     "sync answered",
 )
+#: Moments of transactional commits and of markers.
+TRANSACTION_MOMENTS: Final = (
+    "transactional commit received",
+    "transaction verified",
+    "marker received",
+    "marker applied",
+)
 _FAULTS: Final = ("kill", "kill", "leave", "stall", "new", "node", "node", "move", "double", "grow", "disk", "disk")
 #: Seconds after the last fault until every group must be Stable.
 RECOVERY_SECONDS: Final = 150.0
+#: Seconds in which a member may still notice that its coordinator has moved: it waits for a response of the former one
+#: for 8 s, in which it sends no heartbeats, and its session lasts 6 s.
+_MOVE_NOTICED_SECONDS: Final = 14.0
 
 
 class Scenario:
@@ -35,13 +48,21 @@ class Scenario:
         #: Half of the runs sync every append, and machines may lose power; in the others only processes die.
         synced = chance.random() < 0.5
         self.groups = GROUPS[: chance.choice((1, 1, 2, 3, 4))]
+        #: The groups whose members commit in transactions: none in two of three runs.
+        choice = Random(f"transactions {seed}")
+        transactional = choice.random() < 1 / 3
+        self.transactional = {group for group in self.groups if transactional and choice.random() < 0.7}
         self.invariants = {group: Invariants(world) for group in self.groups}
+        self.transactions = Transactions(world)
+        self.transactions.send = self._send_marker
         self.logs = [OffsetsPartition(world, index, synced) for index in range(PARTITIONS)]
-        self.nodes = [Node(world, self.logs, number, self.invariants) for number in (1, 2)]
+        self.nodes = [Node(world, self.logs, number, self.invariants, self.transactions) for number in (1, 2)]
         self.partitions = chance.randint(1, 6)
         self.consumers: dict[str, Consumer] = {}
         self._lives = 0
         self._to_come = 0
+        #: When the elections that are planned, and all their consequences, are over.
+        self._settled_at = 0.0
         self._check_at = 0.0
         for log in self.logs:
             log.failed = self._disk_failed
@@ -72,6 +93,11 @@ class Scenario:
             world.after(world.between(2.0, end), self._disturb)
         for moment in chance.sample(MOMENTS, chance.randint(0, 3)):
             chance.choice(self.nodes).plan[moment] = chance.randint(1, 6)
+        if self.transactional:
+            for moment in chance.sample(TRANSACTION_MOMENTS, chance.randint(0, 3)):
+                chance.choice(self.nodes).plan[moment] = chance.randint(1, 6)
+            for _ in range(chance.randint(0, 3)):
+                world.after(world.between(2.0, end), self.transactions.kill)
         world.run(end)
         world.note("no more faults")
         world.faults = False
@@ -92,6 +118,10 @@ class Scenario:
             world.fail(f"Stable, and not Stable 10 s later without a fault: {self._states()}")
         world.run(world.now + DEFERRED_SECONDS + 8.0, self._none_deferred)
         self._check_deferred()
+        self.transactions.closing = True
+        world.run(world.now + RECOVERY_SECONDS, lambda: self.transactions.ended)
+        if not self.transactions.ended:
+            world.fail("a transaction has not ended")
         self._check_logs()
 
     # Faults
@@ -136,10 +166,20 @@ class Scenario:
             instance = name
         identity = instance if static else None
         invariants = self.invariants[group]
-        consumer = Consumer(self.world, invariants, group, name, identity, self.nodes, self.partitions)
+        arguments = (self.world, invariants, group, name, identity, self.nodes, self.partitions)
+        transactional = group in self.transactional
+        consumer = Processor(self.transactions, *arguments) if transactional else Consumer(*arguments)
         consumer.gave_up = self._gave_up
         self.consumers[name] = consumer
         consumer.start()
+
+    def _send_marker(self, marker: Marker, done: Done) -> None:
+        """A marker arrives at the broker that leads its partition, or believes to."""
+        leader = self.logs[marker.partition].leader
+        if self.world.happens(0.05):
+            leader = self.world.chance.choice(self.nodes)
+        if leader is not None and leader.alive:
+            leader.write_marker(marker, done)
 
     def _restart_after(self, seconds: float, old: Consumer) -> None:
         self._to_come += 1
@@ -162,11 +202,19 @@ class Scenario:
             world.after(world.between(0.0, 0.3), consumer.network_lost, node)
         for log in self.logs:
             if log.leader is node:
-                world.after(world.between(0.1, 3.0), self._elect, log)
+                self._elect_after(world.between(0.1, 3.0), log)
         world.after(world.between(0.5, 8.0), self._revive, node)
 
     def _disk_failed(self, log: OffsetsPartition) -> None:
-        self.world.after(self.world.between(0.1, 3.0), self._elect, log)
+        self._elect_after(self.world.between(0.1, 3.0), log)
+
+    def _elect_after(self, seconds: float, log: OffsetsPartition) -> None:
+        self._settles(self.world.now + seconds)
+        self.world.after(seconds, self._elect, log)
+
+    def _settles(self, moment: float) -> None:
+        """A partition moves at that time: what follows from it is no error."""
+        self._settled_at = max(self._settled_at, moment + _MOVE_NOTICED_SECONDS)
 
     def _revive(self, node: Node) -> None:
         if not node.alive:
@@ -186,7 +234,9 @@ class Scenario:
         world.note("node %d is elected for partition %d, epoch %d", leader.node_id, log.index, log.epoch)
         world.after(world.between(0.0, 0.5), leader.lead, log, log.epoch)
         if before is not None and before is not leader:
-            world.after(world.between(0.0, 3.0), before.resign, log.index, log.epoch)
+            resigned_after = world.between(0.0, 3.0)
+            self._settles(world.now + resigned_after)
+            world.after(resigned_after, before.resign, log.index, log.epoch)
 
     # Checks
 
@@ -218,8 +268,9 @@ class Scenario:
         return [consumer for consumer in self.consumers.values() if consumer.alive and consumer.group == group]
 
     def _recovered(self) -> bool:
-        # A consumer that will restart causes another rebalance.
-        return not self._to_come and all(self._stable(group) for group in self.groups)
+        # A consumer that will restart causes another rebalance, and so may an election that was planned before.
+        settled = not self._to_come and self.world.now >= self._settled_at
+        return settled and all(self._stable(group) for group in self.groups)
 
     def _stable(self, group: str) -> bool:
         """Every consumer has an assignment of the same generation, every partition an owner, and no member is dead."""
@@ -267,6 +318,11 @@ class Scenario:
                 world.fail("the partitions of __consumer_offsets are not loaded 10 s after their leaders were elected")
             hosted = leader.groups.groups.get(group)
             offsets = {} if hosted is None else hosted.offsets.topics.get(TOPIC, {})
+            if group in self.transactional:
+                found = {partition: each.offset for partition, each in offsets.items()}
+                if found != self.transactions.processed.get(group, {}) or (hosted and hosted.offsets.in_transaction):
+                    world.fail(f"the offsets are {found}, but must be {self.transactions.processed.get(group)}")
+                continue
             for partition in range(self.partitions):
                 offset = offsets[partition].offset if partition in offsets else -1
                 invariants.found(partition, offset, invariants.last.get(partition, NOTHING))

@@ -9,16 +9,17 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.replication.group_logs import OffsetsTopicLog
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
+from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.storage import LogDirectory
+from barnabas_broker.storage import Inline, LogDirectory
 from barnabas_broker.storage.directory import LogDirectoryError
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Done = Callable[[ErrorCode], None]
+#: Appends something to the log, and calls back with the result.
+Write = Callable[[Done], None]
 
 #: Partitions of ``__consumer_offsets``.
 PARTITIONS: Final = 3
@@ -102,6 +105,9 @@ class _Background:
         delay = world.between(0.0005, 0.02) if not world.happens(0.02) else world.between(0.5, 4.0)
         world.after(delay, due)
 
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        Inline().run_all(work)
+
     def close(self) -> None:
         """Finish all started work."""
         while self._coming:
@@ -115,13 +121,13 @@ class _Background:
 class _Append:
     """An append without a result."""
 
-    __slots__ = ("batch", "done", "epoch", "life", "node", "outcome")
+    __slots__ = ("done", "epoch", "life", "node", "outcome", "write")
 
-    def __init__(self, node: "Node", epoch: int, batch: bytearray, done: Done) -> None:
+    def __init__(self, node: "Node", epoch: int, write: Write, done: Done) -> None:
         self.node = node
         self.life = node.life
         self.epoch = epoch
-        self.batch = batch
+        self.write = write
         self.done = done
         self.outcome: ErrorCode | None = None
 
@@ -154,7 +160,8 @@ class OffsetsPartition:
         self._files = MemoryFiles()
         self._directory: LogDirectory | None = None
         self._background = _Background(self)
-        self._log: OffsetsTopicLog | None = None
+        self._log: CoordinatorTopicLog | None = None
+        self._replicas_open: ReplicaManager | None = None
         #: Appends that have not landed, and those that have and are not reported.
         self._coming: deque[_Append] = deque()
         self._landed: deque[_Append] = deque()
@@ -193,11 +200,13 @@ class OffsetsPartition:
                 _CONFIG,
                 node_id=_OWNER,
                 now_ms=self._now_ms(),
+                now=lambda: self.world.now,
                 files=self._files,
                 background=self._background,
                 random_bytes=world.chance.randbytes,
             )
-            self._log = OffsetsTopicLog(self._replicas(directory), self._now_ms)
+            replicas = self._replicas_open = self._replicas(directory)
+            self._log = CoordinatorTopicLog(OFFSETS_TOPIC, replicas, self._now_ms)
         except Crash:
             self._machine_stopped()
             return False
@@ -299,9 +308,9 @@ class OffsetsPartition:
 
     # Requests of the leader
 
-    def append(self, node: "Node", epoch: int, batch: bytearray, done: Done) -> None:
-        """Append; appends land in their order, and their results are reported in their order."""
-        entry = _Append(node, epoch, batch, done)
+    def append(self, node: "Node", epoch: int, write: Write, done: Done) -> None:
+        """Append what `write` appends; appends land in their order, and their results are reported in their order."""
+        entry = _Append(node, epoch, write, done)
         self._coming.append(entry)
         world = self.world
         delay = world.between(0.0, 0.02) if not world.happens(0.03) else world.between(0.5, 4.0)
@@ -318,7 +327,7 @@ class OffsetsPartition:
         elif self.world.happens(0.02):
             self._settle(entry, ErrorCode.NOT_ENOUGH_REPLICAS)
         else:
-            self._log.append(self.index, entry.batch, lambda error: self._settle(entry, error))
+            entry.write(lambda error: self._settle(entry, error))
         entry.node.moment("landed")
 
     def _settle(self, entry: _Append, error: ErrorCode) -> None:
@@ -338,18 +347,53 @@ class OffsetsPartition:
         if entry.node.life == entry.life and entry.outcome is not None:
             entry.done(entry.outcome)
 
+    def batch(self, data: bytearray, verification: Any) -> Write:
+        """Appends a batch of the coordinator."""
+        return lambda done: self.opened().append(self.index, data, done, verification)
+
+    def marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool) -> Write:
+        """Appends a marker, as WriteTxnMarkers does."""
+
+        def write(done: Done) -> None:
+            assert self._replicas_open is not None
+            try:
+                replica = self._replicas_open.find(OFFSETS_TOPIC, self.index)
+                info = replica.append_marker(
+                    producer_id,
+                    producer_epoch,
+                    self._now_ms(),
+                    commit=commit,
+                    coordinator_epoch=coordinator_epoch,
+                    transaction_version=2,
+                )
+                conditions = replica.unacknowledged(info.last_offset, acks_all=True)
+            except KafkaError as error:
+                done(error.code)
+                return
+            if conditions:
+                Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
+            else:
+                done(ErrorCode.NONE)
+
+        return write
+
     def start_offset(self) -> int:
-        return self._opened().start_offset(self.index)
+        return self.opened().start_offset(self.index)
 
     def end_offset(self) -> int:
-        return self._opened().end_offset(self.index)
+        return self.opened().end_offset(self.index)
 
     async def read(self, offset: int) -> bytes:
         """A few batches from `offset` on."""
-        data = await self._opened().read(self.index, offset)
+        data = await self.opened().read(self.index, offset)
         return b"".join(batch for _, (_, batch) in zip(range(_CHUNK), iter_batches(data), strict=False))
 
-    def _opened(self) -> OffsetsTopicLog:
+    def opened(self) -> CoordinatorTopicLog:
+        """The log of the leader.
+
+        Raises:
+            KafkaError: it is not open.
+        """
         if self._log is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._log

@@ -21,11 +21,16 @@ STARTS = [
 BUG_SEEDS = 2000
 #: The seed to start from for bugs that few seeds show: a little before the first one that does.
 BUG_START = {
-    "a-failed-fsync-is-taken-for-a-good-one": 220,
-    "commits-of-any-generation-are-accepted": 180,
+    "a-failed-fsync-is-taken-for-a-good-one": 485,
+    "a-marker-during-a-replay-is-ignored": 405,
+    "appends-are-reported-before-they-are-synced": 85,
+    "commits-of-any-generation-are-accepted": 1040,
     "leaders-that-return-watch-no-topics": 130,
+    "members-are-not-checked-in-transactions": 160,
     "replaced-static-members-are-not-fenced": 15,
+    "stable-offsets-are-not-waited-for": 118,
     "sync-is-answered-before-it-is-persisted": 20,
+    "transactions-are-not-verified": 150,
 }
 
 
@@ -53,6 +58,10 @@ def test_no_seed_violates_an_invariant(start: int) -> None:
 def test_every_planted_bug_is_found(bug: str) -> None:
     with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
         run_seeds(BUG_START.get(bug, 0), BUG_SEEDS)
+
+
+def test_an_election_that_was_planned_before_the_last_fault_is_no_violation() -> None:
+    run_seed(1183)
 
 
 def test_a_seed_replays() -> None:

@@ -1,8 +1,9 @@
 """Faults at critical moments, which random faults seldom hit.
 
-Three sequences with random times: a follower is cut off while its leader waits for the acceptance of an ISR with it; a
-broker is frozen, and its request to etcd arrives as its lease expires; the leadership moves from a broker and back to
-it while the ISR changes, and the broker receives none of that.
+Four sequences with random times: a follower is cut off while its leader waits for the acceptance of an ISR with it; the
+same, and another broker adds partitions to the topic before etcd receives the ISR; a broker is frozen, and its request
+to etcd arrives as its lease expires; the leadership moves from a broker and back to it while the ISR changes, and the
+broker receives none of that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,13 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.cluster.controller import prefer_leaders
+from barnabas_broker.cluster.controller import add_partitions, prefer_leaders
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.cluster.kv import Put, TxnOutcome
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.replication.leadership import Leadership
 from barnabas_protocol.errors import KafkaError
-from tests.sim_cluster.broker import Node
+from tests.sim_cluster.broker import TOPIC, Node
 from tests.sim_cluster.etcd import ETCD, Etcd, SimKv
 from tests.sim_cluster.network import Network
 from tests.sim_cluster.world import World
@@ -27,6 +28,8 @@ _APPENDS: Final = 0.1
 #: Seconds between two checks whether a sequence can continue, and until it is abandoned.
 _CHECK_SECONDS: Final = 0.02
 _PATIENCE: Final = 6.0
+#: Partitions of the topic, at most.
+_PARTITIONS: Final = 5
 
 
 class Adversary:
@@ -65,7 +68,8 @@ class Adversary:
         def seen_propose(leading: Leadership, isr: tuple[int, ...]) -> Any:
             joining = set(isr) - set(leading.info.isr)
             if joining and self._allowed() and self._world.happens(_ADMISSIONS):
-                self._admission(leading.node_id, min(joining))
+                strike = self._admission if self._world.chance.random() < 0.6 else self._overtaken
+                strike(leading.node_id, min(joining))
             return propose(leading, isr)
 
         async def seen_txn(kv: SimKv, conditions: Any, then: Sequence[Any], otherwise: Any = ()) -> TxnOutcome:
@@ -88,10 +92,22 @@ class Adversary:
         world.after(world.between(0.3, 1.5), network.slow.pop, (ETCD, one), None)
         network.cut(one, other, world.between(0.5, 2.0))
 
+    def _overtaken(self, leader: int, follower: int) -> None:
+        """Another broker adds partitions before etcd receives a leader's proposal; the follower to add lags."""
+        world, running = self._world, self._nodes[leader].up
+        if running is None:
+            return
+        world.note("strike: a change overtakes the addition of broker %d to an ISR of broker %d", follower, leader)
+        running.kv.held = world.between(0.02, 0.8)
+        self._network.cut(self._nodes[leader].name, self._nodes[follower].name, world.between(0.1, 2.0))
+        self.grow(but=leader)
+
     def _straggler(self, kv: SimKv) -> None:
         """A broker is frozen, and its request arrives when its lease expires."""
         world = self._world
-        node = next(node for node in self._nodes.values() if node.up is not None and node.up.kv is kv)
+        node = next((node for node in self._nodes.values() if node.up is not None and node.up.kv is kv), None)
+        if node is None:
+            return  # a broker whose machine was replaced
         running = node.up
         assert running is not None
         lease = 0 if running.member is None else running.member.lifecycle.lease
@@ -155,18 +171,32 @@ class Adversary:
 
     def _prefer(self) -> None:
         """Elect preferred leaders."""
+        self._change(prefer_leaders)
 
-        def decide(image: Image) -> tuple[list[Event], None]:
-            return prefer_leaders(image), None
+    def grow(self, but: int = -1) -> None:
+        """Add a partition to the topic.
+
+        Args:
+            but: a broker that does not do it.
+        """
+
+        def decide(image: Image) -> list[Event]:
+            have = len(image.topics[TOPIC].partitions)
+            return [add_partitions(image, TOPIC, have + 1)] if have < _PARTITIONS else []
+
+        self._change(decide, but)
+
+    def _change(self, decide: Callable[[Image], list[Event]], but: int = -1) -> None:
+        """Let a broker change the metadata."""
 
         async def ask(cluster: ClusterMetadata) -> None:
             with suppress(KafkaError):
-                await cluster.change(decide)
+                await cluster.change(lambda image: (decide(image), None))
 
         for node in self._nodes.values():
             running = node.up
-            if running is not None and running.cluster is not None and running.epoch >= 0:
-                running.life.spawn(ask(running.cluster), "prefer")
+            if node.node_id != but and running is not None and running.cluster is not None and running.epoch >= 0:
+                running.life.spawn(ask(running.cluster), "change")
                 return
 
     def _when(self, ready: Callable[[PartitionInfo], bool], step: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from barnabas_broker.cluster.controller import IsrChange, alter_isr
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, alter_isr, report_log_ends
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
@@ -16,13 +16,15 @@ from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
+from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.handlers.table import join
 from barnabas_broker.replication.fetcher import ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
-from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_broker.storage import Inline, LogDirectory, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.registry import ApiKey
@@ -37,6 +39,8 @@ PREFIX: Final = "/sim/"
 CLUSTER_ID: Final = "simulation-of-brokers"
 #: The name of the only listener.
 LISTENER: Final = "PLAINTEXT"
+#: The name of the only topic.
+TOPIC: Final = "t"
 _ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
@@ -76,6 +80,9 @@ class _Background:
         self._coming.append(do)
         world = self._world
         world.loop.call_later(world.between(0.5, 2.0) if world.happens(0.02) else world.between(0.001, 0.02), due)
+
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        Inline().run_all(work)
 
     def close(self) -> None:
         """Run all pending work."""
@@ -129,12 +136,15 @@ class Node:
         node_id: of its broker.
         configs: of its broker.
         image_changed: called with new images.
+        replaced: the machine that this one replaces, with the same node id and an empty disk.
 
     Attributes:
         rate: the speed of its clock.
         running: the present or last run of the broker.
         ends: the log end offsets at the end of the last run.
         lost_epoch: the broker epoch in which the machine last lost power, and perhaps data.
+        directory: the id of its data directory, once it has one.
+        retired: whether another machine has replaced this one, so that it is not started again.
     """
 
     def __init__(
@@ -145,19 +155,22 @@ class Node:
         node_id: int,
         configs: dict[str, str],
         image_changed: ImageChanged,
+        replaced: "Node | None" = None,
     ) -> None:
         self.world = world
         self.network = network
         self.etcd = etcd
         self.node_id = node_id
-        self.name = f"broker-{node_id}"
+        self.lives: int = 0 if replaced is None else replaced.lives
+        self.name = f"broker-{node_id}" if replaced is None else f"broker-{node_id}-{self.lives}"
         self.config = Config(BROKER_KEYS, {**_CONFIG, **configs, "node.id": str(node_id)})
         self.rate = 1.0
         self.files = MemoryFiles()
         self.running: Running | None = None
         self.ends: dict[TopicPartition, int] = {}
         self.lost_epoch = -2
-        self.lives = 0
+        self.directory = ""
+        self.retired = False
         self.image_changed = image_changed
 
     @property
@@ -176,11 +189,21 @@ class Node:
 
     def start(self) -> None:
         """Start the broker, unless it runs."""
-        if self.up is None:
+        if self.up is None and not self.retired:
             self.lives += 1
             self.world.note("broker %d starts", self.node_id)
             running = self.running = Running(self)
             running.life.spawn(running.start(), "start")
+
+    def replace(self) -> "Node":
+        """Another machine with this node id and an empty disk. This one goes on as it is, but is not started again."""
+        configs = {name: value for name, value in self.config.given.items() if name not in ("node.id", *_CONFIG)}
+        new = Node(self.world, self.network, self.etcd, self.node_id, configs, self.image_changed, self)
+        new.rate = self.rate
+        new.lost_epoch = -2 if self.up is None else self.up.epoch
+        self.retired = True
+        self.world.note("broker %d: %s replaces %s", self.node_id, new.name, self.name)
+        return new
 
     def kill(self, *, power: bool = False) -> None:
         """Kill the broker; with `power` its machine, which loses a part of what was not synced."""
@@ -196,6 +219,12 @@ class Node:
         self.network.died(running.life, silent=power)
         running.kv.died()
         self.files = self.files.crash(self.world.chance) if power else self.files.kill()
+
+    def wipe(self) -> None:
+        """Give the machine, which is down, an empty disk."""
+        self.world.note("broker %d gets an empty disk", self.node_id)
+        self.files = MemoryFiles()
+        self.ends = {}
 
     def log_end(self, where: TopicPartition) -> int:
         """The log end offset, also while the broker is down."""
@@ -243,7 +272,7 @@ class Running:
     async def _start(self) -> None:
         node = self.node
         config, node_id, now = node.config, node.node_id, node.now
-        connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now)
+        connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now, node.wall_ms)
         known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
         cluster_id = await connection.cluster_id(known, CLUSTER_ID)
         directory = self.directory = LogDirectory.open(
@@ -255,9 +284,11 @@ class Running:
             background=self._background,
             random_bytes=node.world.chance.randbytes,
             cluster_id=cluster_id,
+            now=now,
         )
+        node.directory = directory.directory_id
         member = self.member = await connection.load(
-            cluster_id, node_id, {LISTENER: (node.name, 9092)}, f"directory-{node_id}"
+            cluster_id, node_id, {LISTENER: (node.name, 9092)}, directory.directory_id, intact=directory.intact
         )
         cluster, lifecycle = member.cluster, member.lifecycle
         self.cluster = cluster
@@ -273,19 +304,38 @@ class Running:
         async def propose(changes: Sequence[IsrChange]) -> None:
             await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
 
+        async def report(ends: Sequence[LogEnd]) -> None:
+            await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
+
         fetchers = self._fetchers = ReplicaFetcherManager(
-            config, node_id, address, lambda: lifecycle.epoch, node.wall_ms
+            config, node_id, address, lambda: lifecycle.epoch, directory.directory_id, node.wall_ms
         )
-        isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers.keys(), propose, now)
+        isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
         cluster.subscribe(replicas.image_changed)
-        sessions = FetchSessionCache(100, lambda: node.world.chance.randrange(1, 2**31))
+        sessions = FetchSessionCache(100, 10_000, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
-        services = Services(config, node_id, cluster, replicas, sessions, nothing, nothing, node.wall_ms, [])
+        lane = Lane(now)
+        services = Services(
+            config,
+            node_id,
+            cluster,
+            replicas,
+            sessions,
+            groups=nothing,
+            group_partitions=nothing,
+            transactions=nothing,
+            transaction_partitions=nothing,
+            wall_ms=node.wall_ms,
+            lane=lane,
+            responses=Budget(-1),
+            api_versions=[],
+            refusals=nothing,
+        )
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
         self._maintain()
-        await member.enter()
+        await member.enter(directory.next_producer_id)
 
     def _image_changed(self, image: Image, events: Sequence[Event]) -> None:
         assert self.cluster is not None
@@ -325,6 +375,7 @@ class Running:
         await self.member.close()
         if self.connection is not None:
             await self.connection.close()
+        self.directory.intact = self.member.lifecycle.me.intact
         self.directory.close(node.wall_ms())
         node.world.note("broker %d has stopped", node.node_id)
         node.kill()

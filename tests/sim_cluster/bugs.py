@@ -6,16 +6,18 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.cluster import etcd_store, kv, lifecycle
-from barnabas_broker.cluster.controller import leaders
+from barnabas_broker.cluster import controller, etcd_store, kv, lifecycle
+from barnabas_broker.cluster.controller import leaders, topics
 from barnabas_broker.cluster.fence import Fence
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import BrokerInfo, Image, PartitionInfo
 from barnabas_broker.cluster.kv import Created, Holds, KeyChanges, TxnOutcome
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.replication import fetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.leadership import Leadership
+from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.storage import LogDirectory
 from tests.sim_cluster.etcd import SimKv
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -29,6 +31,17 @@ def proposed_followers_do_not_count() -> AbstractContextManager[Any]:
         self.alone = not self._others
 
     return patch.object(Leadership, "_count", wrong)
+
+
+def a_proposal_is_forgotten_after_any_change() -> AbstractContextManager[Any]:
+    """A leader forgets its proposal when other partitions of the topic change; the cluster accepts it later."""
+    right = Leadership.changed
+
+    def wrong(self: Leadership, info: PartitionInfo, now: float) -> None:
+        self.proposed = None
+        right(self, info, now)
+
+    return patch.object(Leadership, "changed", wrong)
 
 
 def followers_proposed_for_removal_do_not_count() -> AbstractContextManager[Any]:
@@ -48,6 +61,50 @@ def followers_join_too_early() -> AbstractContextManager[Any]:
         return self.proposed is None and node_id not in self.info.isr and node_id in self.followers
 
     return patch.object(Leadership, "may_join", wrong)
+
+
+def fetches_count_for_the_node_id() -> AbstractContextManager[Any]:
+    """A follower's state belongs to its node id, so that a broker that was replaced fetches for its replacement."""
+
+    def fetched(self: Leadership, node_id: int, epoch: int, offset: int, now: float, log_start: int = -1) -> bool:
+        follower = self.followers.get(node_id)
+        if follower is None:
+            return False
+        follower.broker_epoch = max(follower.broker_epoch, epoch)
+        follower.fetched(offset, log_start, self.log_end, now)
+        return True
+
+    def follower_fetched(
+        self: ReplicaManager,
+        replica: Replica,
+        node_id: int,
+        epoch: int,
+        offset: int,
+        log_start: int = -1,
+        directory: str = "",
+    ) -> None:
+        if replica.fetched_by(node_id, epoch, offset, self._now(), log_start):
+            self._caught_up(replica)
+
+    right = fetcher.ReplicaFetcherManager.__init__
+
+    def created(self: Any, config: Any, node_id: int, address: Any, epoch: Callable[[], int], *more: Any) -> None:
+        right(self, config, node_id, address, lambda: max(0, epoch()), *more)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(fetcher.ReplicaFetcherManager, "__init__", created))
+    stack.enter_context(patch.object(ReplicaManager, "follower_fetched", follower_fetched))
+    stack.enter_context(patch.object(Leadership, "fetched", fetched))
+    stack.enter_context(patch.object(Leadership, "registered", lambda self, node_id, epoch, now: None))
+    return stack
+
+
+def producer_ids_only_follow_the_metadata() -> AbstractContextManager[Any]:
+    """Producer ids go on after the last one in the metadata, also if that was restored from a backup."""
+    stack, right = ExitStack(), topics.allocate_producer_ids
+    stack.enter_context(patch.object(controller, "allocate_producer_ids", lambda image, above: right(image)))
+    stack.enter_context(patch.object(LogDirectory, "next_producer_id", 0))
+    return stack
 
 
 def high_watermark_is_the_leaders_end() -> AbstractContextManager[Any]:
@@ -108,14 +165,12 @@ def leader_epochs_are_not_compared() -> AbstractContextManager[Any]:
 def leader_epoch_stays() -> AbstractContextManager[Any]:
     """A new leader leads in the leader epoch of the last."""
 
-    def wrong(partition: PartitionInfo, leader: int, isr: Sequence[int]) -> PartitionInfo:
-        changed = right(partition, leader, isr)
+    def wrong(partition: PartitionInfo, leader: int, isr: Sequence[int], *more: Any) -> PartitionInfo:
+        changed = right(partition, leader, isr, *more)
         return PartitionInfo(
             changed.leader,
             partition.leader_epoch,
-            changed.replicas,
-            changed.isr,
-            changed.partition_epoch,
+            *changed[2:],
         )
 
     right = leaders.led_by
@@ -126,8 +181,8 @@ def unclean_election() -> AbstractContextManager[Any]:
     """Any live replica may lead."""
     right = leaders.choose
 
-    def wrong(partition: PartitionInfo, live: Any, *, unclean: bool) -> PartitionInfo | None:
-        return right(partition, live, unclean=True)
+    def wrong(partition: PartitionInfo, live: Any, *, unclean: bool, min_isr: int) -> PartitionInfo | None:
+        return right(partition, live, unclean=True, min_isr=min_isr)
 
     return patch.object(leaders, "choose", wrong)
 
@@ -136,13 +191,65 @@ def last_isr_member_is_removed() -> AbstractContextManager[Any]:
     """The ISR forgets its last members, which are the only ones with all records."""
     right = leaders.choose
 
-    def wrong(partition: PartitionInfo, live: Any, *, unclean: bool) -> PartitionInfo | None:
-        changed = right(partition, live, unclean=unclean)
+    def wrong(partition: PartitionInfo, live: Any, *, unclean: bool, min_isr: int) -> PartitionInfo | None:
+        changed = right(partition, live, unclean=unclean, min_isr=min_isr)
         if changed is not None and changed.leader == -1:
-            return leaders.led_by(partition, -1, partition.replicas)
+            return leaders.led_by(partition, -1, partition.replicas, 0)
         return changed
 
     return patch.object(leaders, "choose", wrong)
+
+
+def directories_are_not_compared() -> AbstractContextManager[Any]:
+    """A broker that returns with an empty disk counts as one that has lost nothing."""
+    right = leaders._has_lost
+
+    def wrong(image: Image, broker: BrokerInfo) -> str | None:
+        directory = right(image, broker)
+        return directory if directory == broker.directory else None
+
+    return patch.object(leaders, "_has_lost", wrong)
+
+
+def unclean_stops_are_forgotten() -> AbstractContextManager[Any]:
+    """A broker that returns after an unclean stop counts as one that has lost nothing."""
+    right = leaders._has_lost
+
+    def wrong(image: Image, broker: BrokerInfo) -> str | None:
+        directory = right(image, broker)
+        return None if directory == broker.directory else directory
+
+    return patch.object(leaders, "_has_lost", wrong)
+
+
+def the_first_to_return_leads() -> AbstractContextManager[Any]:
+    """A broker that returns counts as one that has lost nothing, whatever happened to it."""
+    return patch.object(leaders, "_has_lost", lambda image, broker: None)
+
+
+def no_replica_is_eligible_outside_of_the_isr() -> AbstractContextManager[Any]:
+    """Replicas that leave an ISR that becomes too small are not eligible any more."""
+    right = leaders.led_by
+
+    def wrong(partition: PartitionInfo, leader: int, isr: Sequence[int], *more: Any) -> PartitionInfo:
+        return right(partition, leader, isr, *more)._replace(elr=())
+
+    return patch.object(leaders, "led_by", wrong)
+
+
+def the_watermark_passes_eligible_replicas() -> AbstractContextManager[Any]:
+    """The high watermark moves although other replicas still count as those with all committed records."""
+    return patch.object(Replica, "_may_commit", True)
+
+
+def the_first_report_decides() -> AbstractContextManager[Any]:
+    """An election does not wait for the replicas that have not reported the ends of their logs."""
+    right = leaders._best
+
+    def wrong(partition: PartitionInfo, live: Any, *, late: bool) -> int | None:
+        return right(partition, live, late=True)
+
+    return patch.object(leaders, "_best", wrong)
 
 
 def appends_compare_nothing() -> AbstractContextManager[Any]:
@@ -198,8 +305,11 @@ BUGS: Final[dict[str, Plant]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         proposed_followers_do_not_count,
+        a_proposal_is_forgotten_after_any_change,
         followers_proposed_for_removal_do_not_count,
         followers_join_too_early,
+        fetches_count_for_the_node_id,
+        producer_ids_only_follow_the_metadata,
         high_watermark_is_the_leaders_end,
         acknowledged_when_appended,
         fence_is_ignored,
@@ -211,6 +321,12 @@ BUGS: Final[dict[str, Plant]] = {
         leader_epoch_stays,
         unclean_election,
         last_isr_member_is_removed,
+        directories_are_not_compared,
+        unclean_stops_are_forgotten,
+        the_first_to_return_leads,
+        no_replica_is_eligible_outside_of_the_isr,
+        the_watermark_passes_eligible_replicas,
+        the_first_report_decides,
         appends_compare_nothing,
         appends_are_not_fenced,
         watch_continues_with_a_gap,

@@ -7,14 +7,15 @@ brokers receive later.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.cluster import etcd_store, member
+from barnabas_broker.cluster.controller import topics
 from barnabas_broker.cluster.event_json import event_from_json
-from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
+from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionChanged, PartitionInfo
 from barnabas_broker.cluster.kv import KeyChanges
 from barnabas_broker.handlers import dispatch
 from barnabas_broker.replication import isr, replica
@@ -87,6 +88,8 @@ class Checker:
     def __init__(self, world: World, etcd: Etcd) -> None:
         self.world = world
         self.nodes: dict[int, Node] = {}
+        #: Machines that were replaced, whose brokers may still run.
+        self.replaced: list[Node] = []
         self.truth = Image(CLUSTER_ID)
         self.sequence = 0
         self.ledgers: dict[TopicPartition, Ledger] = {}
@@ -104,6 +107,24 @@ class Checker:
         return self.ledgers.setdefault(where, Ledger())
 
     # The metadata
+
+    def backup(self) -> Callable[[], bool]:
+        """Save what is in etcd.
+
+        Returns:
+            A function that restores it, unless the topics have changed since: then a restore may lose records.
+        """
+        truth, sequence, restore = self.truth, self.sequence, self._etcd.model.backup()
+
+        def restored() -> bool:
+            if truth.topics != self.truth.topics:
+                return False
+            self.truth, self.sequence = truth, sequence
+            restore()
+            self._etcd.model.new_leader(self.world.now)
+            return True
+
+        return restored
 
     def _kept(self, changes: KeyChanges) -> None:
         """A batch of events was stored in etcd."""
@@ -145,10 +166,21 @@ class Checker:
         if info.leader != before.leader:
             if info.leader_epoch == before.leader_epoch:
                 fail(f"{where}: leader {info.leader} after {before.leader} in one leader epoch")
-            if info.leader >= 0 and info.leader not in before.isr:
-                fail(f"{where}: {info.leader} was elected, and was not in the ISR {before.isr}")
+            doubtful = [each.node_id for each in before.last_known]
+            if info.leader >= 0 and info.leader not in (*before.isr, *before.elr, *doubtful):
+                fail(f"{where}: {info.leader} was elected, and was not in the ISR {before.isr} nor eligible {before}")
+            self._check_directory(where, info, before)
         if info.leader >= 0 and info.leader not in info.isr:
             fail(f"{where}: leader {info.leader} is not in the ISR {info.isr}")
+
+    def _check_directory(self, where: TopicPartition, info: PartitionInfo, before: PartitionInfo) -> None:
+        """Check that a last known replica is elected only with the directory that had its records."""
+        if info.leader in (*before.isr, *before.elr):
+            return
+        for each in before.last_known:
+            broker = self.truth.brokers.get(each.node_id)
+            if each.node_id == info.leader and broker is not None and broker.directory != each.directory:
+                self.world.fail(f"{where}: {info.leader} was elected with another directory than it had in {before}")
 
     def _check_isr(self, where: TopicPartition) -> None:
         """Check that every ISR member has all committed records."""
@@ -156,13 +188,20 @@ class Checker:
         if topic is None:
             return
         info, end = topic.partitions[where.partition], self.ledger(where).end
-        for node_id in info.isr:
-            node = self.nodes[node_id]
+        for node_id in (*info.isr, *info.elr):
             known = self.truth.brokers.get(node_id)
-            if known is None or known.epoch == node.lost_epoch:
-                continue  # it has lost power, and leaves the ISR before it returns
+            if known is None or known.epoch == self.nodes[node_id].lost_epoch:
+                continue  # it has lost power or its disk, and leaves the ISR before it returns
+            node = self._machine(known)
             if (has := node.log_end(where)) < end:
-                self.world.fail(f"{where}: {node_id} is in the ISR {info.isr} and has {has} of {end} committed records")
+                self.world.fail(
+                    f"{where}: {node_id} is in the ISR {info.isr} or eligible {info.elr} and has {has} of {end} "
+                    "committed records"
+                )
+
+    def _machine(self, broker: BrokerInfo) -> Node:
+        """The machine that is registered as this broker."""
+        return next((each for each in self.replaced if each.directory == broker.directory), self.nodes[broker.node_id])
 
     def image_changed(self, running: Running, sequence: int, image: Image) -> None:
         """A broker has a new image."""
@@ -206,11 +245,13 @@ class Checker:
             for module in (member, dispatch):
                 stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))
             stack.enter_context(patch.object(etcd_store, "SNAPSHOT_BATCHES", 6))
+            stack.enter_context(patch.object(topics, "PRODUCER_ID_BLOCK", 3))
             yield
 
     def _running(self) -> Running:
         life = LIFE.get()
-        running = next(node.running for node in self.nodes.values() if node.running and node.running.life is life)
+        nodes = (*self.nodes.values(), *self.replaced)
+        running = next(node.running for node in nodes if node.running and node.running.life is life)
         assert running is not None
         return running
 

@@ -1,13 +1,16 @@
 """Producers and consumers over the real protocol, with the checks of Kafka's clients."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.codec import decode_response
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -19,7 +22,6 @@ from tests.sim_cluster.checker import Checker
 from tests.sim_cluster.loop import Life
 from tests.sim_cluster.world import World
 
-TOPIC: Final = "t"
 _PRODUCE: Final = 9
 _FETCH: Final = 12
 _REQUEST_SECONDS: Final = 2.0
@@ -100,12 +102,15 @@ class Producer(_Client):
         self.over = False
         self.stop = False
         self._pause = pause
+        self._producer_id = -1
         self._sequence = 0
         self.life.spawn(self._run(), self.name)
 
     async def _run(self) -> None:
         count = 0
         while not self.stop:
+            if self.idempotent and (self._producer_id < 0 or self.world.chance.random() < 0.1):
+                await self._identify()
             value = f"{self.name}:{count};".encode()
             count += 1
             await self._send(value)
@@ -114,8 +119,33 @@ class Producer(_Client):
         self.hang_up()
         self.over = True
 
+    async def _identify(self) -> None:
+        """Get a producer id from any broker (InitProducerId)."""
+        world = self.world
+        while not self.stop:
+            given: asyncio.Future[int] = world.loop.create_future()
+
+            async def ask(cluster: ClusterMetadata, settle: Callable[[int], None]) -> None:
+                with suppress(KafkaError):
+                    producer_id = await cluster.next_producer_id()
+                    self.life.call(settle, producer_id)
+
+            def settle(producer_id: int, given: "asyncio.Future[int]" = given) -> None:
+                if not given.done():
+                    given.set_result(producer_id)
+
+            running = world.chance.choice(list(self.checker.nodes.values())).up
+            if running is not None and running.cluster is not None and running.cluster.may_serve():
+                running.life.spawn(ask(running.cluster, settle), "identify")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REQUEST_SECONDS):
+                        self._producer_id, self._sequence = await given, 0
+                        world.note("%s: has producer id %d", self.name, self._producer_id)
+                        return
+            await asyncio.sleep(world.between(*_BACKOFF))
+
     async def _send(self, value: bytes) -> None:
-        identity = (self.number, 0, self._sequence) if self.idempotent else (-1, -1, -1)
+        identity = (self._producer_id, 0, self._sequence) if self.idempotent else (-1, -1, -1)
         batch = build_batch(
             [(None, value, (), 0)], producer_id=identity[0], producer_epoch=identity[1], base_sequence=identity[2]
         )
@@ -135,7 +165,7 @@ class Producer(_Client):
                     self.world.fail(f"{self.where}: {self.name} receives {code.name} for {value!r}: records were lost")
                     return
             elif not self.idempotent and self.stop:
-                return  # nobody knows, and nobody asks any more
+                return  # the answer is lost, and the client does not ask again
             await self.refresh()
 
     def _acknowledged(self, value: bytes, offset: int) -> None:

@@ -150,6 +150,7 @@ class SimKv:
         self._watches[watch] = None
         try:
             await self._do(lambda: watch.begin(start, end, after))
+            yield KeyChanges(after, ())
             while (changes := await watch.queue.get()) is not None:
                 yield changes
         finally:
@@ -186,9 +187,9 @@ class _Watch:
     def begin(self, start: str, end: str, after: int) -> None:
         """Begin to watch: the request has arrived."""
         if not self._over:
-            self._stop = self._etcd.model.watch(start, end, after, self._tell)
+            self._stop = self._etcd.model.watch(start, end, after, self._notify)
 
-    def _tell(self, changes: KeyChanges) -> None:
+    def _notify(self, changes: KeyChanges) -> None:
         pair = ETCD, self._life.name
         if pair in self._etcd.network.cuts:
             # The change is lost; both sides detect it later.

@@ -1,6 +1,6 @@
 """An event loop with virtual time: when nothing is ready, time jumps to the next timer.
 
-Everything that runs belongs to a :class:`Life` (or to nobody): a process, found by the context that a callback runs in.
+Everything that runs belongs to a :class:`Life` (or to none): a process, found by the context that a callback runs in.
 A process that is frozen takes no step until it is thawed; one that was killed takes none any more.
 """
 

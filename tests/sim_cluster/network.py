@@ -56,13 +56,13 @@ class Network:
             back = Channel(self, host, life.name)
             there = self.listening.get(host)
             if there is None or not there[0].alive:
-                back.send(lambda: life.call(_tell, connected, ConnectionRefusedError("connection refused")))
+                back.send(lambda: life.call(_resolve, connected, ConnectionRefusedError("connection refused")))
                 return
             far = _End(self, there[0], there[1]())
             far.out, far.peer, near.peer = back, near, far
             self.opened(far)
             there[0].call(far.protocol.connection_made, far)
-            back.send(lambda: life.call(_tell, connected, None))
+            back.send(lambda: life.call(_resolve, connected, None))
 
         near.out.send(arrived)
         await connected
@@ -86,7 +86,7 @@ class Network:
                 end.reset_peer()
 
 
-def _tell(waiter: "asyncio.Future[None]", error: Exception | None) -> None:
+def _resolve(waiter: "asyncio.Future[None]", error: Exception | None) -> None:
     if not waiter.done():
         if error is None:
             waiter.set_result(None)

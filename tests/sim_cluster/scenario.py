@@ -7,9 +7,9 @@ from barnabas_broker.cluster.controller import create_topic
 from barnabas_broker.cluster.image import Event, Image, TopicCreated
 from barnabas_broker.storage import TopicPartition
 from tests.sim_cluster.adversary import Adversary
-from tests.sim_cluster.broker import Node
+from tests.sim_cluster.broker import TOPIC, Node
 from tests.sim_cluster.checker import Checker
-from tests.sim_cluster.clients import TOPIC, Consumer, Producer
+from tests.sim_cluster.clients import Consumer, Producer
 from tests.sim_cluster.etcd import ETCD, Etcd
 from tests.sim_cluster.network import Network
 from tests.sim_cluster.world import World
@@ -26,6 +26,11 @@ _FAULTS: Final = (
     "kill",
     "power",
     "power",
+    "replace",
+    "replace",
+    "blackout",
+    "blackout",
+    "blackout",
     "freeze",
     "freeze",
     "restart",
@@ -45,6 +50,9 @@ _FAULTS: Final = (
     "slow etcd",
     "flap",
     "flap",
+    "grow",
+    "restore",
+    "restore",
 )
 
 
@@ -79,7 +87,6 @@ class Scenario:
             node = Node(world, self.network, self.etcd, node_id, configs, self.checker.image_changed)
             node.rate = world.between(1 - DRIFT, 1 + DRIFT)
             self.checker.nodes[node_id] = node
-        self.nodes = list(self.checker.nodes.values())
         self.adversary = Adversary(
             world,
             self.network,
@@ -91,7 +98,13 @@ class Scenario:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self._powerless: Node | None = None
+        self._quiet_until = 0.0
         self._mean = chance.choice((0.4, 1.0, 2.0))
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The machines of the brokers."""
+        return list(self.checker.nodes.values())
 
     def run(self) -> None:
         """Run it.
@@ -172,7 +185,7 @@ class Scenario:
     def _disturb(self, end: float) -> None:
         world = self.world
         if world.now < end:
-            if not self._power_lost():
+            if not self._power_lost() and world.now >= self._quiet_until:
                 self._fault(world.chance.choice(_FAULTS))
             world.after(world.between(0.0, 2 * self._mean), self._disturb, end)
 
@@ -188,6 +201,18 @@ class Scenario:
                 if chance.random() < 0.7:
                     for each in self.nodes:
                         self._slow(node.name, each.name)
+            return
+        if kind == "replace":
+            if self._calm():
+                self._replace(node)
+            return
+        if kind == "blackout":
+            if self._calm():
+                self._blackout(node)
+            return
+        if kind == "restore":
+            if self._calm():
+                world.after(world.between(0.1, 2.0), self._restore, self.checker.backup())
             return
         world.note("fault: %s, broker %d, broker %d", kind, node.node_id, other.node_id)
         match kind:
@@ -223,6 +248,8 @@ class Scenario:
                 running.life.call(running.kv.break_watches)
             case "compact":
                 self.etcd.model.compact()
+            case "grow":
+                self.adversary.grow()
             case "flap":
                 self.adversary.flap()
             case "slow":
@@ -234,6 +261,91 @@ class Scenario:
         world = self.world
         self.network.slow[source, target] = world.between(0.05, 0.9 if ETCD in (source, target) else 1.5)
         world.after(world.between(0.5, 6.0), self.network.slow.pop, (source, target), None)
+
+    def _blackout(self, victim: Node) -> None:
+        """Stop all brokers, some of them cleanly, and start them in a random order. One may have lost records."""
+        world, chance = self.world, self.world.chance
+        loss = chance.choice(("wiped", "power", "power", "nothing"))
+        world.note("fault: all brokers stop; broker %d loses: %s", victim.node_id, loss)
+        nodes = chance.sample(self.nodes, BROKERS)
+        # With one replica that suffices for acks=all, the last broker that runs is the only one that has its records.
+        gaps = self.min_isr > 1 and chance.random() < 0.6
+        down = 0.0
+        for node in nodes:
+            if node is not victim and chance.random() < 0.5:
+                world.after(down, self._stop, node)
+            else:
+                world.after(down, self._lose, node, loss if node is victim else "nothing")
+            down += world.between(0.0, 1.5 * self.session) if gaps else 0.0
+        up = down + world.between(1.0, 2.0)
+        first = chance.random() < 0.5
+        for node in nodes:
+            world.after(up if first and node is victim else up + world.between(0.0, 3 * self.session), node.start)
+
+    def _stop(self, node: Node) -> None:
+        if node.up is not None and self.world.faults:
+            node.up.stop()
+            self.world.after(1.0, node.kill)
+
+    def _lose(self, node: Node, loss: str) -> None:
+        """Kill a broker, which loses a part of what was not synced, or everything."""
+        if not self.world.faults:
+            return
+        known = self.checker.truth.brokers.get(node.node_id)
+        in_doubt = node.up is None or known is None or known.epoch != node.up.epoch or self._power_lost()
+        if loss == "nothing" or in_doubt:
+            node.kill()
+        else:
+            self._powerless = node
+            node.kill(power=True)
+            if loss == "wiped":
+                node.wipe()
+
+    def _restore(self, restore: Callable[[], bool]) -> None:
+        """Stop all brokers, restore a backup of etcd, and start them."""
+        world = self.world
+        if world.faults and not self._power_lost() and restore():
+            world.note("etcd is restored to batch %d", self.checker.sequence)
+            # Partitions wait for all of their replicas: without a pause, little would happen after a restore.
+            self._quiet_until = world.now + world.between(0.0, 10.0)
+            for node in (*self.nodes, *self.checker.replaced):
+                node.kill()
+                node.lost_epoch = -2
+                world.after(world.between(0.0, 2.0), node.start)
+
+    def _replace(self, node: Node) -> None:
+        """A machine with an empty disk takes over the node id of another, which is dead, or frozen and thaws later."""
+        world, zombie = self.world, node.up
+        assert zombie is not None
+        zombie.life.freeze()
+        new = self.checker.nodes[node.node_id] = self._powerless = node.replace()
+        self.checker.replaced.append(node)
+        world.after(world.between(0.0, 1.0), new.start)
+        if world.chance.random() < 0.3:
+            node.kill()
+            return
+        for each in self.nodes:
+            if world.chance.random() < 0.7:
+                self._slow(each.name, new.name)
+
+        ends = world.now + world.between(4.0, 4.0 * self.session)
+
+        def thaw() -> None:
+            known = self.checker.truth.brokers.get(node.node_id)
+            if known is None or known.epoch == new.lost_epoch:
+                world.after(0.05, thaw)  # until its lease is over it is the broker
+            else:
+                world.note("broker %d: %s thaws", node.node_id, node.name)
+                zombie.life.thaw()
+                bury()
+
+        def bury() -> None:
+            if world.now < ends and zombie.epoch in (-1, new.lost_epoch):
+                world.after(0.05, bury)
+            else:
+                node.kill()
+
+        world.after(world.between(0.3, 2.5 * self.session), thaw)
 
     def _killed_and_started(self, node: Node) -> None:
         """Restart a broker that takes too long to stop."""
@@ -272,6 +384,8 @@ class Scenario:
         self.network.cuts.clear()
         self.network.slow.clear()
         self.etcd.lag.clear()
+        for replaced in self.checker.replaced:
+            replaced.kill()
         for node in self.nodes:
             if node.up is not None and node.up.life.frozen:
                 node.up.life.thaw()

@@ -23,7 +23,10 @@ BUG_SEEDS = 200
 BUG_START = {
     "appends-are-not-fenced": 8,
     "lease-is-trusted-for-too-long": 30,
-    "leader-epochs-are-not-compared": 40,
+    "fetches-count-for-the-node-id": 50,
+    "leader-epochs-are-not-compared": 315,
+    "producer-ids-only-follow-the-metadata": 650,
+    "the-first-report-decides": 150,
 }
 
 

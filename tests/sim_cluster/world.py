@@ -32,7 +32,7 @@ class World:
         self.faults = True
         self.violation: str | None = None
         #: Callbacks that do not belong to a process.
-        self.nobody = Context()
+        self.no_life = Context()
         self.trace: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=TRACE)
 
     @property
@@ -42,7 +42,7 @@ class World:
 
     def after(self, delay: float, step: Callable[..., object], *args: Any) -> Any:
         """Call `step` in `delay` seconds, outside of all processes."""
-        return self.loop.call_later(delay, step, *args, context=self.nobody)
+        return self.loop.call_later(delay, step, *args, context=self.no_life)
 
     def happens(self, probability: float) -> bool:
         """Whether a fault of this probability happens; never when faults are not allowed."""

@@ -1,4 +1,4 @@
-"""What this package adds to `barnabas`: commands that read the broker's files, and sentences for group events.
+"""What this package adds to `barnabas`: commands for the broker's files and metadata, and sentences for group events.
 
 The program belongs to `barnabas_client`, which this package does not import. It finds :data:`COMMANDS` by the entry
 point group ``barnabas.commands``. Each is a declaration as plain data, whose keys are the attributes of
@@ -7,6 +7,12 @@ point group ``barnabas.commands``. Each is a declaration as plain data, whose ke
 
 from typing import Any, Final
 
-from barnabas_broker.cli import dump_log, log_check
+from barnabas_broker.cli import cluster_images, dump_log, log_check, log_strays
 
-COMMANDS: Final[tuple[dict[str, Any], ...]] = (dump_log.COMMAND, log_check.COMMAND)
+COMMANDS: Final[tuple[dict[str, Any], ...]] = (
+    cluster_images.EXPORT,
+    cluster_images.RESTORE,
+    dump_log.COMMAND,
+    log_check.COMMAND,
+    log_strays.COMMAND,
+)

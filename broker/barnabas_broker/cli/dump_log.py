@@ -10,6 +10,7 @@ from barnabas_broker.cli.output import Output
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, dump
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.printable import printable
 from barnabas_protocol.records import Record, control_record_type
 from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.records.compression import Codec
@@ -80,7 +81,7 @@ def _print(item: DumpedBatch, records: list[Record] | None, verified: bool, outp
         line = (
             f"| offset: {record.offset} {time}: {record.timestamp} keySize: {_size(record.key)} "
             f"valueSize: {_size(record.value)} sequence: {_sequence(header, record)} "
-            f"headerKeys: [{','.join(name for name, _ in record.headers)}]"
+            f"headerKeys: [{','.join(printable(name) for name, _ in record.headers)}]"
         )
         if header.is_control:
             line += f" endTxnMarker: {control_record_type(record).name}"
@@ -159,7 +160,7 @@ def _size(data: bytes | None) -> int:
 
 def _text(data: bytes) -> str:
     """Format bytes on one line."""
-    return data.decode(errors="backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
+    return printable(data.decode(errors="backslashreplace"))
 
 
 def _shown(data: bytes | None) -> Any:

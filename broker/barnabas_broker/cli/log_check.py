@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from barnabas_broker.cli.output import Output
 from barnabas_broker.storage.inspect import check
+from barnabas_protocol.counts import counted
 
 
 def log_check(arguments: Namespace, output: Output) -> int:
@@ -24,6 +25,7 @@ def log_check(arguments: Namespace, output: Output) -> int:
                         "file": str(problem.file),
                         "position": problem.position,
                         "offset": problem.offset,
+                        "next_offset": problem.next_offset,
                         "reason": problem.reason,
                     }
                     for problem in report.problems
@@ -36,9 +38,9 @@ def log_check(arguments: Namespace, output: Output) -> int:
     if not output.json:
         for problem in report.problems:
             output.line(str(problem))
-        count = len(report.problems)
-        verdict = "sound" if not count else "1 problem" if count == 1 else f"{count} problems"
-        output.line(f"{report.files} files, {report.batches:,} sound batches, {report.size:,} bytes: {verdict}")
+        verdict = counted(len(report.problems), "problem") if report.problems else "sound"
+        batches = counted(report.batches, "sound batch", "sound batches")
+        output.line(f"{counted(report.files, 'file')}, {batches}, {report.size:,} bytes: {verdict}")
     return 1 if report.problems else 0
 
 

@@ -8,8 +8,8 @@ class Output(Protocol):
 
     json: bool
 
-    def line(self, text: str = "") -> None:
-        """Print a line of text."""
+    def line(self, text: str, /) -> None:
+        """Print a line of text; characters that a terminal would act on are escaped."""
 
     def data(self, value: Any) -> None:
         """Print the one JSON document of a command."""

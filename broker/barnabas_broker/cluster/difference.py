@@ -20,11 +20,18 @@ from barnabas_broker.cluster.image import (
 def difference(old: Image, new: Image) -> list[Event]:
     """Events that turn `old`, an earlier image of the same cluster, into `new`."""
     events: list[Event] = [
-        BrokerFenced(node, broker.epoch) for node, broker in old.brokers.items() if node not in new.brokers
+        BrokerFenced(node, broker.epoch)
+        for node, broker in old.brokers.items()
+        if node not in new.brokers and node not in new.fenced
     ]
+    for node, fenced in new.fenced.items():
+        if old.fenced.get(node) != fenced:
+            if old.brokers.get(node) != fenced.info:
+                events.append(BrokerRegistered.of(fenced.info))
+            events.append(BrokerFenced(node, fenced.info.epoch, fenced.stopped))
     for node, broker in new.brokers.items():
         if old.brokers.get(node) != broker:
-            events.append(BrokerRegistered(node, broker.endpoints, broker.rack, broker.epoch))
+            events.append(BrokerRegistered.of(broker))
     if old.controller_id != new.controller_id:
         events.append(ControllerElected(new.controller_id))
     for name, topic in old.topics.items():

@@ -239,8 +239,9 @@ class EtcdClient:
                     raise KvUnavailable(f"etcd ended the watch: {answer.cancel_reason}")
                 if answer.events:
                     yield KeyChanges(answer.events[-1].kv.mod_revision, [_change(event) for event in answer.events])
-                elif not answer.created:
-                    yield KeyChanges(answer.header.revision, ())
+                else:
+                    # The revision of a member that lags behind, or of an etcd that was restored, says nothing.
+                    yield KeyChanges(after if answer.created else answer.header.revision, ())
                 answer = await stream.read()
         except grpc.aio.AioRpcError as error:
             self._login_expired(error)

@@ -8,11 +8,15 @@ beginning. An adapter of :mod:`.store`, over the port :mod:`.kv`.
 | ``head`` | the number of the last batch |
 | ``snapshot-head`` | the number of the last batch in the snapshot |
 | ``snapshot/SEQ/PART`` | the snapshot |
+| ``history`` | the restores of the metadata, see :mod:`barnabas_broker.cluster.etcd_restore`; absent without any |
 | ``live/...`` | keys attached to a broker's lease, see :mod:`barnabas_broker.cluster.lifecycle` |
 
 Values are JSON lines, compressed with zlib if they are long. An append sets ``head`` and ``log/SEQ`` in one transaction
 if ``head`` has not changed since the decision and this broker's registration still exists. An append without a response
 is repeated: it can succeed only once, and its batch shows its writer.
+
+An etcd that was restored from a backup, or emptied, lacks batches that brokers have applied. Each broker looks for its
+last batch whenever its watch was set up, because the content of etcd can only go back while connections are broken.
 """
 
 import asyncio
@@ -21,7 +25,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from barnabas_broker.cluster.event_json import event_from_json, event_to_json
+from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.kv import (
     Created,
@@ -36,11 +40,21 @@ from barnabas_broker.cluster.kv import (
     follow,
     prefix_end,
 )
-from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError, StoreFenced, StoreUnavailable
+from barnabas_broker.cluster.store import (
+    EventBatch,
+    LoadedMetadata,
+    Restored,
+    StoreError,
+    StoreFenced,
+    StoreLost,
+    StoreUnavailable,
+)
 from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
+#: The key of the restores.
+HISTORY: Final = "history"
 #: Seconds that an append without a response is repeated.
 APPEND_SECONDS: Final = 6.0
 #: Batches, or bytes of batches, after which a snapshot is due.
@@ -73,11 +87,15 @@ class EtcdStore:
     Attributes:
         registration: this broker's registration key and its create revision; without it this broker cannot write.
         controllership: the same for the controller's key, while this broker is the controller.
+        history: the restores of the metadata, as of the last load.
+        on_lost: called with the reason when etcd lacks a batch that this broker has applied.
     """
 
     def __init__(self, kv: KeyValueStore, prefix: str, writer: str, now: Callable[[], float]) -> None:
         self.registration: Created | None = None
         self.controllership: Created | None = None
+        self.history: tuple[Restored, ...] = ()
+        self.on_lost: Callable[[str], None] = lambda reason: None
         self._kv = kv
         self._prefix = prefix
         self._writer = writer
@@ -85,6 +103,8 @@ class EtcdStore:
         self._written = 0
         self._revision = 0
         self._since_snapshot = self._bytes_since_snapshot = 0
+        #: The last batch that was loaded, delivered or appended, and its first line; None if it is in a snapshot.
+        self._last: tuple[int, str | None] = (0, None)
 
     def _log_key(self, sequence: int) -> str:
         return f"{self._prefix}log/{sequence:020}"
@@ -117,9 +137,12 @@ class EtcdStore:
                 raise _store_error(error) from error
 
     async def _load(self) -> LoadedMetadata:
+        known = self._last[0]
+        history = await read_history(self._kv, self._prefix)
         head = await self._kv.range(f"{self._prefix}snapshot-head")
         revision = head.revision
-        sequence = _number(head.entries[0]) if head.entries else 0
+        sequence = read_number(head.entries[0]) if head.entries else 0
+        last: tuple[int, str | None] = (sequence, None)
         events: list[Event] = []
         if head.entries:
             start = f"{self._prefix}snapshot/{sequence:020}/"
@@ -134,8 +157,12 @@ class EtcdStore:
             if batch.sequence != sequence + 1:
                 raise StoreError(f"etcd: {self._log_key(sequence + 1)} is missing; restore etcd from a backup")
             sequence = batch.sequence
+            last = sequence, _lines(entry.key, entry.value)[0]
             events += batch.events
-        self._revision = revision
+        if known and (sequence < known or history != self.history):
+            raise self._lose(known, sequence)
+        self._revision, self.history = revision, history
+        self._reached(*last)
         return LoadedMetadata(sequence, events)
 
     async def _read(self, start: str, end: str, revision: int) -> AsyncIterator[KeyEntry]:
@@ -155,21 +182,67 @@ class EtcdStore:
             raise StoreError(f"etcd: {key} is not a batch of events: another program writes below this prefix")
         return EventBatch(int(number), _events(key, _lines(key, value)[1:]))
 
+    def _reached(self, sequence: int, line: str | None) -> None:
+        """This batch is in etcd."""
+        if sequence > self._last[0]:
+            self._last = sequence, line
+
+    def _lose(self, known: int, newest: int) -> StoreLost:
+        reason = f"etcd has lost the metadata after batch {newest}, and this broker has applied batch {known}"
+        if newest >= known:
+            reason = f"etcd has another batch {known} of the metadata than this broker has applied"
+        self.on_lost(reason)
+        return StoreLost(reason)
+
+    async def _check_history(self) -> None:
+        """Check that etcd has the last batch that this broker knows. Repeated until etcd answers.
+
+        Raises:
+            StoreLost: it has not.
+            StoreError: etcd rejects the request.
+        """
+        head, restores = f"{self._prefix}head", f"{self._prefix}{HISTORY}"
+        while True:
+            (sequence, line), key = self._last, self._log_key(self._last[0])
+            try:
+                # All keys in one step, and as new as all that was ever acknowledged.
+                found = (await self._kv.txn([Created(head, 0)], [], [head, key, restores])).found
+            except KvUnavailable:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            except KvError as error:
+                raise _store_error(error) from error
+            newest = read_number(found[head]) if head in found else 0
+            history = _history(restores, found[restores].value) if restores in found else ()
+            # A batch that is not there is in a snapshot.
+            other = line is not None and key in found and _lines(key, found[key].value)[0] != line
+            if newest < sequence or other or (sequence and history != self.history):
+                raise self._lose(sequence, newest)
+            return
+
     async def newest(self) -> int:
+        known = self._last[0]
         try:
             head = (await self._kv.range(f"{self._prefix}head")).entries
         except KvError as error:
             raise _store_error(error) from error
-        return _number(head[0]) if head else 0
+        newest = read_number(head[0]) if head else 0
+        if newest < known:
+            raise self._lose(known, newest)
+        return newest
 
     async def watch(self) -> AsyncIterator[EventBatch | LoadedMetadata]:
         start = f"{self._prefix}log/"
         while True:
             try:
                 async for changes in follow(self._kv, start, prefix_end(start), self._revision):
+                    if not changes.changes:
+                        await self._check_history()
                     for change in changes.changes:
                         if change.value is not None:
-                            yield self._batch(change.key, change.value)
+                            batch = self._batch(change.key, change.value)
+                            self._reached(batch.sequence, _lines(change.key, change.value)[0])
+                            yield batch
                     self._revision = max(self._revision, changes.revision)
             except KvCompacted:
                 log.info("loading the metadata again: etcd has compacted the history that the watch missed")
@@ -189,38 +262,62 @@ class EtcdStore:
 
     async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
         self._written += 1
-        me = {"writer": self._writer, "number": self._written}
-        value = _value([json.dumps(me), *map(event_to_json, events)])
+        me = json.dumps({"writer": self._writer, "number": self._written})
+        value = _value([me, *map(event_to_json, events)])
         if len(value) > _VALUE_BYTES:
             raise StoreError(f"{len(events)} events are too large for one batch: {len(value)} bytes")
         head, key = f"{self._prefix}head", self._log_key(expected + 1)
         guards = self._guards(as_controller)
         first = Holds(head, str(expected).encode()) if expected else Created(head, 0)
         deadline = self._now() + APPEND_SECONDS
+        unknown = False
         while True:
+            known = self._last[0]  # before the request: the watch may deliver more meanwhile
             try:
                 outcome = await self._kv.txn(
                     [first, *guards],
                     [Put(head, str(expected + 1).encode()), Put(key, value)],
-                    [key, *(guard.key for guard in guards)],
+                    [head, key, *(guard.key for guard in guards)],
                 )
             except KvUnavailable as error:
+                unknown = True
                 if self._now() >= deadline:
                     raise StoreUnavailable(f"{error}; it is unknown whether the change was made") from error
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             except KvError as error:
+                if unknown:
+                    return await self._rejected_later(key, me, error)
                 raise StoreError(str(error)) from error
-            if outcome.done:
-                return True
             there = outcome.found.get(key)
+            if outcome.done or (there is not None and _lines(key, there.value)[0] == me):
+                self._reached(expected + 1, me)
+                return True
+            newest = read_number(outcome.found[head]) if head in outcome.found else 0
+            if newest < known:
+                raise self._lose(known, newest)
             if there is not None:
-                return _lines(key, there.value)[0] == json.dumps(me)
+                return False
             for guard in guards:
                 entry = outcome.found.get(guard.key)
                 if entry is None or entry.created != guard.revision:
                     raise StoreFenced(f"{guard.key} is no longer this broker's")
             return False
+
+    async def _rejected_later(self, key: str, me: str, error: KvError) -> bool:
+        """An append was rejected after an attempt without a response, which may have stored the batch, or may store it
+        yet: read what is there.
+
+        Raises:
+            StoreUnavailable: it is still unknown.
+        """
+        try:
+            there = (await self._kv.range(key)).entries
+        except KvError as failed:
+            raise StoreUnavailable(f"{failed}; it is unknown whether the change was made") from failed
+        if not there:
+            raise StoreUnavailable(f"{error}; it is unknown whether the change was made") from error
+        return _lines(key, there[0].value)[0] == me
 
     # Snapshots
 
@@ -241,10 +338,10 @@ class EtcdStore:
         guards = self._guards(as_controller=True)
         try:
             before = (await self._kv.range(head)).entries
-            if before and _number(before[0]) >= sequence:
+            if before and read_number(before[0]) >= sequence:
                 self._since_snapshot = self._bytes_since_snapshot = 0
                 return
-            for number, part in enumerate(_parts(image)):
+            for number, part in enumerate(parts(image)):
                 await self._step(guards, [Put(f"{here}{number:06}", part)])
             # A transaction without a response may be applied much later: it must not undo a newer snapshot then.
             await self._step(
@@ -272,7 +369,30 @@ def _store_error(error: KvError) -> StoreError:
     return StoreUnavailable(str(error)) if isinstance(error, KvUnavailable) else StoreError(str(error))
 
 
-def _number(entry: KeyEntry) -> int:
+async def read_history(kv: KeyValueStore, prefix: str) -> tuple[Restored, ...]:
+    """The restores of the metadata, oldest first.
+
+    Raises:
+        KvError: etcd does not answer, or rejects the request.
+        StoreError: the key has another content.
+    """
+    found = (await kv.range(f"{prefix}{HISTORY}")).entries
+    return _history(found[0].key, found[0].value) if found else ()
+
+
+def _history(key: str, value: bytes) -> tuple[Restored, ...]:
+    try:
+        return tuple(Restored.of(each) for each in json.loads(value))
+    except UNREADABLE as error:
+        raise StoreError(f"etcd: {key} cannot be read ({error})") from error
+
+
+def read_number(entry: KeyEntry) -> int:
+    """The number that a key holds.
+
+    Raises:
+        StoreError: it holds something else.
+    """
     if not entry.value.isdigit() or len(entry.value) > _DIGITS:
         raise StoreError(f"etcd: {entry.key} is not a number: another program writes below this prefix")
     return int(entry.value)
@@ -302,7 +422,12 @@ def _events(key: str, lines: Sequence[str]) -> list[Event]:
         raise StoreError(f"etcd: {key} holds {error}") from error
 
 
-def _parts(image: Image) -> list[bytes]:
+def parts(image: Image) -> list[bytes]:
+    """The values of a snapshot.
+
+    Raises:
+        StoreError: one is too large.
+    """
     parts, lines, size = [], [], 0
     for event in image.snapshot():
         line = event_to_json(event)

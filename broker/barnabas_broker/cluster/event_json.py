@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas_broker.cluster import image
-from barnabas_broker.cluster.image import Endpoints, Event, PartitionInfo
+from barnabas_broker.cluster.image import Endpoints, Event, LastKnown, PartitionInfo
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import PLAINTEXT
 
@@ -33,6 +33,8 @@ _TYPES: Final[dict[str, Any]] = {
     "next_id": int,
     "name": str,
     "rack": str | None,
+    "directory": str,
+    "stopped": bool,
     "configs": dict,
 }
 _SOME_ID: Final = bytes(16)
@@ -58,15 +60,32 @@ def event_to_json(event: Event) -> str:
 
 
 def _partition_to_json(p: PartitionInfo) -> list[Any]:
-    return [p.leader, p.leader_epoch, p.replicas, p.isr, p.partition_epoch, p.adding, p.removing]
+    fields = [p.leader, p.leader_epoch, p.replicas, p.isr, p.partition_epoch, p.adding, p.removing]
+    return [*fields, p.elr, p.last_known] if p.elr or p.last_known else fields
 
 
 def _partition_from_json(p: list[Any]) -> PartitionInfo:
-    # Single brokers once wrote only the first four fields.
-    partition_epoch, adding, removing = p[4:] or (0, (), ())
-    info = PartitionInfo(p[0], p[1], tuple(p[2]), tuple(p[3]), partition_epoch, tuple(adding), tuple(removing))
-    numbers = (info.leader, info.leader_epoch, partition_epoch, *info.replicas, *info.isr, *info.adding, *info.removing)
-    if not all(isinstance(number, int) for number in numbers):
+    # Single brokers once wrote only the first four fields; most partitions have no eligible or last known replicas.
+    partition_epoch, adding, removing = p[4:7] or (0, (), ())
+    elr, last_known = p[7:] or ((), ())
+    info = PartitionInfo(
+        p[0],
+        p[1],
+        tuple(p[2]),
+        tuple(p[3]),
+        partition_epoch,
+        tuple(adding),
+        tuple(removing),
+        tuple(elr),
+        tuple(LastKnown(*each) for each in last_known),
+    )
+    numbers = [info.leader, info.leader_epoch, partition_epoch, *info.replicas, *info.isr, *info.adding, *info.removing]
+    numbers += info.elr
+    for each in info.last_known:
+        numbers += each.node_id, each.epoch, each.end
+    if not all(isinstance(number, int) for number in numbers) or not all(
+        isinstance(each.directory, str) and isinstance(each.damaged, bool) for each in info.last_known
+    ):
         raise TypeError(f"partition {p}")
     return info
 
@@ -96,6 +115,18 @@ def endpoints_from_json(fields: dict[str, Any]) -> Endpoints:
     return endpoints
 
 
+def intact_from_json(fields: Mapping[str, Any]) -> tuple[int, int]:
+    """Read the range of broker epochs since which nothing was lost; earlier versions do not write one.
+
+    Raises:
+        ValueError, TypeError: it is not valid.
+    """
+    first, last = fields.get("intact", image.NOT_INTACT)
+    if not isinstance(first, int) or not isinstance(last, int):
+        raise TypeError(f"intact is {fields['intact']!r}")
+    return first, last
+
+
 def event_from_json(line: str) -> Event:
     """Read what :func:`event_to_json` wrote.
 
@@ -111,6 +142,8 @@ def event_from_json(line: str) -> Event:
             fields["partition"] = _partition_from_json(fields["partition"])
         if "topic_id" in fields:
             fields["topic_id"] = bytes.fromhex(fields["topic_id"])
+        if "intact" in fields:
+            fields["intact"] = intact_from_json(fields)
         if cls is image.BrokerRegistered:
             # Before there were several listeners a broker had one address.
             if "host" in fields:

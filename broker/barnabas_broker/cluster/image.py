@@ -12,21 +12,65 @@ from typing import Any, Final, NamedTuple
 #: A broker's advertised host and port by listener name; at least one, in the order of the configuration.
 Endpoints = Mapping[str, tuple[str, int]]
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+#: See :attr:`BrokerInfo.intact`.
+NOT_INTACT: Final = (-1, -1)
 
 
 class BrokerInfo(NamedTuple):
-    """A registered broker. Each registration of a broker has another `epoch`."""
+    """A registered broker.
+
+    Attributes:
+        node_id: of the broker.
+        endpoints: its advertised addresses.
+        rack: its rack, if configured.
+        epoch: the broker epoch; each registration of a broker has another one.
+        directory: the id of its data directory, empty in events of earlier versions.
+        intact: the first and the last broker epoch of the earlier registrations since which the directory has lost
+            nothing: the broker stopped cleanly, or did not stop; (-1, -1) if it did not stop cleanly.
+    """
 
     node_id: int
     endpoints: Endpoints
     rack: str | None = None
     epoch: int = -1
+    directory: str = ""
+    intact: tuple[int, int] = NOT_INTACT
 
     @property
     def address(self) -> str:
         """HOST:PORT of the first listener, for messages."""
         host, port = next(iter(self.endpoints.values()))
         return f"{host}:{port}"
+
+
+class FencedBroker(NamedTuple):
+    """A broker that was registered.
+
+    Attributes:
+        info: its last registration.
+        stopped: it was stopped, so it has all of its records when it returns; False if its lease has expired.
+    """
+
+    info: BrokerInfo
+    stopped: bool = False
+
+
+class LastKnown(NamedTuple):
+    """A replica that was in sync, or eligible, and returned after an unclean stop or with another directory.
+
+    Attributes:
+        node_id: of its broker.
+        directory: the id of the directory that had its records.
+        epoch: the leader epoch of its last record, -1 for an empty log; see `end`.
+        end: its log end offset after the unclean stop; -1 until it has reported that.
+        damaged: its log has damage from `end` on.
+    """
+
+    node_id: int
+    directory: str
+    epoch: int = -1
+    end: int = -1
+    damaged: bool = False
 
 
 class PartitionInfo(NamedTuple):
@@ -36,10 +80,13 @@ class PartitionInfo(NamedTuple):
         leader: node id of the leader, -1 for none.
         leader_epoch: grows with every new leader, and when a reassignment completes.
         replicas: node ids, the preferred leader first.
-        isr: the in-sync replicas.
+        isr: the in-sync replicas; without a leader, those that were in sync and may have lost nothing since.
         partition_epoch: grows with every change.
         adding: replicas that a reassignment adds.
         removing: replicas that it removes once the added ones are in sync.
+        elr: the eligible leader replicas (KIP-966): not in sync, but they have all committed records, because the high
+            watermark does not move while there are some.
+        last_known: replicas that were in `isr` or `elr` and may have lost records since.
     """
 
     leader: int
@@ -49,6 +96,8 @@ class PartitionInfo(NamedTuple):
     partition_epoch: int = 0
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known: tuple[LastKnown, ...] = ()
 
 
 class TopicInfo(NamedTuple):
@@ -62,20 +111,34 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker has registered, with these endpoints and this broker epoch."""
+    """A broker has registered, with these endpoints, this broker epoch and this data directory."""
 
     node_id: int
     endpoints: Endpoints
     rack: str | None = None
     epoch: int = -1
+    directory: str = ""
+    intact: tuple[int, int] = NOT_INTACT
+
+    @classmethod
+    def of(cls, info: BrokerInfo) -> "BrokerRegistered":
+        """The event that adds this broker to an image."""
+        return cls(*info)
+
+    @property
+    def info(self) -> BrokerInfo:
+        """The broker as it is in the image."""
+        return BrokerInfo(self.node_id, self.endpoints, self.rack, self.epoch, self.directory, self.intact)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """A broker has lost its registration or shuts down; other events of the batch change its partitions."""
+    """A broker has lost its registration, or shuts down (`stopped`). Other events of the batch change its
+    partitions."""
 
     node_id: int
     epoch: int
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +226,7 @@ class Image(NamedTuple):
         cluster_id: the cluster's id, 22 characters.
         controller_id: node id of the controller, -1 for none.
         brokers: registered brokers by node id.
+        fenced: brokers that were registered, by node id.
         topics: by name.
         names: topic names by topic id.
         broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
@@ -172,6 +236,7 @@ class Image(NamedTuple):
     cluster_id: str
     controller_id: int = -1
     brokers: Mapping[int, BrokerInfo] = _EMPTY
+    fenced: Mapping[int, FencedBroker] = _EMPTY
     topics: Mapping[str, TopicInfo] = _EMPTY
     names: Mapping[bytes, str] = _EMPTY
     broker_configs: Mapping[str, Mapping[str, str]] = _EMPTY
@@ -190,7 +255,10 @@ class Image(NamedTuple):
 
     def snapshot(self) -> list[Event]:
         """Events that turn an empty image into this one."""
-        events: list[Event] = [BrokerRegistered(b.node_id, b.endpoints, b.rack, b.epoch) for b in self.brokers.values()]
+        events: list[Event] = []
+        for node, broker in self.fenced.items():
+            events += [BrokerRegistered.of(broker.info), BrokerFenced(node, broker.info.epoch, broker.stopped)]
+        events += [BrokerRegistered.of(broker) for broker in self.brokers.values()]
         if self.controller_id >= 0:
             events.append(ControllerElected(self.controller_id))
         events += [TopicCreated(t.name, t.topic_id, t.partitions, t.configs) for t in self.topics.values()]
@@ -226,12 +294,14 @@ class _Draft:
     def apply(self, event: Event) -> None:
         match event:
             case BrokerRegistered():
-                info = BrokerInfo(event.node_id, event.endpoints, event.rack, event.epoch)
-                self._map("brokers")[event.node_id] = info
+                self._map("brokers")[event.node_id] = event.info
+                if event.node_id in self._changed.get("fenced", self._base.fenced):
+                    del self._map("fenced")[event.node_id]
             case BrokerFenced():
                 known = self._changed.get("brokers", self._base.brokers).get(event.node_id)
                 if known is not None and known.epoch == event.epoch:
                     del self._map("brokers")[event.node_id]
+                    self._map("fenced")[event.node_id] = FencedBroker(known, event.stopped)
             case ControllerElected():
                 self._changed["controller_id"] = event.node_id
             case BrokerConfigured():

@@ -151,7 +151,8 @@ class KeyValueStore(Protocol):
         """End a lease, if it exists, and delete the keys attached to it."""
 
     def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
-        """Yield the changes of the keys from `start` up to `end` after revision `after`.
+        """Yield the changes of the keys from `start` up to `end` after revision `after`. The first item is empty: the
+        watch is set up.
 
         Raises:
             KvUnavailable: the connection was lost.
@@ -163,7 +164,8 @@ class KeyValueStore(Protocol):
 
 
 async def follow(kv: KeyValueStore, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
-    """A watch that is set up again when its connection is lost, without missing changes.
+    """A watch that is set up again when its connection is lost, without missing changes. Yields an empty item whenever
+    it was set up.
 
     Raises:
         KvCompacted: it was interrupted for too long; list the keys, then follow from there.
@@ -173,7 +175,8 @@ async def follow(kv: KeyValueStore, start: str, end: str, after: int) -> AsyncIt
         try:
             async for changes in kv.watch(start, end, after):
                 after = max(after, changes.revision)
-                pause = _RETRY_SECONDS[0]
+                if changes.changes:
+                    pause = _RETRY_SECONDS[0]
                 yield changes
         except KvCompacted:
             raise

@@ -7,12 +7,12 @@ broker's key is its broker epoch. See :mod:`barnabas_broker.cluster.controller_r
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from barnabas_broker.cluster import ClusterError, controller
-from barnabas_broker.cluster.controller import UncleanRule
+from barnabas_broker.cluster.controller import MinIsrRule, UncleanRule
 from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import Event, Image
@@ -41,6 +41,13 @@ _RETRY_SECONDS: Final = 0.2
 #: Seconds that a lease may last beyond its time to live: etcd checks for expired leases twice a second, and a new etcd
 #: leader restarts their time.
 _GRACE_SECONDS: Final = 3.0
+#: Seconds between the move of leaderships and the end of a broker that shuts down.
+_HAND_OVER_SECONDS: Final = 0.5
+#: What to do when etcd has lost metadata.
+REMEDY: Final = (
+    "To do: keep all data directories as they are, stop all brokers, and store the newest metadata of theirs in etcd "
+    "with `barnabas cluster restore`, see docs/cluster.md"
+)
 
 
 class MembershipError(ClusterError):
@@ -57,12 +64,15 @@ class BrokerLifecycle:
         me: the registration to write.
         session: the lease's time to live, in seconds.
         now: see :func:`barnabas_broker.cluster.fence.clock`.
+        before: the incarnations that have used this data directory before; None if that is not known, so that every
+            registration with the id of this directory counts as an earlier one of this broker.
 
     Attributes:
         live: the registered brokers and the controller.
         changed: set whenever `live`, the image or this broker's registration has changed.
         epoch: the broker epoch, -1 while this broker is not registered.
         lease: the id of the lease, 0 while there is none.
+        halted: why this broker serves nothing until it is restarted; None if it may serve.
     """
 
     def __init__(
@@ -73,13 +83,17 @@ class BrokerLifecycle:
         me: BrokerRegistration,
         session: float,
         now: Callable[[], float],
+        before: Collection[str] | None = None,
     ) -> None:
         self.me = me
+        self._mine = None if before is None else {*before, me.incarnation}
         self.session = session
         self.live = LiveBrokers(f"{prefix}live/")
         self.changed = asyncio.Event()
         self.epoch = -1
         self.lease = 0
+        self.halted: str | None = None
+        store.on_lost = self.halt
         self._kv = kv
         self._store = store
         self._key = self.live.broker_key(me.node_id)
@@ -93,7 +107,16 @@ class BrokerLifecycle:
     def may_serve(self) -> bool:
         """Whether this broker may lead and coordinate now: it certainly holds its lease, and the image contains its
         present registration. Leadership from before a restart does not count: unflushed records may be gone."""
-        return self._known == self.epoch and self._fence.is_open(self._now()) and not self.me.leaving
+        held = self._known == self.epoch and self._fence.is_open(self._now())
+        return held and not self.me.leaving and self.halted is None
+
+    def halt(self, reason: str) -> None:
+        """Serve nothing any more, and end the registration: etcd has lost metadata that this broker has applied."""
+        if self.halted is None:
+            self.halted = f"{reason}. {REMEDY}"
+            self._fence.close()
+            self._lost.set()
+            log.error("etcd has lost metadata, this broker serves nothing until it is restarted", reason=self.halted)
 
     @property
     def lease_age(self) -> float:
@@ -121,23 +144,56 @@ class BrokerLifecycle:
             KvError: etcd does not answer, or rejects a request.
         """
         deadline = self._now() + self.session + _GRACE_SECONDS
+        await self._check_directory()
         while True:
             existing = (await self._kv.range(self._key)).entries
             if not existing:
                 if await self._register():
+                    await self._check_directory()
                     return
                 continue
             other = read_registration(existing[0])
-            if other is not None and other.directory == self.me.directory:
+            same = other is not None and other.directory == self.me.directory
+            if other is not None and same and (self._mine is None or other.incarnation in self._mine):
                 # This process has locked the directory, so the other one is dead.
+                if other.incarnation == self.me.incarnation:
+                    self._continues(existing[0].created)  # etcd's answer to this process was lost
                 await self._kv.txn([Created(self._key, existing[0].created)], [Delete(self._key)])
             elif self._now() >= deadline:
                 where = "another program" if other is None else f"the broker at {other.info.address}"
+                if same:
+                    raise MembershipError(
+                        f"node id {self.me.node_id} is in use by {where}, which uses a copy of this data directory: "
+                        "stop one of them"
+                    )
                 raise MembershipError(
                     f"node id {self.me.node_id} is in use by {where}: give this one another --node-id, or stop that one"
                 )
             else:
                 await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _check_directory(self) -> None:
+        """Check that no other broker has registered this data directory before: one of the two has a copy.
+
+        Raises:
+            MembershipError: another broker has.
+            KvError: etcd does not answer, or rejects a request.
+        """
+        start = self.live.broker_prefix
+        for entry in (await self._kv.range(start, prefix_end(start))).entries:
+            other = read_registration(entry)
+            earlier = self.epoch < 0 or entry.created < self.epoch
+            if (
+                other is not None
+                and other.node_id != self.me.node_id
+                and other.directory == self.me.directory
+                and earlier
+            ):
+                await self.end()
+                raise MembershipError(
+                    f"the broker {other.node_id} at {other.info.address} uses a copy of this data directory: give this "
+                    "one the directory that belongs to its node id"
+                )
 
     async def _register(self) -> bool:
         sent = self._now()
@@ -153,15 +209,22 @@ class BrokerLifecycle:
         if not outcome.done:
             await self._kv.revoke(lease.lease_id)
             return False
-        if outcome.revision < self._seen:
-            log.error("etcd has lost its latest changes: restart this broker", revision=outcome.revision)
         self.lease, self.epoch = lease.lease_id, outcome.revision
+        self._continues(self.epoch)
         self._store.registration = Created(self._key, outcome.revision)
         self._fence.renewed(sent)
         self._lost.clear()
+        if outcome.revision < self._seen:
+            self.halt("etcd has lost its latest changes: this broker has registered with an older revision than before")
         self.changed.set()
         log.info("registered", node_id=self.me.node_id, broker_epoch=self.epoch)
         return True
+
+    def _continues(self, epoch: int) -> None:
+        """From now on the directory has lost nothing since this registration, until the process ends uncleanly."""
+        first = self.me.intact[0]
+        # If etcd was restored from a backup, epochs begin again at an earlier one.
+        self.me = replace(self.me, intact=(min(first, epoch) if first >= 0 else epoch, epoch))
 
     # Renew
 
@@ -169,15 +232,23 @@ class BrokerLifecycle:
         """Renew the lease, and register again after it was lost, until cancelled."""
         while True:
             await self._renew()
+            if self.halted is not None:
+                await self.end()
+                await asyncio.Event().wait()
             self._unregistered()
             try:
                 await self.register()
             except (KvError, MembershipError) as error:
                 log.error("cannot register again", reason=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+                # Another broker with this node id or directory stays for longer than an etcd that does not answer.
+                await asyncio.sleep(self.session if isinstance(error, MembershipError) else _RETRY_SECONDS)
 
     async def _renew(self) -> None:
-        """Renew the lease until it is lost."""
+        """Renew the lease until it is lost.
+
+        After a renewal without a response another request must be answered first. If only the responses are lost,
+        renewals would keep the lease for ever: this broker does not serve, and no other one could take over.
+        """
         renewing = True
         while True:
             try:
@@ -186,8 +257,10 @@ class BrokerLifecycle:
                 return
             except TimeoutError:
                 pass
-            sent = self._now()
             try:
+                if not renewing:
+                    await self._kv.range(self._key)
+                sent = self._now()
                 ttl = await self._kv.keep_alive(self.lease, min(1.0, self.session / 4))
             except KvError as error:
                 if renewing:
@@ -243,7 +316,7 @@ class BrokerLifecycle:
 
     # Leave
 
-    async def leave(self, cluster: ClusterMetadata, unclean: UncleanRule, seconds: float) -> None:
+    async def leave(self, cluster: ClusterMetadata, unclean: UncleanRule, min_isr: MinIsrRule, seconds: float) -> None:
         """Move leaderships to other brokers (Kafka's controlled shutdown), within `seconds`."""
         if self.lease == 0:
             return
@@ -251,17 +324,36 @@ class BrokerLifecycle:
         leaving = self.me = replace(self.me, leaving=True)
         try:
             async with asyncio.timeout(seconds):
+                await self._hand_over(cluster)
                 # The controller must know first, or it would add this broker to the image again.
                 await self._kv.txn([Created(self._key, self.epoch)], [Put(self._key, leaving.to_json(), self.lease)])
 
                 def decide(image: Image) -> tuple[Sequence[Event], bool]:
-                    events = controller.broker_fenced(image, leaving.node_id, self.epoch, unclean)
+                    events = controller.broker_fenced(
+                        image, leaving.node_id, self.epoch, unclean, min_isr, stopped=True
+                    )
                     return events, bool(events)
 
                 while await cluster.change(decide):
                     pass
         except (TimeoutError, KvError, KafkaError) as error:
             log.warning("leaderships were not moved", reason=str(error) or "it took too long")
+
+    async def _hand_over(self, cluster: ClusterMetadata) -> None:
+        """Let others lead, and give clients the time to find them while this broker is still in the metadata.
+
+        If the old leader vanishes when the new one appears, librdkafka (2.16) has no leader for a second.
+        """
+
+        def decide(image: Image) -> tuple[Sequence[Event], bool]:
+            events = controller.hand_over(image, self.me.node_id)
+            return events, bool(events)
+
+        moved = False
+        while await cluster.change(decide):
+            moved = True
+        if moved:
+            await asyncio.sleep(_HAND_OVER_SECONDS)
 
     async def end(self) -> None:
         """End the registration."""

@@ -1,9 +1,11 @@
 """The metadata store of a single broker: a journal of events in the data directory. An adapter of :mod:`.store`.
 
 Each line holds the CRC-32C of the rest in hexadecimal, a space, and an event as JSON. An append is one write and one
-fsync. A process that is killed during a write leaves a torn last line, which was never acknowledged and is truncated at
-start. A corrupt line before the end is an error. At start the journal is replaced by a snapshot: write a temporary
-file, fsync, rename, fsync the directory.
+fsync, first of the journal, then of its copy. A process that is killed during a write leaves a torn last line, which
+was never acknowledged and is truncated at start. If the journal is corrupt, missing or shorter than the copy, the copy
+is used; the journal is then kept with the suffix ``.damaged``. If both are corrupt that is an error. At start both are
+replaced by a snapshot: write a temporary file, fsync, rename, fsync the directory. Where that fails, as on a full disk,
+they stay as they are, if they are equal.
 """
 
 import asyncio
@@ -17,8 +19,13 @@ from crc32c import crc32c
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
+from barnabas_broker.logs import logger
+from barnabas_broker.shortages import is_shortage
 
 NAME: Final = "metadata.journal"
+COPY: Final = "metadata.journal.copy"
+
+log = logger("cluster")
 
 
 class LocalStore:
@@ -26,58 +33,104 @@ class LocalStore:
 
     Args:
         directory: the broker's data directory, locked by this process.
+        mode: permissions of new files; the umask removes more.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, mode: int = 0o600) -> None:
+        self._mode = mode
         self.path = directory / NAME
-        self._file: int | None = None
+        self.copy = directory / COPY
+        self._files: list[int] = []
         self._failed = False
         self._sequence = 0
+
+    def exists(self) -> bool:
+        """Whether there is a journal, or a copy of one."""
+        return self.path.exists() or self.copy.exists()
 
     async def load(self) -> LoadedMetadata:
         """Read every event, and replace the journal by a snapshot. The numbers of batches begin again at 0.
 
         Raises:
-            StoreError: the journal cannot be read or rewritten, or is corrupt before its end.
+            StoreError: the journal and its copy cannot be read, rewritten or opened, or are corrupt before their end.
         """
         try:
-            data = self.path.read_bytes() if self.path.exists() else b""
-            events = self._parse(data)
+            data = [path.read_bytes() if path.exists() else b"" for path in (self.path, self.copy)]
+            events = self._choose(*data)
             snapshot = Image(cluster_id="").apply_all(events).snapshot()
-            if events != snapshot or not data.endswith(b"\n"):
-                self._rewrite(snapshot)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            if events != snapshot or data[0] != data[1] or not data[0].endswith(b"\n"):
+                self._compact(data, snapshot)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._files = [os.open(path, flags, self._mode) for path in (self.path, self.copy)]
             self._sequence = 0
             return LoadedMetadata(0, snapshot)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
-    def _parse(self, data: bytes) -> list[Event]:
-        lines = data.split(b"\n")
-        events = []
-        for number, line in enumerate(lines, 1):
-            whole = number < len(lines)
-            if not line and not whole:
-                break
-            crc, _, text = line.partition(b" ")
-            if crc != b"%08x" % crc32c(text):
-                if not whole:
-                    break
-                raise StoreError(f"{self.path} line {number}: checksum does not match; restore the file from a copy")
-            if whole:
-                events.append(event_from_json(text.decode()))
+    def _choose(self, data: bytes, copy: bytes) -> list[Event]:
+        """The events of the journal; those of the copy if the journal is damaged.
+
+        Raises:
+            StoreError: both are corrupt.
+        """
+        try:
+            events = _parse(self.path, data)
+        except StoreError as error:
+            if not copy:
+                raise
+            events, reason = _parse(self.copy, copy), str(error)
+        else:
+            whole = data[: data.rfind(b"\n") + 1]
+            if not (len(copy) > len(data) and copy.startswith(whole)):
+                return events
+            # Torn in its last line, the copy has nothing that the journal lacks.
+            try:
+                more = _parse(self.copy, copy)
+            except StoreError:
+                return events
+            if len(more) <= len(events):
+                return events
+            events, reason = more, f"{len(events)} events, but the copy has {len(more)}"
+        if data:
+            self.path.with_name(NAME + ".damaged").write_bytes(data)
+        log.error("metadata journal is damaged, its copy is used", file=str(self.path), reason=reason)
         return events
 
-    def _rewrite(self, events: Sequence[Event]) -> None:
-        temporary = self.path.with_suffix(".tmp")
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    def _compact(self, data: Sequence[bytes], snapshot: Sequence[Event]) -> None:
+        """Replace the journal and its copy by a snapshot. A full disk is no error if they are equal.
+
+        Raises:
+            OSError: they are different and cannot be replaced.
+        """
+        both = (self.path, self.copy)
+        whole = [each[: each.rfind(b"\n") + 1] for each in data]
+        equal = whole[0] == whole[1]
+        if equal:
+            # Without their torn last lines, which needs no space, they have the content of the snapshot.
+            for path, content, found in zip(both, whole, data, strict=True):
+                if len(content) < len(found):
+                    os.truncate(path, len(content))
+        try:
+            # The journal is the newer one after a crash between the two, and either has the same content.
+            for path in both:
+                self._rewrite(path, snapshot)
+        except OSError as error:
+            for path in both:
+                path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+            if not equal:
+                raise
+            log.warning("metadata journal could not be compacted", file=str(self.path), reason=error.strerror)
+
+    def _rewrite(self, path: Path, events: Sequence[Event]) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
         try:
             _write_all(file, _lines(events))
             os.fsync(file)
         finally:
             os.close(file)
-        os.rename(temporary, self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
+        os.rename(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
@@ -87,17 +140,18 @@ class LocalStore:
         """Store events on the disk; a thread writes them.
 
         Raises:
-            StoreError: they are not stored, and no later ones are: the state after a failed fsync is unknown.
+            StoreError: they are not stored. No later ones are either, unless there was no space: the state after a
+                failed fsync is unknown.
         """
-        if self._failed or self._file is None:
+        if self._failed or not self._files:
             raise StoreError(f"{self.path}: closed after an earlier failure")
         if expected != self._sequence:
             return False
         self._sequence += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._append, self._file, _lines(events))
+            await asyncio.get_running_loop().run_in_executor(None, self._append, tuple(self._files), _lines(events))
         except OSError as error:
-            self._failed, self._sequence = True, expected
+            self._failed, self._sequence = not isinstance(error, _Undone), expected
             raise StoreError(f"{self.path}: {error.strerror}") from error
         return True
 
@@ -111,15 +165,45 @@ class LocalStore:
         yield EventBatch(0, ())
 
     @staticmethod
-    def _append(file: int, data: bytes) -> None:
-        _write_all(file, data)
-        os.fsync(file)
+    def _append(files: Sequence[int], data: bytes) -> None:
+        sizes = [os.fstat(file).st_size for file in files]
+        for file in files:
+            try:
+                _write_all(file, data)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                for written, size in zip(files, sizes, strict=True):
+                    os.ftruncate(written, size)
+                    os.fsync(written)
+                raise _Undone(error.errno, error.strerror) from error
+            os.fsync(file)
 
     async def close(self) -> None:
         """Close the journal."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        while self._files:
+            os.close(self._files.pop())
+
+
+class _Undone(OSError):
+    """There was no space for events, and nothing of them is left: they may be stored later."""
+
+
+def _parse(path: Path, data: bytes) -> list[Event]:
+    lines = data.split(b"\n")
+    events = []
+    for number, line in enumerate(lines, 1):
+        whole = number < len(lines)
+        if not line and not whole:
+            break
+        crc, _, text = line.partition(b" ")
+        if crc != b"%08x" % crc32c(text):
+            if not whole:
+                break
+            raise StoreError(f"{path} line {number}: checksum does not match; restore the file from a copy")
+        if whole:
+            events.append(event_from_json(text.decode()))
+    return events
 
 
 def _lines(events: Sequence[Event]) -> bytes:

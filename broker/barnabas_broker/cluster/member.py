@@ -3,14 +3,18 @@
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from barnabas_broker.cluster.controller.leaders import STEP
 from barnabas_broker.cluster.controller_runner import ControllerRunner
+from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
 from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.fence import clock
 from barnabas_broker.cluster.image import (
+    NOT_INTACT,
     BrokerFenced,
     BrokerRegistered,
     ControllerElected,
@@ -21,12 +25,15 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicInfo,
 )
+from barnabas_broker.cluster.image_file import NAME as IMAGE_FILE
+from barnabas_broker.cluster.image_file import ImageFileError, ImageKeeper, SavedImage, read_image
 from barnabas_broker.cluster.kv import KeyValueStore, KvError, KvUnavailable
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
-from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
+from barnabas_broker.cluster.owner_file import take_over
 from barnabas_broker.cluster.registration import BrokerRegistration
-from barnabas_broker.cluster.store import StoreError, StoreUnavailable
-from barnabas_broker.config import Config
+from barnabas_broker.cluster.store import Restored, StoreError, StoreLost, StoreUnavailable
+from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config.keys import (
     AUTO_LEADER_REBALANCE_ENABLE,
     BROKER_RACK,
@@ -39,12 +46,16 @@ from barnabas_broker.config.keys import (
     ETCD_SSL_KEYFILE,
     ETCD_USER,
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+    MIN_INSYNC_REPLICAS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
+    TOPIC_MIN_INSYNC_REPLICAS,
     TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
     UNCLEAN_LEADER_ELECTION_ENABLE,
+    UNCLEAN_RECOVERY_TIMEOUT_MS,
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 log = logger("cluster")
@@ -55,6 +66,7 @@ START_SECONDS: Final = 30.0
 #: Seconds that a controlled shutdown may take.
 LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
+_NONE: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
 
 
 class ClusterConnection:
@@ -66,16 +78,29 @@ class ClusterConnection:
         where: the URL of the cluster, for error texts.
         config: the broker's configuration.
         now: a monotonic clock in seconds, which includes the time that the machine sleeps.
+        wall_ms: the time of day, in ms.
+
+    Attributes:
+        prefix: of all keys.
+        kv: etcd.
+        metadata: the metadata store.
     """
 
     def __init__(
-        self, kv: KeyValueStore, prefix: str, where: str, config: Config, now: Callable[[], float] = clock
+        self,
+        kv: KeyValueStore,
+        prefix: str,
+        where: str,
+        config: Config,
+        now: Callable[[], float] = clock,
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.where = where
         self.kv = kv
         self.config = config
         self.now = now
-        self._prefix = prefix
+        self._wall_ms = wall_ms
+        self.prefix = prefix
         self._incarnation = str(uuid.uuid4())
         self.metadata = EtcdStore(kv, prefix, self._incarnation, now)
 
@@ -110,7 +135,8 @@ class ClusterConnection:
             proposed: for a new cluster.
 
         Raises:
-            MembershipError: the data directory belongs to another cluster, or etcd does not answer.
+            ConfigError: the data directory belongs to another cluster.
+            MembershipError: there is no cluster any more, or etcd does not answer.
             StoreError: etcd rejects the request.
         """
 
@@ -120,41 +146,113 @@ class ClusterConnection:
         found = await self.retry("reach the cluster", ask)
         if found is None:
             raise MembershipError(
-                f"the data directory belongs to cluster {known}, but there is no cluster at {self.where}: check "
-                "the prefix, restore etcd from a backup, or give an empty data directory"
+                f"the data directory belongs to cluster {known}, but there is no cluster at {self.where}. To do: check "
+                "the prefix, or, if etcd has lost its data, store the metadata that the brokers have kept in it with "
+                "`barnabas cluster restore`"
             )
         if known not in (None, found):
-            raise MembershipError(
-                f"the data directory belongs to cluster {known}, but {self.where} is cluster {found}: give another "
-                "prefix, or an empty data directory"
+            raise ConfigError(
+                f"the data directory belongs to cluster {known}, but {self.where} is cluster {found}: check the prefix "
+                "and log.dirs"
             )
         return found
 
-    async def load(self, cluster_id: str, node_id: int, endpoints: Endpoints, directory: str) -> "ClusterMember":
+    async def load(
+        self,
+        cluster_id: str,
+        node_id: int,
+        endpoints: Endpoints,
+        directory: str,
+        path: Path | None = None,
+        *,
+        intact: tuple[int, int] = NOT_INTACT,
+    ) -> "ClusterMember":
         """Read the cluster's metadata. This broker is not a member before :meth:`ClusterMember.enter`.
 
         Args:
             cluster_id: the result of :meth:`cluster_id`.
             node_id: of this broker.
             endpoints: the addresses where others reach it.
-            directory: the identity of the data directory that it has locked.
+            directory: the id of the data directory that it has locked.
+            path: that directory, where this broker keeps a copy of the metadata; None to keep none.
+            intact: the broker epochs since which that has lost nothing, see :class:`.BrokerInfo`.
 
         Raises:
-            MembershipError: etcd does not answer.
+            MembershipError: etcd does not answer, or lacks metadata that this broker has applied.
             StoreError: the metadata cannot be read.
         """
         rack = self.config[BROKER_RACK] or None
-        me = BrokerRegistration(node_id, endpoints, rack, self._incarnation, directory)
+        me = BrokerRegistration(node_id, endpoints, rack, self._incarnation, directory, intact=intact)
         session = self.config[BROKER_SESSION_TIMEOUT_MS] / 1000
-        lifecycle = BrokerLifecycle(self.kv, self.metadata, self._prefix, me, session, self.now)
+        before: list[str] | None = None
+        if path is not None:
+            try:
+                last = take_over(path, self._incarnation)
+            except OSError as error:
+                log.warning("owner of the data directory cannot be written", directory=str(path), reason=error.strerror)
+                last = None
+            before = [] if last is None else [last]
+        lifecycle = BrokerLifecycle(self.kv, self.metadata, self.prefix, me, session, self.now, before)
         loaded = await self.retry("read the metadata", self.metadata.load)
         image = Image(cluster_id).apply_all(loaded.events)
-        cluster = ClusterMetadata(image, self.metadata, loaded.sequence, lifecycle.may_serve)
-        return ClusterMember(self, cluster, lifecycle)
+        entered = asyncio.Event()
+
+        def may_serve() -> bool:
+            return entered.is_set() and lifecycle.may_serve()
+
+        cluster = ClusterMetadata(image, self.metadata, loaded.sequence, may_serve, self._wall_ms)
+        keeper = None
+        if path is not None:
+            self._check_kept(path / IMAGE_FILE, cluster_id, loaded.sequence)
+            keeper = ImageKeeper(path, cluster, self.metadata.history, self.now)
+        return ClusterMember(self, cluster, lifecycle, entered, keeper)
+
+    def _check_kept(self, path: Path, cluster_id: str, sequence: int) -> None:
+        """Check that etcd has all metadata that this broker had applied before it was stopped.
+
+        Raises:
+            MembershipError: it has not.
+        """
+        if not path.exists():
+            return
+        try:
+            kept = read_image(path)
+        except ImageFileError as error:
+            log.warning("kept cluster image is not used", reason=str(error))
+            return
+        reason = lost_metadata(kept, cluster_id, sequence, self.metadata.history)
+        if reason is not None:
+            raise MembershipError(
+                f"{reason}. To do: store the newest image of all brokers in etcd with `barnabas cluster restore`, see "
+                f"docs/cluster.md; to go on without these changes, move {path} to another place"
+            )
 
     async def close(self) -> None:
         """Close the connection to etcd."""
         await self.metadata.close()
+
+
+def lost_metadata(kept: SavedImage, cluster_id: str, sequence: int, history: Sequence[Restored]) -> str | None:
+    """What of the metadata that a broker has kept is missing in etcd; None if nothing is.
+
+    Args:
+        kept: the image that the broker has kept.
+        cluster_id: of the cluster in etcd.
+        sequence: the number of its last batch.
+        history: its restores.
+    """
+    common = len(kept.history)
+    if kept.image.cluster_id != cluster_id:
+        return f"this broker has kept metadata of cluster {kept.image.cluster_id}, and etcd has cluster {cluster_id}"
+    if tuple(history[:common]) != kept.history:
+        return f"etcd has another history of the metadata than the one that this broker has kept ({kept.sequence})"
+    if len(history) > common:
+        restored = history[common].sequence
+        if kept.sequence > restored:
+            return f"etcd was restored to batch {restored} of the metadata, and this broker had applied {kept.sequence}"
+    elif kept.sequence > sequence:
+        return f"etcd has lost the metadata after batch {sequence}, and this broker had applied batch {kept.sequence}"
+    return None
 
 
 class ClusterMember:
@@ -164,13 +262,24 @@ class ClusterMember:
         connection: to the cluster; its owner closes it.
         cluster: the image and its changes.
         lifecycle: this broker's registration.
+        entered: set when this broker may serve as far as its logs are concerned.
+        keeper: keeps a copy of the metadata; None to keep none.
 
     Attributes:
         cluster: the image and its changes.
         lifecycle: this broker's registration.
     """
 
-    def __init__(self, connection: ClusterConnection, cluster: ClusterMetadata, lifecycle: BrokerLifecycle) -> None:
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        cluster: ClusterMetadata,
+        lifecycle: BrokerLifecycle,
+        entered: asyncio.Event,
+        keeper: ImageKeeper | None,
+    ) -> None:
+        self._entered = entered
+        self._keeper = keeper
         self.cluster = cluster
         self.lifecycle = lifecycle
         self._connection = connection
@@ -180,20 +289,42 @@ class ClusterMember:
         cluster.subscribe(_log_changes)
         cluster.subscribe(self._check_internal_topics)
 
-    async def enter(self) -> None:
+    async def enter(self, producer_ids: int = 0, leader_epochs: Mapping[tuple[bytes, int], int] = _NONE) -> None:
         """Become a member: register, and wait until the controller, perhaps this broker, has added it to the image.
+
+        Args:
+            producer_ids: a number above all producer ids in this broker's logs.
+            leader_epochs: the latest leader epoch in each log, by topic id and partition.
 
         Raises:
             MembershipError: another broker has this node id, or etcd does not answer.
         """
         connection, lifecycle, cluster = self._connection, self.lifecycle, self.cluster
         await connection.retry("register", lifecycle.register)
+        # First: if the controller adds this broker meanwhile, the changes below are decided again on that image.
+        self._begin(self._follow)
+        try:
+            await cluster.skip_producer_ids(producer_ids)
+            await self._skip_leader_epochs(leader_epochs)
+        except KafkaError as error:
+            raise MembershipError(
+                f"cannot reserve the producer ids and leader epochs of the logs: {error}; start again"
+            ) from error
+        self._entered.set()
         controller = ControllerRunner(
-            connection.kv, connection.metadata, cluster, lifecycle, self.unclean, self._balance_seconds
+            connection.kv,
+            connection.metadata,
+            cluster,
+            lifecycle,
+            self.unclean,
+            self.min_isr,
+            self._balance_seconds,
+            lambda: self._config[UNCLEAN_RECOVERY_TIMEOUT_MS] / 1000,
+            connection.now,
         )
-        loop = asyncio.get_running_loop()
-        for work in (lifecycle.keep_registered, lifecycle.watch, controller.work, controller.balance, self._follow):
-            self._tasks.append(loop.create_task(_forever(work), name=work.__name__))
+        self._begin(lifecycle.keep_registered, lifecycle.watch, controller.work, controller.balance)
+        if self._keeper is not None:
+            self._begin(self._keeper.work)
         deadline = connection.now() + START_SECONDS
         while not lifecycle.may_serve() and connection.now() < deadline:
             sequence = cluster.sequence
@@ -205,9 +336,42 @@ class ClusterMember:
         if not lifecycle.may_serve():
             log.warning("no controller has added this broker to the cluster yet")
 
+    def _begin(self, *works: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks += [loop.create_task(_forever(work), name=work.__name__) for work in works]
+
+    async def _skip_leader_epochs(self, found: Mapping[tuple[bytes, int], int]) -> None:
+        """Raise leader epochs above those in this broker's logs: the metadata was restored from a backup, and the same
+        epoch must not be used for other records. The step leaves room for the logs of other brokers.
+
+        Raises:
+            KafkaError: see :meth:`.ClusterMetadata.change`.
+        """
+
+        def decide(image: Image) -> tuple[Sequence[Event], int]:
+            events: list[Event] = []
+            for (topic_id, index), epoch in found.items():
+                topic = image.topics.get(image.names.get(topic_id, ""))
+                if topic is None or index >= len(topic.partitions) or len(events) == STEP:
+                    continue
+                partition = topic.partitions[index]
+                if epoch > partition.leader_epoch:
+                    raised = partition._replace(
+                        leader_epoch=epoch + EPOCH_STEP, partition_epoch=partition.partition_epoch + 1
+                    )
+                    events.append(PartitionChanged(topic.name, index, raised))
+            return events, len(events)
+
+        while changed := await self.cluster.change(decide):
+            log.warning(
+                "leader epochs are in the logs that the metadata does not contain: it was restored", raised=changed
+            )
+
     async def _follow(self) -> None:
         try:
             await self.cluster.follow()
+        except StoreLost:
+            await asyncio.Event().wait()  # the lifecycle has stopped serving
         except StoreError as error:
             self.lifecycle.image_changed(Image(""), ())
             log.error("cluster metadata cannot be read, so this broker leads no partitions", reason=str(error))
@@ -217,7 +381,8 @@ class ClusterMember:
         wanted = self._config[OFFSETS_TOPIC_REPLICATION_FACTOR]
         for event in events:
             match event:
-                case BrokerRegistered() | BrokerFenced() if len(image.brokers) < wanted:
+                # Not when brokers are fenced: usually the whole cluster stops, and those that still run would warn.
+                case BrokerRegistered() if len(image.brokers) < wanted:
                     asked = OFFSETS_TOPIC_REPLICATION_FACTOR.name in self._config.given
                     if asked and OFFSETS_TOPIC not in image.topics:
                         log.warning(
@@ -227,8 +392,9 @@ class ClusterMember:
                         )
                 case TopicCreated() if event.name in INTERNAL_TOPICS and len(event.partitions[0].replicas) < wanted:
                     log.warning(
-                        "internal topic has fewer replicas than it should: move it with kafka-reassign-partitions "
-                        "when there are more brokers, or set offsets.topic.replication.factor so that groups wait",
+                        "internal topic has fewer replicas than it should: when there are more brokers, add some with "
+                        "`barnabas cluster reassign TOPIC --to 1,2,3 -r 3`, or set offsets.topic.replication.factor so "
+                        "that groups wait",
                         topic=event.name,
                         replicas=len(event.partitions[0].replicas),
                         replication_factor=wanted,
@@ -239,6 +405,11 @@ class ClusterMember:
         text = topic.configs.get(TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE.name)
         return self._config[UNCLEAN_LEADER_ELECTION_ENABLE] if text is None else text.lower() == "true"
 
+    def min_isr(self, topic: TopicInfo) -> int:
+        """A topic's ``min.insync.replicas``."""
+        text = topic.configs.get(TOPIC_MIN_INSYNC_REPLICAS.name)
+        return self._config[MIN_INSYNC_REPLICAS] if text is None else int(text)
+
     def _balance_seconds(self) -> float | None:
         if not self._config[AUTO_LEADER_REBALANCE_ENABLE]:
             return None
@@ -247,7 +418,7 @@ class ClusterMember:
     async def leave(self) -> None:
         """Move leaderships to other brokers (``controlled.shutdown.enable``), in bounded time."""
         if self._config[CONTROLLED_SHUTDOWN_ENABLE]:
-            await self.lifecycle.leave(self.cluster, self.unclean, LEAVE_SECONDS)
+            await self.lifecycle.leave(self.cluster, self.unclean, self.min_isr, LEAVE_SECONDS)
 
     async def close(self) -> None:
         """Stop the background work and end the registration."""
@@ -255,6 +426,8 @@ class ClusterMember:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._keeper is not None:
+            await self._keeper.save()
         await self.lifecycle.end()
 
 

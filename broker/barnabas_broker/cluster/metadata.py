@@ -7,12 +7,13 @@ brokers in one order, in which every broker applies them.
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.difference import difference
-from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.image import Event, Image, ProducerIdsAllocated
 from barnabas_broker.cluster.store import (
     EventBatch,
     LoadedMetadata,
@@ -32,6 +33,11 @@ CHANGE_SECONDS: Final = 10.0
 Listener = Callable[[Image, Sequence[Event]], None]
 
 
+def wall_ms() -> int:
+    """The time of day, in ms."""
+    return int(time.time() * 1000)
+
+
 def new_topic_id() -> bytes:
     """16 random bytes that are a version 4 UUID, as Kafka's topic ids are."""
     raw = bytearray(os.urandom(16))
@@ -48,6 +54,7 @@ class ClusterMetadata:
         store: stores the changes.
         sequence: the number of the last batch in the image.
         may_serve: see the attribute.
+        wall_ms: the time of day, in ms.
 
     Attributes:
         image: the current cluster image.
@@ -63,6 +70,7 @@ class ClusterMetadata:
         store: MetadataStore,
         sequence: int = 0,
         may_serve: Callable[[], bool] = lambda: True,
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.image = image
         self.sequence = sequence
@@ -70,6 +78,7 @@ class ClusterMetadata:
         self._store = store
         self._changing = asyncio.Lock()
         self._listeners: list[Listener] = []
+        self._wall_ms = wall_ms
         self._producer_ids: list[int] = []
         self._advanced = asyncio.Event()
 
@@ -179,8 +188,25 @@ class ClusterMetadata:
             # Raise after all listeners were called: none is called again for this change.
             raise failed
 
+    async def skip_producer_ids(self, below: int) -> None:
+        """Allocate no producer ids below `below`: they are in a log.
+
+        Raises:
+            KafkaError: see :meth:`change`.
+        """
+
+        def decide(image: Image) -> tuple[Sequence[Event], None]:
+            return [ProducerIdsAllocated(below)] if image.next_producer_id < below else [], None
+
+        if self.image.next_producer_id < below:
+            log.warning("producer ids were allocated that the metadata does not contain: it was restored", below=below)
+            await self.change(decide)
+
     async def next_producer_id(self) -> int:
         """A producer id that was never returned before, by any broker.
+
+        Each block of ids begins at the number of microseconds since 1970, or after all blocks before if that is more:
+        the store may have been restored from a backup, which does not contain the latest blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -188,7 +214,7 @@ class ClusterMetadata:
         while not self._producer_ids:
 
             def allocate(image: Image) -> tuple[Sequence[Event], range]:
-                block, event = controller.allocate_producer_ids(image)
+                block, event = controller.allocate_producer_ids(image, self._wall_ms() * 1000)
                 return [event], block
 
             block = await self.change(allocate)

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from barnabas_broker.cluster.event_json import UNREADABLE, endpoints_from_json
-from barnabas_broker.cluster.image import BrokerInfo, Endpoints
+from barnabas_broker.cluster.event_json import UNREADABLE, endpoints_from_json, intact_from_json
+from barnabas_broker.cluster.image import NOT_INTACT, BrokerInfo, Endpoints
 from barnabas_broker.cluster.kv import KeyChange, KeyEntry
 
 
@@ -18,8 +18,9 @@ class BrokerRegistration:
         endpoints: its advertised addresses.
         rack: its rack, if configured.
         incarnation: a unique name of the process.
-        directory: the identity of its data directory, which it has locked.
+        directory: the id of its data directory, which it has locked.
         leaving: the broker shuts down and must not get partitions.
+        intact: the broker epochs since which the directory has lost nothing, see :class:`.BrokerInfo`.
         epoch: the broker epoch: the create revision of the key; -1 before. Not part of the JSON.
     """
 
@@ -29,12 +30,13 @@ class BrokerRegistration:
     incarnation: str
     directory: str
     leaving: bool = False
+    intact: tuple[int, int] = NOT_INTACT
     epoch: int = -1
 
     @property
     def info(self) -> BrokerInfo:
         """The broker as it is in the image."""
-        return BrokerInfo(self.node_id, self.endpoints, self.rack, self.epoch)
+        return BrokerInfo(self.node_id, self.endpoints, self.rack, self.epoch, self.directory, self.intact)
 
     def to_json(self) -> bytes:
         """The value of the registration's key."""
@@ -56,6 +58,7 @@ def read_registration(entry: KeyEntry | KeyChange) -> BrokerRegistration | None:
             str(fields["incarnation"]),
             str(fields["directory"]),
             bool(fields["leaving"]),
+            intact_from_json(fields),
         )
     except UNREADABLE:
         return None
@@ -99,3 +102,7 @@ class LiveBrokers:
     def available(self) -> dict[int, BrokerInfo]:
         """The brokers that may have partitions, by node id: those that are not shutting down."""
         return {each.node_id: each.info for each in self.brokers.values() if not each.leaving}
+
+    def leaving(self) -> set[int]:
+        """The node ids of the registered brokers that are shutting down."""
+        return {each.node_id for each in self.brokers.values() if each.leaving}

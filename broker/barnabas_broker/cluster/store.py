@@ -1,7 +1,7 @@
 """The port of metadata stores: batches of events, numbered without a gap."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.image import Event
@@ -17,6 +17,30 @@ class StoreUnavailable(StoreError):
 
 class StoreFenced(StoreError):
     """This broker may not write: its registration is over, or it is not the controller any more."""
+
+
+class StoreLost(StoreError):
+    """The store lacks batches that this broker has applied, or has others in their place. This broker must not serve
+    or write any more."""
+
+
+class Restored(NamedTuple):
+    """A restore of the metadata from a saved image: a new history of the cluster, which goes on after `sequence`."""
+
+    id: str
+    sequence: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Restored":
+        """Read what `_asdict` has given.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not that.
+        """
+        name, sequence = fields["id"], fields["sequence"]
+        if not isinstance(name, str) or type(sequence) is not int:
+            raise ValueError(f"restored {fields!r}")
+        return cls(name, sequence)
 
 
 class LoadedMetadata(NamedTuple):

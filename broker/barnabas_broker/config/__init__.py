@@ -2,10 +2,11 @@
 
 Imported by every other package of the broker; imports nothing of it.
 
-- :mod:`~barnabas_broker.config.keys`: every key
+- :mod:`~barnabas_broker.config.keys`: every key that is served
+- :mod:`~barnabas_broker.config.unserved`: the other keys of Apache Kafka
 - :mod:`~barnabas_broker.config.properties`: values and their sources
 - :mod:`~barnabas_broker.config.listeners`: what a listener is, and how it is written
-- :mod:`~barnabas_broker.config.checks`: keys that depend on each other
+- :mod:`~barnabas_broker.config.checks`: what may not be given, has no effect, or depends on other keys
 """
 
 from barnabas_broker.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigError, ConfigType, Key, show

@@ -1,12 +1,132 @@
-"""Checks of keys that depend on each other: the listeners, their protocols, and the addresses that are advertised."""
+"""Checks of a whole configuration: keys that have no effect or are refused, and keys that depend on each other."""
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
-from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.config.keys import (
+    ALIASES,
+    BROKER_KEYS,
+    CLUSTER_URL,
+    COMPRESSION_TYPE,
+    CONSUMER_GROUP_BOUNDS,
+    CONTROLLER_LISTENER_NAMES,
+    LISTENERS,
+    LOG_DIRS,
+    PROCESS_ROLES,
+    ConfigError,
+    Key,
+)
 from barnabas_broker.config.listeners import PLAINTEXT, PROTOCOLS, Listener
+from barnabas_broker.config.properties import Config
+from barnabas_broker.config.unserved import PREFIXES, UNSERVED, without_effect
+from barnabas_protocol.suggestions import did_you_mean, nearest
 
 _ANYWHERE: Final = ("0.0.0.0", "::", "")
+#: Keys that list the controllers of a cluster.
+_QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+#: How like a name in the environment must be to that of a key before it counts as mistyped: other programs
+#: use ``KAFKA_`` variables, too.
+_MISTYPED: Final = 0.85
+
+
+def check_config(config: Config) -> list[str]:
+    """Check what was given before the start.
+
+    Returns:
+        Warnings, one line each: keys that do not exist, and keys that have no effect, with the reason.
+
+    Raises:
+        ConfigError: a value cannot be read, keys contradict each other, or the broker cannot do what a key asks for.
+    """
+    unknown: list[str] = []
+    ignored: dict[str, list[str]] = {}
+    for name, text in config.given.items():
+        unserved = UNSERVED.get(name)
+        if name in config.keys:
+            config.keys[name].read(text)
+        elif unserved is not None and unserved.refused:
+            _check_refused(config, name, text.strip())
+        elif (why := without_effect(name)) is not None:
+            ignored.setdefault(why, []).append(name)
+        else:
+            unknown.append(f"{name}: no such configuration key, ignored{did_you_mean(name, [*BROKER_KEYS, *UNSERVED])}")
+    _check_aliases(config)
+    _check_roles(config)
+    _check_consumer_groups(config)
+    if config[COMPRESSION_TYPE] != COMPRESSION_TYPE.default:
+        ignored["batches are stored as producers compressed them"] = [COMPRESSION_TYPE.name]
+    closed = [str(each) for each in config[LISTENERS] if each.name in config[CONTROLLER_LISTENER_NAMES]]
+    if closed:
+        ignored["it is not opened, because Barnabas has no controllers (controller.listener.names)"] = closed
+    return unknown + [f"{', '.join(names)}: no effect, {why}" for why, names in ignored.items()]
+
+
+def is_for_broker(name: str) -> bool:
+    """Whether a name from the environment is a configuration key, or probably a mistyped one."""
+    # Not the removed keys: Kubernetes sets KAFKA_PORT in every container beside a service that is named kafka.
+    known = name in BROKER_KEYS or name in UNSERVED or name.startswith(tuple(PREFIXES))
+    return known or nearest(name, BROKER_KEYS, _MISTYPED) is not None
+
+
+def same_directory(one: str, other: str) -> bool:
+    """Whether two paths name the same directory, which need not exist."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _check_refused(config: Config, name: str, text: str) -> None:
+    """Check a key that may only have Kafka's default value; metadata.log.dir may also name the log directory."""
+    unserved = UNSERVED[name]
+    if text in ("", unserved.default) or (name == "metadata.log.dir" and same_directory(text, config[LOG_DIRS])):
+        return
+    raise ConfigError(f"{name}={text!r}: {unserved.why}; leave it out")
+
+
+def _check_aliases(config: Config) -> None:
+    """Check that keys with two names have one value."""
+    for key, older in ALIASES:
+        if key.name in config.given and older.name in config.given:
+            value, other = (each.read(config.given[each.name]) for each in (key, older))
+            if value != other and not (key is LOG_DIRS and same_directory(value, other)):
+                raise ConfigError(f"{key.name}={value} and {older.name}={other}: give one of them")
+
+
+def _check_consumer_groups(config: Config) -> None:
+    for low, key, high in CONSUMER_GROUP_BOUNDS:
+        if not config[low] <= config[key] <= config[high]:
+            raise ConfigError(
+                f"{key.name} is {config[key]}, but must be between {low.name} ({config[low]}) and {high.name}"
+                f" ({config[high]})"
+            )
+
+
+def _check_roles(config: Config) -> None:
+    """Check that a broker that shall be part of a cluster is not started as a single one."""
+    if config[CLUSTER_URL]:
+        return
+    if config[PROCESS_ROLES] == ("broker",):
+        raise ConfigError(
+            "process.roles=broker: this is a broker of a cluster; give --cluster, or broker,controller for a single one"
+        )
+    for name in _QUORUM:
+        controllers = [each for each in config.given.get(name, "").split(",") if each.strip()]
+        if len(controllers) > 1:
+            raise ConfigError(
+                f"{name} has {len(controllers)} controllers: brokers coordinate through etcd; give --cluster, or leave "
+                "it out for a single broker"
+            )
+
+
+def broker_listeners(config: Config, key: Key[tuple[Listener, ...]]) -> tuple[Listener, ...]:
+    """The listeners of `key` that are not for controllers.
+
+    Raises:
+        ConfigError: all of them are.
+    """
+    found = tuple(each for each in config[key] if each.name not in config[CONTROLLER_LISTENER_NAMES])
+    if config[key] and not found:
+        raise ConfigError(f"{key.name} has only listeners for controllers (controller.listener.names)")
+    return found
 
 
 def check_protocols(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> None:

@@ -11,12 +11,13 @@ from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas_broker.config.listeners import PLAINTEXT, Listener, parse_advertised, parse_listeners, parse_protocols
+from barnabas_broker.errors import BrokerError
 
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
-    """A configuration value that cannot be used; the text names the key, its value and what is accepted."""
+class ConfigError(BrokerError):
+    """A configuration that cannot be used; the text names the key, its value and what is accepted."""
 
 
 class ConfigType(IntEnum):
@@ -54,6 +55,14 @@ class Key(Generic[T]):
     fallbacks: "tuple[tuple[Key[Any], int], ...]" = ()
     broker: "Key[T] | None" = None
 
+    @property
+    def unit(self) -> str:
+        """The unit of its value, which Kafka puts into the name; "" for none."""
+        for ending, unit in _UNITS.items():
+            if self.name.endswith(ending):
+                return unit
+        return ""
+
     def read(self, text: str) -> T:
         """Parse a value.
 
@@ -77,6 +86,17 @@ def show(value: object) -> str | None:
     return str(value)
 
 
+_UNITS: Final = {
+    ".per.second": "bytes/s",
+    ".ms": "ms",
+    ".seconds": "s",
+    ".minutes": "min",
+    ".hours": "h",
+    ".bytes": "bytes",
+    ".messages": "records",
+}
+
+SHORT_MAX: Final = 2**15 - 1
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -95,6 +115,16 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _mode(text: str) -> str:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        raise ValueError("not an octal number") from None
+    if not 0o700 <= mode <= 0o777:
+        raise ValueError("must be from 0700 to 0777: the broker itself reads and writes")
+    return text
 
 
 def _boolean(text: str) -> bool:
@@ -122,14 +152,45 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _assignors(text: str) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not values:
+        raise ValueError("must name at least one")
+    return values
+
+
 def _list_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
-        values = tuple(part.strip() for part in text.split(",") if part.strip())
-        if not values or any(value not in choices for value in values):
+        if not text.strip():
+            return ()
+        values = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        if any(value not in choices for value in values):
             raise ValueError(f"must be a list of {', '.join(choices)}")
         return values
 
     return parse
+
+
+def _directory(text: str) -> str:
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise ValueError("must name a directory")
+    if len(names) > 1:
+        raise ValueError(f"names {len(names)} directories, and a broker keeps its log in one: give one of them")
+    return names[0]
+
+
+def _roles(text: str) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in text.split(",") if part.strip())
+    if any(value not in ("broker", "controller") for value in values):
+        raise ValueError("must be a list of broker, controller")
+    if values == ("controller",):
+        raise ValueError("Barnabas has no controllers: brokers coordinate through etcd (cluster.url)")
+    return values
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip().upper() for part in text.split(",") if part.strip())
 
 
 def _broker(key: Key[T]) -> Key[T]:
@@ -165,12 +226,54 @@ _HOUR = 3_600_000
 _DAY = 24 * _HOUR
 
 # Identity and connections
-NODE_ID = _int("node.id", 1, "The id of this broker.")
-LOG_DIR = _text("log.dir", "barnabas-data", "The log directory; one, not a list.")
+BROKER_ID = _int("broker.id", -1, "The older name of node.id.", -1)
+NODE_ID: Final[Key[int]] = _broker(
+    Key("node.id", ConfigType.INT, 1, _integer(0, INT_MAX), "The id of this broker.", ((BROKER_ID, 1),))
+)
+LOG_DIR = _broker(
+    Key("log.dir", ConfigType.LIST, "barnabas-data", _directory, "The log directory, unless log.dirs is set.")
+)
+LOG_DIRS = _broker(
+    Key(
+        "log.dirs",
+        ConfigType.LIST,
+        LOG_DIR.default,
+        _directory,
+        "The log directory; one, not a list. --data-dir is the same.",
+        ((LOG_DIR, 1),),
+    )
+)
+PROCESS_ROLES: Final[Key[tuple[str, ...]]] = _broker(
+    Key(
+        "process.roles",
+        ConfigType.LIST,
+        (),
+        _roles,
+        "The roles of this process: broker,controller for a single broker; broker needs cluster.url.",
+    )
+)
+CONTROLLER_LISTENER_NAMES: Final[Key[tuple[str, ...]]] = _broker(
+    Key(
+        "controller.listener.names",
+        ConfigType.LIST,
+        (),
+        _names,
+        "Listeners that are for controllers: they are not opened, because Barnabas has no controllers.",
+    )
+)
+LOG_DIR_MODE: Final[Key[str]] = _broker(
+    Key(
+        "log.dir.mode",
+        ConfigType.STRING,
+        "0700",
+        _mode,
+        "Permissions of new folders in the log directory, octal; files get the same without x. Barnabas' own.",
+    )
+)
 LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
     Key(
         "listeners",
-        ConfigType.STRING,
+        ConfigType.LIST,
         (),
         parse_listeners,
         "Where to listen: NAME://HOST:PORT, separated by commas; empty for PLAINTEXT at --host and --port.",
@@ -179,7 +282,7 @@ LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
 ADVERTISED_LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
     Key(
         "advertised.listeners",
-        ConfigType.STRING,
+        ConfigType.LIST,
         (),
         parse_advertised,
         "The address that clients of a listener get: [NAME://]HOST:PORT, separated by commas; a listener that is left "
@@ -206,11 +309,46 @@ LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
 )
 SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
 CONNECTIONS_MAX_IDLE_MS = _long(
-    "connections.max.idle.ms", 600_000, "Close connections that are idle longer, in ms.", -1
+    "connections.max.idle.ms",
+    600_000,
+    "Close connections that are idle longer, in ms, and those whose request takes longer to arrive; -1: never.",
+    -1,
 )
-MAX_CONNECTIONS = _int("max.connections", INT_MAX, "Connections that are served at a time.")
+QUEUED_MAX_REQUEST_BYTES = _long(
+    "queued.max.request.bytes",
+    268_435_456,
+    "Bytes of all requests over 64 KiB that arrive or are carried out; -1 without limit, which is Kafka's default. "
+    "When they are used up, connections are not read in the middle of such a request, except for one at a time, which "
+    "has 10 s to send the rest.",
+    -1,
+)
+QUEUED_MAX_RESPONSE_BYTES = _long(
+    "queued.max.response.bytes",
+    268_435_456,
+    "Bytes of all responses in memory that clients have not read; -1 without limit. When they are used up, a Fetch "
+    "answers one batch, and a connection whose responses wait starts no further request. Barnabas' own.",
+    -1,
+)
+CONNECTION_MAX_RESPONSE_BYTES = _int(
+    "connection.max.response.bytes",
+    16_777_216,
+    "Bytes of responses of one connection that may be ready while an earlier one is not; then it starts no further "
+    "request. Barnabas' own.",
+    1,
+)
+MAX_CONNECTIONS = _int(
+    "max.connections",
+    INT_MAX,
+    "Connections that are served at a time; at most half as many as the process may have descriptors (ulimit -n).",
+)
 FETCH_MAX_BYTES = _int("fetch.max.bytes", 57_671_680, "The most bytes that one Fetch answers.", 1024)
 FETCH_SESSION_SLOTS = _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions that are kept (KIP-227).")
+FETCH_SESSION_PARTITIONS = _int(
+    "max.incremental.fetch.session.cache.partitions",
+    200_000,
+    "Partitions of all fetch sessions together, 350 bytes each; clients without a session send full requests. "
+    "Barnabas' own.",
+)
 
 # Replication
 REPLICA_LAG_TIME_MAX_MS = _long("replica.lag.time.max.ms", 30_000, "A follower that lags longer leaves the ISR, in ms.")
@@ -229,7 +367,7 @@ REPLICA_SOCKET_TIMEOUT_MS = _int(
 CLUSTER_URL = _text(
     "cluster.url", "", "Where brokers coordinate: etcd://HOST:PORT[,HOST:PORT...][/PREFIX]; empty for a single broker."
 )
-ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "CA certificates (PEM) to verify etcd's; empty for no TLS.")
+ETCD_SSL_CAFILE = _text("etcd.ssl.cafile", "", "A file with CA certificates (PEM), to verify etcd's; empty for no TLS.")
 ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (PEM), if etcd requires one.")
 ETCD_SSL_KEYFILE = _text("etcd.ssl.keyfile", "", "The key (PEM) of that certificate.")
 ETCD_USER = _text("etcd.user", "", "The user name for etcd; empty for no login.")
@@ -245,11 +383,17 @@ UNCLEAN_LEADER_ELECTION_ENABLE = _flag(
     False,
     "Elect a leader outside of the ISR if all of it is offline: loses records.",
 )
+UNCLEAN_RECOVERY_TIMEOUT_MS = _long(
+    "unclean.recovery.timeout.ms",
+    300_000,
+    "Ms that a partition waits for its other replicas if all of them stopped uncleanly (KIP-966).",
+    0,
+)
 AUTO_LEADER_REBALANCE_ENABLE = _flag(
     "auto.leader.rebalance.enable", True, "Move leadership back to the preferred replicas periodically."
 )
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = _long(
-    "leader.imbalance.check.interval.seconds", 300, "Seconds between two such checks.", 1
+    "leader.imbalance.check.interval.seconds", 300, "Seconds between two checks whether leadership has to move back.", 1
 )
 
 # Topics
@@ -259,6 +403,15 @@ AUTO_CREATE_TOPICS_ENABLE = _flag("auto.create.topics.enable", True, "Create top
 DELETE_TOPIC_ENABLE = _flag("delete.topic.enable", True, "Allow DeleteTopics.")
 MIN_INSYNC_REPLICAS = _int("min.insync.replicas", 1, "Replicas in sync that acks=all requires.", 1)
 MESSAGE_MAX_BYTES = _int("message.max.bytes", 1_048_588, "The largest record batch, in bytes.")
+MESSAGE_MAX_DECOMPRESSED_BYTES = _int(
+    "message.max.decompressed.bytes",
+    67_108_864,
+    "The most bytes to which the broker decompresses the records of one batch; the default is 64 times that of "
+    "message.max.bytes. Of a larger batch ListOffsets by timestamp answers the first offset, compaction keeps all "
+    "records, and a compacted topic does not accept it; other topics do, because the broker does not look inside. "
+    "Barnabas' own.",
+    1024,
+)
 COMPRESSION_TYPE = _broker(
     Key(
         "compression.type",
@@ -308,7 +461,7 @@ LOG_CLEANUP_POLICY: Final[Key[tuple[str, ...]]] = _broker(
         ConfigType.LIST,
         ("delete",),
         _list_of("delete", "compact"),
-        "What happens to old data: delete, compact, or both.",
+        "What happens to old data: delete, compact, or both; nothing if it is empty.",
     )
 )
 LOG_CLEANER_ENABLE = _flag("log.cleaner.enable", True, "Compact topics whose policy says so.")
@@ -350,10 +503,20 @@ PRODUCER_ID_EXPIRATION_MS = _int("producer.id.expiration.ms", _DAY, "Ms that an 
 
 # Groups and offsets
 OFFSETS_TOPIC_NUM_PARTITIONS = _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1)
-OFFSETS_TOPIC_REPLICATION_FACTOR = _int("offsets.topic.replication.factor", 3, "Replicas of __consumer_offsets.", 1)
-OFFSETS_TOPIC_SEGMENT_BYTES = _int("offsets.topic.segment.bytes", 104_857_600, "Segment size of that topic.", 1)
+OFFSETS_TOPIC_REPLICATION_FACTOR = _broker(
+    Key(
+        "offsets.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        _integer(1, SHORT_MAX),
+        "Replicas of __consumer_offsets.",
+    )
+)
+OFFSETS_TOPIC_SEGMENT_BYTES = _int("offsets.topic.segment.bytes", 104_857_600, "Segment size of __consumer_offsets.", 1)
 OFFSETS_RETENTION_MINUTES = _int("offsets.retention.minutes", 10_080, "Minutes offsets outlive their group.", 1)
-OFFSETS_RETENTION_CHECK_INTERVAL_MS = _long("offsets.retention.check.interval.ms", 600_000, "Ms between checks.", 1)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS = _long(
+    "offsets.retention.check.interval.ms", 600_000, "Ms between two checks for offsets that expire.", 1
+)
 OFFSET_METADATA_MAX_BYTES = _int("offset.metadata.max.bytes", 4096, "Bytes of a commit's metadata at most.")
 OFFSETS_COMMIT_TIMEOUT_MS = _int("offsets.commit.timeout.ms", 5000, "Ms a commit may take to be in the log.", 1)
 GROUP_INITIAL_REBALANCE_DELAY_MS = _int(
@@ -362,6 +525,128 @@ GROUP_INITIAL_REBALANCE_DELAY_MS = _int(
 GROUP_MIN_SESSION_TIMEOUT_MS = _int("group.min.session.timeout.ms", 6000, "The shortest session timeout, in ms.")
 GROUP_MAX_SESSION_TIMEOUT_MS = _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout, in ms.")
 GROUP_MAX_SIZE = _int("group.max.size", INT_MAX, "Members of a group at most.", 1)
+GROUP_CONSUMER_SESSION_TIMEOUT_MS = _int(
+    "group.consumer.session.timeout.ms", 45_000, "Ms without heartbeats after which a consumer group drops a member.", 1
+)
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = _int(
+    "group.consumer.min.session.timeout.ms", 45_000, "The shortest session timeout of a consumer group, in ms.", 1
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = _int(
+    "group.consumer.max.session.timeout.ms", 60_000, "The longest session timeout of a consumer group, in ms.", 1
+)
+GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = _int(
+    "group.consumer.heartbeat.interval.ms", 5000, "Ms between two heartbeats of a consumer group's member.", 1
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = _int(
+    "group.consumer.min.heartbeat.interval.ms", 5000, "The shortest heartbeat interval of a consumer group, in ms.", 1
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = _int(
+    "group.consumer.max.heartbeat.interval.ms", 15_000, "The longest heartbeat interval of a consumer group, in ms.", 1
+)
+GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = _int(
+    "group.consumer.assignment.interval.ms", 1000, "Ms between two assignments of a consumer group at least."
+)
+GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = _int(
+    "group.consumer.min.assignment.interval.ms", 0, "The shortest assignment interval of a consumer group, in ms."
+)
+GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = _int(
+    "group.consumer.max.assignment.interval.ms", 15_000, "The longest assignment interval of a consumer group, in ms."
+)
+GROUP_CONSUMER_MAX_SIZE = _int("group.consumer.max.size", INT_MAX, "Members of a consumer group at most.", 1)
+#: The keys of consumer groups that two others bound.
+CONSUMER_GROUP_BOUNDS: Final = (
+    (
+        GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+        GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+        GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+    ),
+    (
+        GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+        GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+        GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+    (
+        GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
+        GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+        GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+)
+_uniform_and_range: tuple[str, ...] = ("uniform", "range")
+GROUP_CONSUMER_ASSIGNORS = _broker(
+    Key(
+        "group.consumer.assignors",
+        ConfigType.LIST,
+        _uniform_and_range,
+        _assignors,
+        "Assignors that run in the coordinator of consumer groups, the default first.",
+    )
+)
+
+# Transactions
+TRANSACTION_STATE_LOG_NUM_PARTITIONS = _int(
+    "transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1
+)
+TRANSACTION_STATE_LOG_REPLICATION_FACTOR = _broker(
+    Key(
+        "transaction.state.log.replication.factor",
+        ConfigType.SHORT,
+        3,
+        _integer(1, SHORT_MAX),
+        "Replicas of __transaction_state.",
+    )
+)
+TRANSACTION_STATE_LOG_MIN_ISR = _int(
+    "transaction.state.log.min.isr", 2, "In-sync replicas that writes to __transaction_state require.", 1
+)
+TRANSACTION_STATE_LOG_SEGMENT_BYTES = _int(
+    "transaction.state.log.segment.bytes", 104_857_600, "Segment size of __transaction_state.", 1
+)
+TRANSACTION_MAX_TIMEOUT_MS = _int(
+    "transaction.max.timeout.ms", 900_000, "The longest timeout of a transaction that clients may ask for, in ms.", 1
+)
+TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = _int(
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    10_000,
+    "Ms between two checks for transactions whose timeout is over.",
+    1,
+)
+TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS = _int(
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    3_600_000,
+    "Ms between two checks for transactional ids that expire.",
+    1,
+)
+TRANSACTIONAL_ID_EXPIRATION_MS = _int(
+    "transactional.id.expiration.ms", 604_800_000, "Ms after which a transactional id that is not used is deleted.", 1
+)
+ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS = _int(
+    "add.partitions.to.txn.retry.backoff.ms",
+    20,
+    "Ms until a leader asks again to add a partition while the last transaction is being ended.",
+    1,
+)
+ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = _int(
+    "add.partitions.to.txn.retry.backoff.max.ms", 100, "Ms that it asks again; then the client does."
+)
+
+#: Keys with two names, the newer one first. A later source that has either replaces both.
+ALIASES: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = ((LOG_DIRS, LOG_DIR), (NODE_ID, BROKER_ID))
+
+#: Keys that may be changed while the broker runs: those that are read each time they are needed.
+DYNAMIC_KEYS: Final = frozenset(
+    name
+    for name in BROKER_KEYS
+    if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
+    and not name.endswith((".hours", ".minutes"))
+) - {
+    "log.cleaner.enable",
+    "log.dir",
+    "log.dir.mode",
+    "log.dirs",
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.retention.check.interval.ms",
+    "message.max.decompressed.bytes",
+}
 
 # Topic keys
 CLEANUP_POLICY = _topic("cleanup.policy", LOG_CLEANUP_POLICY)

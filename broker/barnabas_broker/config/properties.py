@@ -1,16 +1,18 @@
 """Configuration values and where they come from: a properties file, the environment, flags, and changes at run time.
 
 Later sources win: the ``--config`` file, then ``KAFKA_`` environment variables (``.`` as ``_``, ``_`` as ``__``,
-``-`` as ``___``), then ``--set key=value`` and the flags that have a name of their own. An unknown key is a warning; a
-value that cannot be read is a :class:`~barnabas_broker.config.keys.ConfigError`.
+``-`` as ``___``), then ``--set key=value`` and the flags that have a name of their own.
+:mod:`~barnabas_broker.config.checks` checks what was given.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from barnabas_broker.config.keys import ConfigError, Key
+from barnabas_broker.config.keys import ALIASES, ConfigError, Key
+from barnabas_protocol.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -73,24 +75,15 @@ class Config:
             (self.given, ConfigSource.STATIC_BROKER_CONFIG),
         )
 
+    def set_static(self, key: Key[Any], text: str) -> None:
+        """Set a value before the start, over what was given; it must have been checked before."""
+        self.given[key.name] = text
+        self._values.clear()
+
     def set_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> None:
         """Replace the values that were set at run time; every value must have been checked before."""
         self.dynamic, self.dynamic_default = dynamic, dynamic_default
         self._values.clear()
-
-    def check(self) -> list[str]:
-        """Read every value that was given.
-
-        Returns:
-            The names of keys that do not exist, for a warning each.
-
-        Raises:
-            ConfigError: a value cannot be read.
-        """
-        for name, text in self.given.items():
-            if name in self.keys:
-                self.keys[name].read(text)
-        return [name for name in self.given if name not in self.keys]
 
 
 class TopicConfig:
@@ -108,7 +101,7 @@ class TopicConfig:
         self._values: dict[str, Any] = {}
         for name, text in overrides.items():
             if name not in keys:
-                raise ConfigError(f"{name}: a topic has no such configuration")
+                raise ConfigError(f"{name}: a topic has no such configuration{did_you_mean(name, keys)}")
             self._values[name] = keys[name].read(text)
 
     def __getitem__(self, key: Key[T]) -> T:
@@ -126,21 +119,46 @@ class TopicConfig:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read a Java properties file: ``key=value`` or ``key: value``, ``#`` and ``!`` comments, backslash at a line's
-    end."""
+    r"""Read a Java properties file.
+
+    ``key=value``, ``key: value`` or ``key value``; comments begin with ``#`` or ``!``; a backslash at the end of a line
+    continues it, and elsewhere begins an escape (``\:``, ``\t``, ``\u0041``). Source: Java's ``Properties.load``.
+    """
     out: dict[str, str] = {}
     pending = ""
-    for line in text.splitlines():
-        pending += line.lstrip()
-        if pending.endswith("\\") and not pending.endswith("\\\\"):
+    for line in re.split(r"\r\n|\r|\n", text):
+        line = line.lstrip(_BLANKS)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
             pending = pending[:-1]
             continue
-        line, pending = pending, ""
-        if not line or line[0] in "#!":
-            continue
-        at = min((i for i in (line.find("="), line.find(":")) if i >= 0), default=len(line))
-        out[line[:at].strip()] = line[at + 1 :].strip()
+        _add_property(out, pending)
+        pending = ""
+    _add_property(out, pending)
     return out
+
+
+_BLANKS: Final = " \t\f"
+_KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _add_property(out: dict[str, str], line: str) -> None:
+    """Add the property of a line that is whole; an empty line has none."""
+    key = _KEY.match(line)
+    separator = _SEPARATOR.match(line, key.end()) if key is not None else None
+    if line and key is not None and separator is not None:
+        out[_unescape(key[0])] = _unescape(line[separator.end() :]).strip()
+
+
+def _unescape(text: str) -> str:
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _LETTERS.get(found[2], found[2]), text)
+    # Escapes are UTF-16, in which two units make one character.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def parse_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -164,5 +182,8 @@ def layered(keys: Mapping[str, Key[Any]], layers: Iterable[Mapping[str, str]]) -
     """A configuration of several layers; later layers win."""
     given: dict[str, str] = {}
     for layer in layers:
+        for names in ({key.name for key in keys} for keys in ALIASES):
+            if names & layer.keys():
+                given = {name: value for name, value in given.items() if name not in names}
         given.update(layer)
     return Config(keys, given)

@@ -1,14 +1,15 @@
 """Group coordination: pure state machines, the effects and events that they return, and the shell around them.
 
 - :mod:`~barnabas_broker.groups.classic`: groups of the classic protocol (``ClassicGroup``).
+- :mod:`~barnabas_broker.groups.consumer`: groups of the consumer protocol (``ConsumerGroup``), assignors.
 - :mod:`~barnabas_broker.groups.offsets`: committed offsets (``GroupOffsets``).
 - :mod:`~barnabas_broker.groups.events`: group events, their records and explanations (``explain``).
-- :mod:`~barnabas_broker.groups.coordinator`: the shell (``GroupCoordinator``, ``GroupPartitions``).
+- :mod:`~barnabas_broker.groups.coordinator`: the shell (``GroupCoordinator``).
 - `effects`, `ports`, `records`, `subscriptions`: what these have in common.
 
-Groups of the consumer protocol (KIP-848) belong in ``groups/consumer``, share groups (KIP-932) into ``groups/share``:
-pure machines beside ``classic``, behind the same effects and the same shell.
+Share groups (KIP-932) belong into ``groups/share``: pure machines beside ``classic`` and ``consumer``, behind the same
+effects and the same shell.
 
-Handlers, HTTP and the broker's composition root import this package. It imports ``config``, ``logs``, ``security`` and
-the protocol, but never ``replication``: the logs and leaderships that it needs are protocols in ``ports``.
+Handlers, HTTP and the broker's composition root import this package. It imports ``coordinators``, ``config``, ``logs``
+and the protocol, but never ``replication``: the logs and leaderships that it needs are protocols.
 """

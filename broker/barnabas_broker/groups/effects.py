@@ -1,21 +1,49 @@
 """Effects: what a group's state machine asks its shell to do. The machine decides and returns them; the shell acts."""
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_protocol.coordinator_records import GroupMetadataValue
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
+from barnabas_protocol.schema import Data
 
 #: Identifies a deferred request to the shell. The machine only stores it and returns it.
 Token = object
+
+
+#: The reason of a client that gives none, in Kafka's words (KIP-800).
+NOT_PROVIDED: Final = "not provided"
+
+
+#: The error that members get if the group's record cannot be appended.
+APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Caller(NamedTuple):
+    """The client that sends a request: its client id, and its address as Kafka prints it ("/127.0.0.1")."""
+
+    client_id: str
+    host: str
 
 
 class Reply(NamedTuple):
     """Respond to the request that `token` stands for. The response has the newest version's shape."""
 
     token: Token
-    response: JoinGroupResponse | SyncGroupResponse
+    response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
 
 
 class Persist(NamedTuple):
@@ -28,6 +56,17 @@ class Persist(NamedTuple):
     ticket: int
     value: GroupMetadataValue
     state_since: float | None
+
+
+#: Key and value of a record in the schemas of :mod:`barnabas_protocol.coordinator_records`; None for a tombstone.
+CoordinatorRecord = tuple[Data, Data | None]
+
+
+class PersistRecords(NamedTuple):
+    """Append records of a group of the consumer protocol, all or none, then report with ``persisted(ticket, ...)``."""
+
+    ticket: int
+    records: list[CoordinatorRecord]
 
 
 class EventType(Enum):
@@ -56,8 +95,19 @@ class EventType(Enum):
     GROUP_UNLOADED = "group_unloaded"
     GROUP_DELETED = "group_deleted"
     OFFSETS_EXPIRED = "offsets_expired"
+    OFFSETS_UNSTABLE = "offsets_unstable"
+    OFFSETS_STABLE = "offsets_stable"
     TOPIC_CHANGED = "topic_changed"
     STORM = "rebalance_storm"
+    EPOCH_BUMPED = "group_epoch_bumped"
+    TARGET_ASSIGNED = "target_assigned"
+    ASSIGNOR_FAILED = "assignor_failed"
+    MEMBER_REVOKING = "member_revoking"
+    MEMBER_REVOKED = "member_revoked"
+    MEMBER_NOT_REVOKED = "member_not_revoked"
+    MEMBER_FENCED = "member_fenced"
+    MEMBER_AWAY = "static_member_away"
+    GROUP_RECONCILED = "group_reconciled"
 
 
 class GroupEvent(NamedTuple):
@@ -65,7 +115,7 @@ class GroupEvent(NamedTuple):
 
     Attributes:
         type: what happened.
-        generation: the group's generation when it happened.
+        generation: the group's generation when it happened; its group epoch in the consumer protocol.
         data: details. They may contain subscriptions and assignments as bytes, which
             :mod:`barnabas_broker.groups.events.events` decodes later, after the response is sent.
     """
@@ -75,4 +125,4 @@ class GroupEvent(NamedTuple):
     data: dict[str, Any]
 
 
-Effect = Reply | Persist | GroupEvent
+Effect = Reply | Persist | PersistRecords | GroupEvent

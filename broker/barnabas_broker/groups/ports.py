@@ -1,37 +1,33 @@
-"""What the coordinator needs from outside: the logs of its topics, which partitions it leads, and an event loop."""
+"""What the group coordinator needs from outside, beside the ports of all coordinators."""
 
-import asyncio
-from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.wire import Buffer
+from barnabas_broker.coordinators.ports import CoordinatorLog
 
 
-class OffsetsLog(Protocol):
-    """The partitions of ``__consumer_offsets`` that this broker leads."""
+class OffsetsLog(CoordinatorLog, Protocol):
+    """The partitions of ``__consumer_offsets``, which transactions write to."""
 
-    def append(self, partition: int, batch: bytearray, done: Callable[[ErrorCode], None]) -> None:
-        """Append a batch.
+    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+        """What :meth:`append` needs for a batch of a transaction, unless the transaction is open in the log.
+
+        A marker that is appended before the batch makes it void.
 
         Args:
             partition: of ``__consumer_offsets``.
-            batch: one record batch; the log sets its offsets and its leader epoch.
-            done: called once, at once or later, in the order of a partition's appends: with NONE when the batch is as
-                durable as the topic's configuration demands, or with the reason why it is not.
+            producer_id: of the transaction.
+            producer_epoch: of the transaction.
+            bumps_epoch: each transaction of the producer has an epoch of its own (transaction version 2).
+
+        Returns:
+            The verification, for which the coordinator of the transaction has to be asked; None if it is open here.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, or NOT_LEADER_OR_FOLLOWER.
         """
 
-    def end_offset(self, partition: int) -> int:
-        """Where a replay ends: the log end offset on this leader.
-
-        Not the high watermark: a new leader learns that late, and records between the two may have been acknowledged.
-        """
-
-    def start_offset(self, partition: int) -> int:
-        """Where a replay starts: the log start offset."""
-
-    async def read(self, partition: int, offset: int) -> Buffer:
-        """Whole batches, starting with the one that contains `offset`; b"" at the end."""
+    def not_verified(self, partition: int, producer_id: int, verification: Any) -> None:
+        """The coordinator of the transaction has refused: forget the verification."""
 
 
 class EventsLog(Protocol):
@@ -39,33 +35,3 @@ class EventsLog(Protocol):
 
     def append(self, partition: int, batch: bytearray) -> None:
         """Append a batch, or drop it if that fails."""
-
-
-class Leaderships(Protocol):
-    """The partitions that this broker leads."""
-
-    def led(self, topic: str) -> Mapping[int, int]:
-        """The leader epoch of each partition of `topic` that this broker leads."""
-
-    def creating(self, topic: str) -> bool:
-        """Whether logs of partitions of `topic` are still being created on this broker."""
-
-
-class Handle(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-
-
-class Scheduler(Protocol):
-    """The part of an event loop that the coordinator uses: asyncio's, or that of a simulation."""
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """Call in the next iteration of the loop."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
-        """Call after `delay` seconds."""
-
-    def create_future(self) -> "asyncio.Future[Any]":
-        """A future of this loop."""

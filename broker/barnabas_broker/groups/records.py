@@ -9,17 +9,32 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
+from barnabas_broker.coordinators.replay import CorruptRecord
+from barnabas_broker.groups.effects import CoordinatorRecord
 from barnabas_protocol.codec import decode, encode
-from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitValue,
+)
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.wire import Buffer
+from barnabas_protocol.schema import Data
+from barnabas_protocol.wire import MAX_STRING, Buffer
 
 #: Record types: the versions of the key's schema.
 OFFSET_KEYS: Final = (0, 1)
 GROUP_KEY: Final = 2
 _VERSION: Final = 3
-#: Maximum length of a string in a record, in bytes.
-MAX_STRING: Final = 32767
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -29,8 +44,14 @@ _VALUE_V1: Final = Struct(">hqh")
 _TIMES_V1: Final = Struct(">qq")
 
 
-class CorruptRecord(Exception):
-    """The key or the value of a record cannot be read."""
+#: The key and the value of each record type of the consumer protocol.
+CONSUMER_KEYS: Final[dict[int, tuple[type[Data], type[Data]]]] = {
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+}
 
 
 class OffsetKey(NamedTuple):
@@ -77,6 +98,34 @@ def group_value(value: GroupMetadataValue) -> bytes:
         EncodeError: a field is longer than a record allows.
     """
     return _INT16.pack(_VERSION) + encode(value, _VERSION)
+
+
+def group_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record of a group.
+
+    Raises:
+        EncodeError: a field is longer than a record allows.
+    """
+    key, value = record
+    (record_type,) = type(key).VERSIONS
+    head = _INT16.pack(record_type) + encode(key, record_type)
+    return head, None if value is None else _INT16.pack(0) + encode(value, 0)
+
+
+def read_consumer_record(record_type: int, key: bytes, value: bytes | None) -> CoordinatorRecord:
+    """Read a record of a group of the consumer protocol; the type is one of :data:`CONSUMER_KEYS`.
+
+    Raises:
+        CorruptRecord: it is not such a record, or of an unknown version.
+    """
+    key_class, value_class = CONSUMER_KEYS[record_type]
+    try:
+        read_key = decode(key_class, record_type, key[2:])
+        if value is None:
+            return read_key, None
+        return read_key, decode(value_class, int(_INT16.unpack_from(value)[0]), value[2:])
+    except (struct_error, DecodeError) as error:
+        raise CorruptRecord(f"record {key!r}: {error}") from error
 
 
 def offset_key_head(group_id: str, topic: str) -> bytes:

@@ -1,11 +1,14 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics and brokers."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import dropwhile
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
+from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, TopicConfigured
 from barnabas_broker.config import (
     BROKER_KEYS,
     TOPIC_KEYS,
@@ -17,11 +20,15 @@ from barnabas_broker.config import (
     TopicConfig,
     show,
 )
+from barnabas_broker.config.keys import DYNAMIC_KEYS
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.topics import check_topic_configs
+from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.topics import check_stays_compacted, check_topic_configs
+from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import AclOperation, Requirement, requires
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterableConfig as ReplacingConfig
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -46,32 +53,27 @@ from barnabas_protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.suggestions import did_you_mean
+
+log = logger("configs")
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 
-#: Broker keys that may be changed while the broker runs: those that are read each time they are needed.
-DYNAMIC_KEYS: Final = frozenset(
-    name
-    for name in BROKER_KEYS
-    if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
-    and not name.endswith((".hours", ".minutes"))
-) - {
-    "log.cleaner.enable",
-    "log.dir",
-    "log.flush.offset.checkpoint.interval.ms",
-    "log.retention.check.interval.ms",
-}
 #: Keys that have no default in Kafka: a key with a coarser unit, or no limit, applies instead.
 _UNSET: Final = frozenset({"log.retention.minutes", "log.retention.ms", "log.roll.ms", "log.flush.interval.ms"})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+_Result = TypeVar("_Result", AlterResult, IncrementalAlterConfigsResourceResponse)
 _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
 
 
-def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Answer DescribeConfigs, each resource on its own."""
-    return DescribeConfigsResponse(results=[_describe(context, request, resource) for resource in request.resources])
+@stepwise
+def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+    """Answer DescribeConfigs, each resource on its own. One that is asked for twice is described once."""
+    resources = {(one.resource_type, one.resource_name): one for one in request.resources}.values()
+    results = yield from each(resources, partial(_describe, context, request))
+    return DescribeConfigsResponse(results=results)
 
 
 def handle_list_config_resources(
@@ -210,54 +212,37 @@ async def handle_incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Answer IncrementalAlterConfigs, each resource on its own."""
-    responses = []
-    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-    for resource in request.resources:
-        if named.count((resource.resource_type, resource.resource_name)) > 1:
-            code, message = _TWICE
-        else:
-            code, message = await _alter(
-                context.services,
-                resource.resource_type,
-                resource.resource_name,
-                _incremental(resource.resource_type, resource.configs),
-                request.validate_only,
-            )
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return IncrementalAlterConfigsResponse(responses=responses)
+    changes = [
+        (one.resource_type, one.resource_name, _incremental(one.resource_type, one.configs))
+        for one in request.resources
+    ]
+    make = IncrementalAlterConfigsResourceResponse
+    return IncrementalAlterConfigsResponse(responses=await _alter_each(context, changes, request.validate_only, make))
 
 
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Answer AlterConfigs: the request replaces the whole configuration of a resource."""
-    responses = []
-    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-    for resource in request.resources:
-        if named.count((resource.resource_type, resource.resource_name)) > 1:
+    changes = [(one.resource_type, one.resource_name, _replace(one.configs)) for one in request.resources]
+    return AlterConfigsResponse(responses=await _alter_each(context, changes, request.validate_only, AlterResult))
+
+
+async def _alter_each(
+    context: RequestContext,
+    changes: Sequence[tuple[int, str, Change]],
+    validate_only: bool,
+    make: type[_Result],
+) -> list[_Result]:
+    """Change each resource on its own; one that is named more than once is refused."""
+    results: list[_Result] = []
+    times = Counter((resource_type, name) for resource_type, name, _ in changes)
+    for resource_type, name, change in changes:
+        await asyncio.sleep(0)  # what fails at once must not keep others waiting
+        if times[resource_type, name] > 1:
             code, message = _TWICE
         else:
-            code, message = await _alter(
-                context.services,
-                resource.resource_type,
-                resource.resource_name,
-                _replace(resource.configs),
-                request.validate_only,
-            )
-        responses.append(
-            AlterResult(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return AlterConfigsResponse(responses=responses)
+            code, message = await _alter(context, resource_type, name, change, validate_only)
+        results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))
+    return results
 
 
 def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
@@ -277,10 +262,10 @@ def _incremental(resource_type: int, wanted: Sequence[IncrementalAlterableConfig
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         new = dict(old)
-        names = [one.name for one in wanted]
+        for name, times in Counter(one.name for one in wanted).items():
+            if times > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {name}")
         for one in wanted:
-            if names.count(one.name) > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {one.name}")
             if one.config_operation == _DELETE:
                 new.pop(one.name, None)
                 continue
@@ -311,29 +296,48 @@ def _edit_list(key: Key[Any] | None, old: str | None, one: IncrementalAlterableC
 
 
 async def _alter(
-    services: Services, resource_type: int, name: str, change: Change, validate_only: bool
+    context: RequestContext, resource_type: int, name: str, change: Change, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
-    def decide(image: Image) -> tuple[Sequence[Event], None]:
-        event: Event
+    services = context.services
+
+    def decide(image: Image) -> tuple[Sequence[Event], tuple[Mapping[str, str], Mapping[str, str]]]:
+        event: TopicConfigured | BrokerConfigured
+        old: Mapping[str, str]
         if resource_type == _TOPIC:
             # Kafka checks the values before it looks for the topic.
             old = image.topics[name].configs if name in image.topics else {}
-            check_topic_configs(services.config, change(old))
+            new = check_topic_configs(services.config, change(old))
+            check_stays_compacted(services.config, name, new)
             _check_topic_name(name)
             event = controller.configure_topic(image, name, change)
         elif resource_type == _BROKER:
             _check_broker(services, name)
-            event = BrokerConfigured(name, change(image.broker_configs.get(name, {})))
+            old = image.broker_configs.get(name, {})
+            event = BrokerConfigured(name, change(old))
             _check_broker_configs(services.config, event.configs)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}")
-        return [] if validate_only else [event], None
+        return [] if validate_only else [event], (old, event.configs)
 
     try:
-        await services.cluster.change(decide)
+        before, after = await services.cluster.change(decide)
     except KafkaError as error:
         return error.code, error.message or None
+    if not validate_only:
+        _log_changed(resource_type, name, before, after, context)
     return ErrorCode.NONE, None
+
+
+def _log_changed(
+    resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str], context: RequestContext
+) -> None:
+    """Log which keys of a topic or broker have a new value, and which have their default again."""
+    changed = {key: value for key, value in after.items() if before.get(key) != value}
+    removed = [key for key in before if key not in after]
+    if resource_type == _TOPIC:
+        log.info("topic configured", topic=name, set=changed, removed=removed, **context.by)
+    else:
+        log.info("broker configured", node_id=name or "all", set=changed, removed=removed, **context.by)
 
 
 def _check_topic_name(name: str) -> None:
@@ -342,11 +346,18 @@ def _check_topic_name(name: str) -> None:
     controller.check_topic_name(name)
 
 
+def _instead(name: str) -> str:
+    """What to do instead of changing a broker key that is not dynamic."""
+    if name in BROKER_KEYS:
+        return "set it and restart"
+    return f"no such configuration key{did_you_mean(name, BROKER_KEYS)}"
+
+
 def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
     for name, text in values.items():
         if name not in DYNAMIC_KEYS:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; set it and restart"
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; {_instead(name)}"
             )
         try:
             config.keys[name].read(text)

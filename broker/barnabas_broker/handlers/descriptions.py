@@ -6,9 +6,11 @@ from typing import Final
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
+from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -38,9 +40,10 @@ from barnabas_protocol.registry import ApiKey
 _LIMIT: Final = 2000
 
 
+@stepwise
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     """Answer DescribeTopicPartitions: topics by name, up to the requested number of partitions, and the next cursor.
 
     A cursor must name one of the requested topics.
@@ -53,6 +56,7 @@ def handle_describe_topic_partitions(
     left = max(min(request.response_partition_limit, _LIMIT), 1)
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
+        yield
         first = 0
         if cursor is not None:
             if name < cursor.topic_name:
@@ -96,8 +100,8 @@ def _described(
                 leader_epoch=p.leader_epoch,
                 replica_nodes=list(p.replicas),
                 isr_nodes=list(p.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(p.elr),
+                last_known_elr=[each.node_id for each in p.last_known],
                 offline_replicas=[r for r in p.replicas if r not in image.brokers],
             )
             for index, p in enumerate(shown, first)
@@ -106,11 +110,15 @@ def _described(
     )
 
 
-def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+@stepwise
+def handle_describe_log_dirs(
+    context: RequestContext, request: DescribeLogDirsRequest
+) -> Steps[DescribeLogDirsResponse]:
     """Answer DescribeLogDirs: the one directory, and the sizes of the requested partitions."""
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for where, replica in context.services.replicas.all():
+    for where, replica in list(context.services.replicas.all()):
+        yield
         if asked is None or where in asked:
             topics.setdefault(where.topic, []).append(
                 DescribeLogDirsPartition(
@@ -134,9 +142,10 @@ def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRe
     return DescribeLogDirsResponse(results=[result])
 
 
+@stepwise
 def handle_alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """Answer AlterReplicaLogDirs: there is one directory, so a replica cannot move."""
     replicas = context.services.replicas
     here = str(replicas.directory.path.absolute())
@@ -145,6 +154,7 @@ def handle_alter_replica_log_dirs(
     for asked in request.dirs:
         for topic in asked.topics:
             for index in topic.partitions:
+                yield
                 if asked.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif TopicPartition(topic.name, index) in present:

@@ -8,17 +8,20 @@ row that declares it, beside the handler; :mod:`barnabas_broker.handlers.table` 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
-from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
+from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, NotServed, Peer
+from barnabas_broker.server.refusals import feature_of_api, unserved_version
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import DecodeError, ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, Request, Response, Versions
@@ -26,8 +29,11 @@ from barnabas_protocol.wire import Buffer
 
 log = logger("dispatch")
 
-Handled = Response | Awaitable[Response] | None
 Handler = Callable[[RequestContext, Any], Handled]
+
+#: Bytes of a request above which a thread decodes it and encodes its response. A byte takes up to 0.1 us to decode.
+#: Not for Produce: its records are not decoded, and the number of its partitions is bounded.
+LARGE: Final = 64 * 1024
 
 
 def decode(request: type[Request], header: RequestHeader, frame: Buffer) -> Request:
@@ -52,6 +58,7 @@ class Route:
         versions: the versions that are served, in Kafka's notation; None for all that the message declares.
         decode: reads the request, for an API that has a faster way than its schema.
         encode: writes the response, likewise.
+        alone: while a request waits for its response, its connection starts no further one.
     """
 
     key: ApiKey
@@ -60,6 +67,7 @@ class Route:
     versions: str | None = None
     decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
     encode: Callable[[Any, int, int], Answer] = encode
+    alone: bool = False
 
     @property
     def served(self) -> Versions:
@@ -74,6 +82,7 @@ class Dispatch:
         services: what handlers may use.
         routes: the table.
         now: a monotonic clock in seconds, fine enough for a single request.
+        large: bytes of a request above which a thread decodes it and encodes its response.
 
     Attributes:
         services: what handlers may use.
@@ -82,12 +91,19 @@ class Dispatch:
     """
 
     def __init__(
-        self, services: Services, routes: Mapping[ApiKey, Route], now: Callable[[], float] = time.perf_counter
+        self,
+        services: Services,
+        routes: Mapping[ApiKey, Route],
+        now: Callable[[], float] = time.perf_counter,
+        large: int = LARGE,
     ) -> None:
         self.services = services
         self.routes = routes
         self.metrics = RequestMetrics()
         self._now = now
+        self._large = large
+        #: One thread: decoding takes the interpreter's lock, so that a second one would only delay the event loop.
+        self._thread = ThreadPoolExecutor(1, "codec")
         self._tasks: set[asyncio.Future[Any]] = set()
         self._served: dict[tuple[int, int], tuple[Route, type[Request], ApiMetrics]] = {}
 
@@ -95,7 +111,7 @@ class Dispatch:
         """Answer one request frame.
 
         Raises:
-            CloseConnection: the API or its version is not served, or its handler failed.
+            CloseConnection: the API or its version is not served (:exc:`NotServed`), or its handler failed.
             DecodeError: the frame is not a request.
         """
         now = self._now
@@ -110,10 +126,14 @@ class Dispatch:
                     return _unsupported_api_versions(route, correlation_id)
             known = self._find(header)
         route, request_class, metrics = known
-        request = route.decode(request_class, header, frame)
         context: RequestContext | None = peer.cached
         if context is None or context.version != version or context.client_id != client_id:
             context = peer.cached = RequestContext(self.services, peer, version, client_id or "")
+        if len(frame) > self._large and key != ApiKey.PRODUCE:
+            work = asyncio.ensure_future(self._decode_and_handle(route, request_class, header, frame, context))
+            peer.hold(work)
+            return self._deferred(_handled(work), route, header, peer, metrics, started, long=True)
+        request = route.decode(request_class, header, frame)
         try:
             handled = route.handler(context, request)
             if isinstance(handled, Response):
@@ -123,48 +143,85 @@ class Dispatch:
             if handled is None:
                 metrics.answered(None, now() - started)
                 return None
-            return self._deferred(handled, route, header, peer, metrics, started)
+            return self._deferred(handled, route, header, peer, metrics, started, long=bool(peer.works))
         except CloseConnection:
             raise
         except Exception:
             metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
             return self._failed(header, peer)
 
+    def close(self) -> None:
+        """End what is being decoded or encoded."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
     def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics]:
         """The route of an API and version that are requested for the first time."""
+        feature = feature_of_api(header.api_key)
         try:
             key = ApiKey(header.api_key)
         except ValueError:
-            raise CloseConnection(f"unknown API {header.api_key}") from None
+            raise NotServed(f"unknown API {header.api_key}", feature, header.client_id) from None
         route = self.routes.get(key)
         if route is None:
-            raise CloseConnection(f"API {key.name} is not served")
+            raise NotServed(f"API {key.name} is not served", feature, header.client_id)
         if header.api_version not in route.served:
-            raise CloseConnection(f"{key.name} version {header.api_version} is not served, only {route.served}")
+            reason = f"{key.name} version {header.api_version} is not served, only {route.served}"
+            raise NotServed(reason, unserved_version(key.title, header.api_version, route.served), header.client_id)
         known = (route, api(key).request, self.metrics.of(key))
         self._served[header.api_key, header.api_version] = known
         return known
 
+    async def _decode_and_handle(
+        self, route: Route, request: type[Request], header: RequestHeader, frame: Buffer, context: RequestContext
+    ) -> Handled:
+        """Decode a large request in the thread, and call its handler."""
+        loop = asyncio.get_running_loop()
+        return route.handler(context, await loop.run_in_executor(self._thread, route.decode, request, header, frame))
+
+    async def _encoded(
+        self, handled: Awaitable[Response | None], route: Route, header: RequestHeader
+    ) -> "_Encoded | None":
+        """Wait for a response that may be large, and encode it in the thread."""
+        response = await handled
+        if response is None:
+            return None
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(
+            self._thread, route.encode, response, header.api_version, header.correlation_id
+        )
+        return _Encoded(response, answer)
+
     def _deferred(
         self,
-        handled: Awaitable[Response],
+        handled: Awaitable[Response | None],
         route: Route,
         header: RequestHeader,
         peer: Peer,
         metrics: ApiMetrics,
         started: float,
+        *,
+        long: bool,
     ) -> DeferredResponse:
         deferred = DeferredResponse()
+        deferred.alone = route.alone
 
-        def done(finished: "asyncio.Future[Response]") -> None:
+        def done(finished: "asyncio.Future[Response | _Encoded | None]") -> None:
             self._tasks.discard(finished)
             try:
-                response = finished.result()
-                answer = route.encode(response, header.api_version, header.correlation_id)
-                metrics.answered(response, self._now() - started)
+                result = finished.result()
+                answer: Answer
+                if result is None:
+                    answer = ()
+                    metrics.answered(None, self._now() - started)
+                elif isinstance(result, _Encoded):
+                    answer = result.answer
+                    metrics.answered(result.response, self._now() - started)
+                else:
+                    answer = route.encode(result, header.api_version, header.correlation_id)
+                    metrics.answered(result, self._now() - started)
             except asyncio.CancelledError:
-                deferred.refuse("the broker is going down")
-            except CloseConnection as error:
+                deferred.refuse("the broker is shutting down")
+            except (CloseConnection, DecodeError) as error:
                 deferred.refuse(str(error))
             except Exception:
                 metrics.failed(ErrorCode.UNKNOWN_SERVER_ERROR, self._now() - started)
@@ -178,10 +235,11 @@ class Dispatch:
                 deferred.give(answer)
 
         # A handler that returns a future keeps a reference to it until it is done; a task needs one of ours.
-        if isinstance(handled, asyncio.Future):
+        pending: asyncio.Future[Response | _Encoded | None]
+        if isinstance(handled, asyncio.Future) and not long:
             pending = handled
         else:
-            pending = asyncio.ensure_future(handled)
+            pending = asyncio.ensure_future(self._encoded(handled, route, header) if long else handled)
             self._tasks.add(pending)
         pending.add_done_callback(done)
         return deferred
@@ -208,6 +266,18 @@ class Dispatch:
             response = response_class(**values)
             return encode(response, header.api_version, header.correlation_id)
         raise CloseConnection(f"{key.name} failed")
+
+
+class _Encoded(NamedTuple):
+    """A response, and its bytes."""
+
+    response: Response
+    answer: Answer
+
+
+async def _handled(work: "asyncio.Future[Handled]") -> Response | None:
+    handled = await work
+    return handled if isinstance(handled, Response | None) else await handled
 
 
 def _unsupported_api_versions(route: Route, correlation_id: int) -> Answer:

@@ -9,18 +9,25 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
+from barnabas_broker import storage
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.config.keys import FETCH_MAX_BYTES
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.lane import Work
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.server.budget import Reserved
+from barnabas_broker.steps import Steps, each
+from barnabas_broker.storage.checkpoints import new_id
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchRequest,
@@ -34,32 +41,46 @@ _READ_COMMITTED: Final = 1
 _NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+@stepwise
+def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
     """Answer Fetch, at once or when enough is available."""
-    fetch = context.services.fetch_sessions.resolve(request, context.version, asyncio.get_running_loop().time())
+    now = asyncio.get_running_loop().time()
+    fetch = yield from context.services.fetch_sessions.resolve(request, context.version, now)
     if fetch.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
-    cold = reading.cold()
+    cold = yield from reading.cold()
     if cold:
-        return _when_warm(reading, cold)
-    enough = reading.read()
+        return _when_warm(context, reading, cold)
+    enough = yield from reading.read()
     if enough or request.max_wait_ms <= 0:
-        return reading.response()
+        return (yield from reading.response())
     return reading.wait()
 
 
-async def _when_warm(reading: "_Reading", cold: list["asyncio.Future[None]"]) -> FetchResponse:
+async def _when_warm(context: RequestContext, reading: "_Reading", cold: list["asyncio.Future[None]"]) -> FetchResponse:
     """Read when the data is in the page cache; there is data then, so the fetch need not wait for more."""
     await asyncio.wait(cold)
-    reading.read()
-    return reading.response()
+    return await context.services.lane.enqueue(reading.read_again())
 
 
 class _Reading:
     """One fetch, from its first read to its response."""
 
-    __slots__ = ("_answers", "_by_id", "_context", "_fetch", "_follower", "_recorded", "_replicas", "_request", "_size")
+    __slots__ = (
+        "_answers",
+        "_by_id",
+        "_committed",
+        "_context",
+        "_fetch",
+        "_follower",
+        "_in_memory",
+        "_recorded",
+        "_replicas",
+        "_request",
+        "_reserved",
+        "_size",
+    )
 
     def __init__(self, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
         self._context = context
@@ -69,12 +90,17 @@ class _Reading:
         self._replicas: list[Replica] = []
         self._answers: list[tuple[TopicKey, PartitionData]] = []
         self._size = 0
+        #: Bytes of it that are not in files; they count until the response is encoded, and then by the connection.
+        self._in_memory = 0
+        self._reserved = Reserved(context.services.responses)
         state = request.replica_state
         #: Node id and broker epoch of the follower that fetches; -1 for consumers.
         self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
         self._recorded = False
+        #: Whether a `read_committed` consumer fetches. Followers fetch everything.
+        self._committed = request.isolation_level == _READ_COMMITTED and self._follower[0] < 0
 
-    def cold(self) -> list["asyncio.Future[None]"]:
+    def cold(self) -> Steps[list["asyncio.Future[None]"]]:
         """Have a thread read the data into the page cache where the event loop would have to wait for the disk."""
         services = self._context.services
         image, loading = services.cluster.image, []
@@ -87,28 +113,40 @@ class _Reading:
             future = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
             if future is not None:
                 loading.append(future)
+            yield
         return loading
 
-    def read(self) -> bool:
+    def read(self) -> Steps[bool]:
         """Read every partition.
 
         Returns:
             Whether the response need not wait.
         """
         image = self._context.services.cluster.image
-        self._answers, self._replicas, self._size = [], [], 0
-        left = min(self._request.max_bytes, self._context.services.config[FETCH_MAX_BYTES])
+        self._answers, self._replicas, self._size, self._in_memory = [], [], 0, 0
+        services = self._context.services
+        self._reserved.set(0)
+        left = min(self._request.max_bytes, services.config[FETCH_MAX_BYTES])
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
             before = self._size
-            answer = self._read_partition(image, target, wanted, left)
+            answer = yield from self._read_partition(image, target, wanted, min(left, services.responses.left))
             self._answers.append((target, answer))
+            self._reserved.set(self._in_memory)
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
+            yield
         self._recorded = True
         return at_once or self._size >= self._request.min_bytes
 
-    def _read_partition(self, image: Image, target: TopicKey, wanted: CachedPartition, left: int) -> PartitionData:
+    def read_again(self) -> Steps[FetchResponse]:
+        """Read every partition, and respond with what is there."""
+        yield from self.read()
+        return (yield from self.response())
+
+    def _read_partition(
+        self, image: Image, target: TopicKey, wanted: CachedPartition, left: int
+    ) -> Steps[PartitionData]:
         try:
             name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
             replica = self._context.services.replicas.find(name, wanted.partition)
@@ -117,15 +155,16 @@ class _Reading:
             return _nothing(wanted.partition, error.code)
         self._replicas.append(replica)
         log, mark = replica.log, replica.high_watermark
-        follows = self._follower[0] >= 0
-        end = log.log_end_offset if follows else mark
+        follows, committed = self._follower[0] >= 0, self._committed
+        stable = log.last_stable_offset
+        end = log.log_end_offset if follows else stable if committed else mark
         answer = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
             high_watermark=mark,
-            last_stable_offset=mark,
+            last_stable_offset=stable,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._request.isolation_level == _READ_COMMITTED else None,
+            aborted_transactions=[] if committed else None,
             records=b"",
         )
         try:
@@ -138,15 +177,20 @@ class _Reading:
                     return answer
             if follows and not self._recorded:
                 self._record_position(replica, wanted)
-                answer.high_watermark = answer.last_stable_offset = replica.high_watermark
+                answer.high_watermark, answer.last_stable_offset = replica.high_watermark, log.last_stable_offset
             if wanted.fetch_offset == end:
                 return answer
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
             if limit > 0 or not self._size:
-                parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
+                if committed:
+                    parts, aborted = yield from log.read_committed(wanted.fetch_offset, limit, min_one=not self._size)
+                    answer.aborted_transactions = yield from each(aborted, _aborted)
+                else:
+                    parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
                 answer.records = chain(parts)
                 self._size += sum(map(len, parts))
+                self._in_memory += sum([len(part) for part in parts if isinstance(part, memoryview)])
         except KafkaError as error:
             nothing = _nothing(wanted.partition, error.code)
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -161,16 +205,27 @@ class _Reading:
             return  # the read answers with the error
         node_id, broker_epoch = self._follower
         replicas = self._context.services.replicas
-        replicas.follower_fetched(replica, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start)
+        directory = new_id(wanted.follower_directory) if any(wanted.follower_directory) else ""
+        replicas.follower_fetched(
+            replica, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start, directory
+        )
 
     def wait(self) -> "asyncio.Future[FetchResponse]":
         """The response, when enough is available or the time is over."""
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch(self._request.min_bytes - self._size)
+        # It is read again when there is enough: until then it takes no memory.
+        self._answers = []
+        self._reserved.set(0)
         answered: asyncio.Future[FetchResponse] = loop.create_future()
-        waiting = [replica.following if self._follower[0] >= 0 else replica.waiting for replica in self._replicas]
-        for queue in waiting:
-            queue.add(delayed)
+        waiting = []
+        for replica in self._replicas:
+            if self._committed:
+                replica.wait_committed(delayed)
+                waiting.append(replica.waiting_committed)
+            else:
+                waiting.append(replica.following if self._follower[0] >= 0 else replica.waiting)
+                waiting[-1].add(delayed)
 
         def woken(_: "asyncio.Future[None]") -> None:
             timer.cancel()
@@ -179,8 +234,19 @@ class _Reading:
             if answered.done():
                 return
             try:
-                self.read()
-                answered.set_result(self.response())
+                response = self._context.services.lane.run(self.read_again())
+                if isinstance(response, Work):
+                    response.add_done_callback(read)
+                else:
+                    answered.set_result(response)
+            except Exception as error:
+                answered.set_exception(error)
+
+        def read(response: "asyncio.Future[FetchResponse]") -> None:
+            if answered.done():
+                return
+            try:
+                answered.set_result(response.result())
             except Exception as error:
                 answered.set_exception(error)
 
@@ -188,7 +254,7 @@ class _Reading:
         delayed.woken.add_done_callback(woken)
         return answered
 
-    def response(self) -> FetchResponse:
+    def response(self) -> Steps[FetchResponse]:
         """The response with what was read; consecutive partitions of a topic share an entry."""
         topics: list[FetchableTopicResponse] = []
         last: TopicKey | None = None
@@ -197,9 +263,14 @@ class _Reading:
                 topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))
                 last = target
             topics[-1].partitions.append(answer)
+            yield
         response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
         self._fetch.trim(response)
         return response
+
+
+def _aborted(transaction: storage.AbortedTransaction) -> AbortedTransaction:
+    return AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
 
 
 def _nothing(partition: int, code: ErrorCode) -> PartitionData:
@@ -224,5 +295,7 @@ ROUTES: Final = (
         ),
         versions="4-18",
         encode=encode_fetch_response,
+        # A response is large, and its size is known when there is data: those that wait would all be read at once.
+        alone=True,
     ),
 )

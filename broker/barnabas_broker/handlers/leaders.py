@@ -1,15 +1,19 @@
 """ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: leaders and replicas of partitions."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType
 from barnabas_broker.cluster.image import Event, Image, TopicInfo
-from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -32,6 +36,8 @@ from barnabas_protocol.messages.list_partition_reassignments import (
 )
 from barnabas_protocol.registry import ApiKey
 
+log = logger("replicas")
+
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer ElectLeaders: all elections in one change."""
@@ -45,10 +51,16 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
         answers = await context.services.cluster.change(lambda image: controller.elect_leaders(image, kind, asked))
     except KafkaError as error:
         return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
+    return await context.services.lane.enqueue(_elected(answers))
+
+
+def _elected(answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:
+    """The response, one partition per step."""
     topics: dict[str, list[PartitionResult]] = {}
     for (name, index), code in answers.items():
         message = None if code is ErrorCode.NONE else _WHY.get(code, code.name)
         topics.setdefault(name, []).append(PartitionResult(partition_id=index, error_code=code, error_message=message))
+        yield
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()
@@ -75,7 +87,7 @@ async def handle_alter_partition_reassignments(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[await _reassign(context.services, topic.name, each, allowed) for each in topic.partitions],
+                partitions=[await _reassign(context, topic.name, one, allowed) for one in topic.partitions],
             )
             for topic in request.topics
         ],
@@ -83,7 +95,7 @@ async def handle_alter_partition_reassignments(
 
 
 async def _reassign(
-    services: Services, name: str, asked: ReassignablePartition, allow_factor_change: bool
+    context: RequestContext, name: str, asked: ReassignablePartition, allow_factor_change: bool
 ) -> ReassignablePartitionResponse:
     def decide(image: Image) -> tuple[Sequence[Event], None]:
         event = controller.reassign(
@@ -92,16 +104,25 @@ async def _reassign(
         return [event], None
 
     code, message = ErrorCode.NONE, None
+    await asyncio.sleep(0)  # what fails at once must not keep others waiting
     try:
-        await services.cluster.change(decide)
+        await context.services.cluster.change(decide)
     except KafkaError as error:
         code, message = error.code, error.message or None
+    else:
+        log.info(
+            "replicas reassigned" if asked.replicas is not None else "reassignment cancelled",
+            partition=f"{name}-{asked.partition_index}",
+            **({} if asked.replicas is None else {"replicas": list(asked.replicas)}),
+            **context.by,
+        )
     return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
 
 
+@stepwise
 def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+) -> Steps[ListPartitionReassignmentsResponse]:
     """Answer ListPartitionReassignments: the requested partitions whose replicas are being moved."""
     image = context.services.cluster.image
     if request.topics is None:
@@ -109,7 +130,7 @@ def handle_list_partition_reassignments(
     else:
         known = [(image.topics.get(topic.name), topic.partition_indexes) for topic in request.topics]
         asked = [(topic, indexes) for topic, indexes in known if topic is not None]
-    moving = [(topic.name, _moving(topic, indexes)) for topic, indexes in asked]
+    moving = yield from each(asked, lambda each: (each[0].name, _moving(*each)))
     return ListPartitionReassignmentsResponse(
         error_message=None,
         topics=[

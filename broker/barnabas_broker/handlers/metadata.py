@@ -1,19 +1,29 @@
 """Metadata, DescribeCluster and FindCoordinator: brokers, topics, leaders and coordinators."""
 
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
+from barnabas_broker.server.refusals import SHARE_GROUPS
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
+from barnabas_protocol.internal_topics import (
+    EVENTS_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    partition_for,
+)
 from barnabas_protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -50,9 +60,10 @@ def decode_metadata(cls: type[Request], header: RequestHeader, frame: Buffer) ->
     return codec.decode(cls, header.api_version, codec.body(cls, header, frame), trailing=True)
 
 
+@stepwise
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Answer Metadata; missing topics are created first if the client and the configuration allow it."""
     asked = request.topics or ()
     if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
@@ -63,24 +74,28 @@ def handle_metadata(
         missing = [name for name in dict.fromkeys(by_name) if name not in topics]
         if missing:
             return _create_and_answer(context, request, missing)
-    return _answer(context, request, {})
+    return (yield from _answer(context, request, {}))
 
 
 async def _create_and_answer(
     context: RequestContext, request: MetadataRequest, missing: Sequence[str]
 ) -> MetadataResponse:
-    return _answer(context, request, await create_automatically(context.services, missing))
+    refused = await create_automatically(context, missing)
+    return await context.services.lane.enqueue(_answer(context, request, refused))
 
 
-def _answer(context: RequestContext, request: MetadataRequest, refused: Mapping[str, KafkaError]) -> MetadataResponse:
+def _answer(
+    context: RequestContext, request: MetadataRequest, refused: Mapping[str, KafkaError]
+) -> Steps[MetadataResponse]:
     """The response from the image; `refused` are the topics that could not be created."""
     image, asked = context.services.cluster.image, request.topics
     reachable = _reachable(context, image)
     if asked is None or (not asked and context.version == 0):
-        topics = [_topic(context, image, reachable, topic, request) for topic in image.topics.values()]
+        topics = yield from each(image.topics.values(), lambda topic: _topic(context, image, reachable, topic, request))
     else:
         topics = []
         for one in _once(asked):
+            yield
             name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
             topic = image.topics.get(name) if name is not None else None
             if topic is not None:
@@ -182,18 +197,22 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
     )
 
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+#: The topic that decides who coordinates a key: the leader of the key's partition.
+_COORDINATED_BY: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTIONS_TOPIC}
+#: The internal topics that are created on first use.
+_NEEDED: Final = {_GROUP: (EVENTS_TOPIC, OFFSETS_TOPIC), _TRANSACTION: (TRANSACTIONS_TOPIC,)}
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Answer FindCoordinator; the internal topics of groups are created on first use, as in Kafka."""
+    """Answer FindCoordinator; the internal topics are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
     topics = context.services.cluster.image.topics
-    missing = [name for name in (EVENTS_TOPIC, OFFSETS_TOPIC) if name not in topics]
-    if missing and request.key_type == _GROUP:
-        await create_automatically(context.services, missing)
-    found = [_coordinator(context, request.key_type, key) for key in keys]
+    missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
+    if missing:
+        await create_automatically(context, missing)
+    found = await context.services.lane.enqueue(each(keys, partial(_coordinator, context, request.key_type)))
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found
@@ -207,16 +226,16 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
 
 
 def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type == _TRANSACTION:
-        return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, "This broker has no transactions.")
-    if key_type != _GROUP:
+    if key_type == _SHARE:
+        context.warn_not_served(SHARE_GROUPS)
+    if key_type not in _COORDINATED_BY:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     services = context.services
     image = services.cluster.image
-    topic = image.topics.get(OFFSETS_TOPIC)
+    topic = image.topics.get(_COORDINATED_BY[key_type])
     if topic is None:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    leader = topic.partitions[services.groups.partition_for(key) % len(topic.partitions)].leader
+    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
     there = _reachable(context, image).get(leader)
     if there is None:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")

@@ -1,17 +1,21 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offset look-ups, and moves of the log start offset."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from barnabas_broker.config.keys import CLEANUP_POLICY
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -37,37 +41,62 @@ from barnabas_protocol.messages.offset_for_leader_epoch import (
 )
 from barnabas_protocol.registry import ApiKey
 
+log = logger("offsets")
+
 LATEST: Final = -1
+_READ_COMMITTED: Final = 1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+#: Timestamp, offset and leader epoch of an answer without a place.
+_NOWHERE: Final = (-1, -1, -1)
 #: The version that brought each of the special timestamps.
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answer ListOffsets, each partition on its own."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_list_offset(context, topic.name, p, twice) for p, twice in _each_once(topic.partitions)],
-            )
-            for topic in request.topics
-        ]
-    )
+#: Completes a partition's answer.
+_LookUp = Callable[[], Awaitable[None]]
 
 
-def _each_once(partitions: Sequence[ListOffsetsPartition]) -> list[tuple[ListOffsetsPartition, bool]]:
-    """Every partition once, with whether the request names it more than once."""
-    indexes = [partition.partition_index for partition in partitions]
-    return [(p, indexes.count(index) > 1) for index, p in {p.partition_index: p for p in partitions}.items()]
+@stepwise
+def handle_list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> "Steps[ListOffsetsResponse | asyncio.Future[ListOffsetsResponse]]":
+    """Answer ListOffsets, each partition on its own; look-ups of timestamps, in a thread, after all others."""
+    response = ListOffsetsResponse(topics=[])
+    look_ups: list[_LookUp] = []
+    committed = request.isolation_level == _READ_COMMITTED
+    for topic in request.topics:
+        answer = ListOffsetsTopicResponse(name=topic.name, partitions=[])
+        response.topics.append(answer)
+        times = Counter(partition.partition_index for partition in topic.partitions)
+        for partition in {p.partition_index: p for p in topic.partitions}.values():
+            twice = times[partition.partition_index] > 1
+            answer.partitions.append(_list_offset(context, topic.name, partition, twice, committed, look_ups))
+            yield
+    if not look_ups:
+        return response
+    looking = asyncio.ensure_future(_look_up_all(response, look_ups))
+    context.peer.hold(looking)
+    return looking
+
+
+async def _look_up_all(response: ListOffsetsResponse, look_ups: list[_LookUp]) -> ListOffsetsResponse:
+    for look_up in look_ups:
+        await look_up()
+        await asyncio.sleep(0)
+    return response
 
 
 def _list_offset(
-    context: RequestContext, topic: str, asked: ListOffsetsPartition, twice: bool
+    context: RequestContext,
+    topic: str,
+    asked: ListOffsetsPartition,
+    twice: bool,
+    committed: bool,
+    look_ups: list[_LookUp],
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
     try:
@@ -77,32 +106,72 @@ def _list_offset(
         replica.check_epoch(asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and context.version < _SINCE.get(asked.timestamp, 2**15):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        answer.timestamp, answer.offset, answer.leader_epoch = _look_up(replica, asked.timestamp)
-        if context.version == 0:
-            answer.old_style_offsets = _old_style(replica, asked, answer.offset)
-            answer.timestamp, answer.offset = -1, -1
+        place = _special(replica, asked.timestamp, committed)
+        if place is not None:
+            _fill(answer, place, context.version, replica, asked)
+        elif replica.log.segments.max_timestamp < max(asked.timestamp, 0):
+            _fill(answer, _NOWHERE, context.version, replica, asked)
+        else:
+            look_ups.append(partial(_look_up, context, replica, asked, committed, answer))
     except KafkaError as error:
         answer.error_code = error.code
-    if context.version < 4:
-        answer.leader_epoch = -1
     return answer
 
 
-def _look_up(replica: Replica, timestamp: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch for a requested timestamp; -1 where there is none."""
+def _fill(
+    answer: ListOffsetsPartitionResponse,
+    place: tuple[int, int, int],
+    version: int,
+    replica: Replica,
+    asked: ListOffsetsPartition,
+) -> None:
+    """Write timestamp, offset and leader epoch into the answer, as far as the version has them."""
+    answer.timestamp, answer.offset, answer.leader_epoch = place
+    if version == 0:
+        answer.old_style_offsets = _old_style(replica, asked, answer.offset)
+        answer.timestamp, answer.offset = -1, -1
+    if version < 4:
+        answer.leader_epoch = -1
+
+
+async def _look_up(
+    context: RequestContext,
+    replica: Replica,
+    asked: ListOffsetsPartition,
+    committed: bool,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    """Complete the answer for a timestamp."""
+    log = replica.log
+    try:
+        if asked.timestamp == MAX_TIMESTAMP:
+            found = await log.max_timestamp()
+        else:
+            found = await log.offset_for_timestamp(asked.timestamp)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return
+    visible = found is not None and found.offset < _end(replica, committed)
+    _fill(answer, found if found is not None and visible else _NOWHERE, context.version, replica, asked)
+
+
+def _end(replica: Replica, committed: bool) -> int:
+    """The end of what a consumer may read: with `read_committed` the last stable offset."""
+    return replica.log.last_stable_offset if committed else replica.high_watermark
+
+
+def _special(replica: Replica, timestamp: int, committed: bool) -> tuple[int, int, int] | None:
+    """Timestamp, offset and leader epoch for the timestamps that are places in the log; None for all others."""
     log = replica.log
     if timestamp == LATEST:
         if not replica.settled:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return -1, replica.high_watermark, replica.leader_epoch
+        return -1, _end(replica, committed), replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1, -1  # nothing is tiered
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found[1] >= replica.high_watermark:
-        return -1, -1, -1
-    return found
+        return _NOWHERE  # nothing is tiered
+    return None
 
 
 def _old_style(replica: Replica, asked: ListOffsetsPartition, offset: int) -> list[int]:
@@ -117,18 +186,16 @@ def _old_style(replica: Replica, asked: ListOffsetsPartition, offset: int) -> li
     return offsets[: max(asked.max_num_offsets, 0)]
 
 
+@stepwise
 def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer OffsetForLeaderEpoch, each partition on its own."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_epoch_end(context, topic.topic, p) for p in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        ends = yield from each(topic.partitions, partial(_epoch_end, context, topic.topic))
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+    return response
 
 
 def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -145,29 +212,41 @@ def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartit
     return answer
 
 
+#: A partition's answer, and a future of its followers.
+_Moved = tuple[DeleteRecordsPartitionResult, "asyncio.Future[int] | None"]
+
+
+@stepwise
 def handle_delete_records(
     context: RequestContext, request: DeleteRecordsRequest
-) -> "DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]":
-    """Delete records and answer when all live replicas have deleted them, as Kafka's ``DelayedDeleteRecords`` does."""
+) -> "Steps[DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]]":
+    """Delete records and answer when all live replicas have deleted them, as Kafka's ``DelayedDeleteRecords`` does.
+
+    The new log start offsets are on the disk before the response.
+    """
     delayed: DelayedOperation[DeleteRecordsResponse] = DelayedOperation()
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_delete_records(context, topic.name, p, delayed) for p in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
-    return delayed.respond(response, request.timeout_ms / 1000)
+    moved: list[_Moved] = []
+    response = DeleteRecordsResponse(topics=[])
+    for topic in request.topics:
+        results = yield from each(topic.partitions, partial(_delete_records, context, topic.name, moved=moved))
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    if moved:
+        saved = context.services.replicas.directory.save_log_starts()
+        for answer, deleted in moved:
+            conditions: list[asyncio.Future[Any]] = [saved] if deleted is None else [saved, deleted]
+            delayed.add(conditions, partial(_deleted, answer, deleted))
+    # The timeout is for the followers: a client that gives none still learns what this broker has done.
+    alone = all(deleted is None for _, deleted in moved)
+    return delayed.respond(response, None if alone else request.timeout_ms / 1000)
 
 
 def _delete_records(
     context: RequestContext,
     topic: str,
     asked: DeleteRecordsPartition,
-    delayed: DelayedOperation[DeleteRecordsResponse],
+    moved: list[_Moved],
 ) -> DeleteRecordsPartitionResult:
+    """Delete records of a partition; adds what its answer waits for to `moved`."""
     answer = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
     )
@@ -181,17 +260,20 @@ def _delete_records(
         if not 0 <= before <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         answer.low_watermark, deleted = context.services.replicas.delete_records(replica, before)
-        if deleted is not None:
-            delayed.add([deleted], partial(_deleted, answer, deleted))
+        moved.append((answer, deleted))
+        log.info("records deleted", partition=f"{topic}-{asked.partition_index}", before=before, **context.by)
     except KafkaError as error:
         answer.error_code = error.code
     return answer
 
 
-def _deleted(answer: DeleteRecordsPartitionResult, deleted: "asyncio.Future[int]", error: KafkaError | None) -> None:
-    """Write the outcome of waiting for the followers into a partition's answer."""
+def _deleted(
+    answer: DeleteRecordsPartitionResult, deleted: "asyncio.Future[int] | None", error: KafkaError | None
+) -> None:
+    """Write the outcome of waiting for the disk and the followers into a partition's answer."""
     if error is None:
-        answer.low_watermark = deleted.result()
+        if deleted is not None:
+            answer.low_watermark = deleted.result()
     else:
         answer.error_code = error.code
         if error.code is not ErrorCode.REQUEST_TIMED_OUT:

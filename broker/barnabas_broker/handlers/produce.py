@@ -1,34 +1,42 @@
 """Produce and InitProducerId.
 
-A batch is opaque: it is checked as a whole and appended; nothing is done per record. With acks=0 there is no response,
+A batch is checked (:mod:`barnabas_broker.storage.validate`) and appended as it is. With acks=0 there is no response,
 and an error closes the connection (as in Kafka).
+
+Before a transaction begins on a partition, its coordinator is asked whether the partition belongs to it, and from
+version 12 on to add it (KIP-890). Later batches of the transaction need no question.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.connection import CloseConnection
-from barnabas_broker.storage import AppendInfo
+from barnabas_broker.server.refusals import OLD_MESSAGE_FORMATS
+from barnabas_broker.steps import Steps
+from barnabas_broker.storage import AppendInfo, InvalidRecords, Log, MalformedBatch, TopicPartition, takes_long
+from barnabas_broker.storage.producers import Producers, Verification
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
-from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL
+from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL, read_header
 from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
@@ -37,9 +45,26 @@ from barnabas_protocol.wire import Buffer
 #: The first version with record batches of magic 2, the only format that is stored.
 _FIRST_SERVED: Final = 3
 _FIRST_WITH_ZSTD: Final = 7
+#: The first version whose clients know TRANSACTION_ABORTABLE (KIP-890), and the first that adds partitions to
+#: transactions.
+_FIRST_WITH_ABORTABLE: Final = 11
+_FIRST_THAT_ADDS: Final = 12
 _NO_ID: Final = bytes(16)
-#: The position of the byte of a batch's attributes that has its codec and the transactional bit.
+#: Positions in a batch: its magic, and the byte of its attributes that has the codec and the transactional bit.
+_MAGIC: Final = 16
 _ATTRIBUTES: Final = 22
+
+
+#: Errors that Kafka answers without the log start offset, though it has found the partition.
+_WITHOUT_START: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    }
+)
 
 
 class Produce(NamedTuple):
@@ -63,35 +88,240 @@ def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> 
     return Produce(ProduceHead(None, old.acks, old.timeout_ms), topics)
 
 
+#: A partition as a Produce request names it.
+_Partition = tuple[str | bytes, int]
+#: The partitions on which a transaction begins: what the coordinator confirmed, or why nothing is appended.
+_Verified = Mapping[_Partition, Verification | KafkaError]
+
+#: Retriable errors of a coordinator that producers would not repeat, or only after a metadata refresh.
+_UNVERIFIED: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+#: Errors after which the producer does not send the batch again, so that the question need not be remembered.
+_FINAL: Final = frozenset(
+    {
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+#: What a thread must look into before it is appended: the log, the batch, and what appends it and writes the answer.
+_Check = tuple[Log, Buffer, Callable[[KafkaError | None], None]]
+
+
+@stepwise
 def handle_produce(
     context: RequestContext, request: Produce
-) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
+) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
     """Append the batches, and answer when they are as durable as acks and the topic's configuration ask for.
 
     Raises:
         CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
+    transactional = [] if refusal is not None else _transactional(request)
+    if transactional:
+        refusal = _refuse_transactional(request, transactional)
+        if refusal is None:
+            asked, verified = _ask(context, transactional)
+            if asked:
+                appending = asyncio.ensure_future(_verify_and_append(context, request, asked, verified))
+                context.peer.hold(appending)
+                return _respond_when(appending)
+            return (yield from _append_all(context, request, None, verified))
+    return (yield from _append_all(context, request, refusal, {}))
+
+
+def _append_all(
+    context: RequestContext, request: Produce, refusal: KafkaError | None, verified: _Verified
+) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+    """Append the batches of a request.
+
+    Raises:
+        CloseConnection: an error of a request with acks=0.
+    """
     delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
-    response = ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic if isinstance(topic, str) else "",
-                topic_id=topic if isinstance(topic, bytes) else _NO_ID,
-                partition_responses=[
-                    _append(context, topic, index, records, request.head.acks, refusal, delayed)
-                    for index, records in partitions
-                ],
+    response = ProduceResponse(responses=[])
+    checks: list[_Check] = []
+    for topic, partitions in request.topics:
+        result = TopicProduceResponse(
+            name=topic if isinstance(topic, str) else "",
+            topic_id=topic if isinstance(topic, bytes) else _NO_ID,
+            partition_responses=[],
+        )
+        response.responses.append(result)
+        for index, records in partitions:
+            answer = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=-1)
+            result.partition_responses.append(answer)
+            allowed = verified.get((topic, index)) if verified else None
+            _append(context, answer, topic, records, request.head.acks, refusal, delayed, checks, allowed)
+            yield
+    if checks:
+        # Like all that takes long, it holds up the connection's other requests until it is appended.
+        checking = asyncio.ensure_future(_check_and_append(checks))
+        context.peer.hold(checking)
+        return _respond_after(checking, request, response, delayed)
+    return _respond(request, response, delayed)
+
+
+class _Asked(NamedTuple):
+    """A question to the coordinator: the partition and its name in the request, its producers, and the batch's."""
+
+    partition: _Partition
+    name: TopicPartition
+    producers: Producers
+    producer_id: int
+    epoch: int
+    verification: Verification
+
+
+def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
+    """The batches that say that they are part of a transaction."""
+    return [
+        ((topic, index), records)
+        for topic, partitions in request.topics
+        for index, records in partitions
+        if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL
+    ]
+
+
+def _refuse_transactional(request: Produce, transactional: list[tuple[_Partition, Buffer]]) -> KafkaError | None:
+    """Why a request with such batches is refused; None if it is not."""
+    if request.head.transactional_id is None:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    headers = [read_header(records) for _, records in transactional if records[_MAGIC] == 2]
+    if len({(header.producer_id, header.producer_epoch) for header in headers if header.producer_id >= 0}) > 1:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+        )
+    return None
+
+
+def _ask(
+    context: RequestContext, transactional: list[tuple[_Partition, Buffer]]
+) -> tuple[list[_Asked], dict[_Partition, Verification | KafkaError]]:
+    """What to ask the coordinator before the batches are appended, and the partitions where that is not necessary
+    because they are refused. A partition that is not here is refused when it is appended to."""
+    services, asked = context.services, []
+    refused: dict[_Partition, Verification | KafkaError] = {}
+    now_ms = services.wall_ms()
+    for partition, records in transactional:
+        topic, index = partition
+        try:
+            header = read_header(records)
+            name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
+            producers = services.replicas.find(name, index).log.producers
+        except (DecodeError, KafkaError):
+            continue
+        if header.producer_id < 0 or name in INTERNAL_TOPICS:
+            continue
+        try:
+            verification = producers.verify(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                now_ms,
+                bumps_epoch=context.version >= _FIRST_THAT_ADDS,
             )
-            for topic, partitions in request.topics
-        ]
+        except KafkaError as error:
+            refused[partition] = error
+            continue
+        if verification is not None:
+            where = TopicPartition(name, index)
+            asked.append(_Asked(partition, where, producers, header.producer_id, header.producer_epoch, verification))
+    return asked, refused
+
+
+async def _verify_and_append(
+    context: RequestContext,
+    request: Produce,
+    asked: list[_Asked],
+    verified: dict[_Partition, Verification | KafkaError],
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """Ask the coordinator, and append the batches of the partitions that belong to the transaction."""
+    codes = await context.services.transactions.verify(
+        request.head.transactional_id or "",
+        asked[0].producer_id,
+        asked[0].epoch,
+        [each.name for each in asked],
+        add=context.version >= _FIRST_THAT_ADDS,
     )
+    for each in asked:
+        code = codes.get(each.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if code is ErrorCode.NONE:
+            verified[each.partition] = each.verification
+            continue
+        verified[each.partition] = _verification_error(code, context.version)
+        if code in _FINAL:
+            each.producers.not_verified(each.producer_id, each.verification)
+    return await context.services.lane.enqueue(_append_all(context, request, None, verified))
+
+
+def _verification_error(code: ErrorCode, version: int) -> KafkaError:
+    """The error of a partition that the coordinator has not confirmed, as clients of this version know it."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_WITH_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "Partition was not added to the transaction")
+    if code in _UNVERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS):
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",
+        )
+    return KafkaError(code)
+
+
+async def _respond_when(
+    appending: "asyncio.Future[ProduceResponse | Awaitable[ProduceResponse | None] | None]",
+) -> ProduceResponse | None:
+    handled = await appending
+    return handled if handled is None or isinstance(handled, ProduceResponse) else await handled
+
+
+async def _check_and_append(checks: list[_Check]) -> None:
+    for log, records, append in checks:
+        try:
+            await log.check_keys(records)
+        except KafkaError as error:
+            append(error)
+        else:
+            append(None)
+
+
+async def _respond_after(
+    checking: "asyncio.Future[None]",
+    request: Produce,
+    response: ProduceResponse,
+    delayed: DelayedOperation[ProduceResponse],
+) -> ProduceResponse | None:
+    await checking
+    answer = _respond(request, response, delayed)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _respond(
+    request: Produce, response: ProduceResponse, delayed: DelayedOperation[ProduceResponse]
+) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
+    """The response, when it is as durable as the request asks for.
+
+    Raises:
+        CloseConnection: an error of a request with acks=0.
+    """
     if request.head.acks == 0:
-        for topic in response.responses:
-            for partition in topic.partition_responses:
+        for result in response.responses:
+            for partition in result.partition_responses:
                 if partition.error_code != ErrorCode.NONE:
                     code = ErrorCode.of(partition.error_code).name
-                    raise CloseConnection(f"Produce with acks=0 to {topic.name}-{partition.index} failed: {code}")
+                    raise CloseConnection(f"Produce with acks=0 to {result.name}-{partition.index} failed: {code}")
         return None
     # Only acks=all is bounded by the request's timeout: an fsync ends by itself.
     return delayed.respond(response, request.head.timeout_ms / 1000 if request.head.acks == -1 else None)
@@ -100,6 +330,7 @@ def handle_produce(
 def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | None:
     """Why the whole request is refused; None if it is not."""
     if context.version < _FIRST_SERVED:
+        context.warn_not_served(OLD_MESSAGE_FORMATS)
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Message formats before version 2 are not served (KIP-896).")
     if request.head.acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.head.acks}: must be -1, 0 or 1.")
@@ -110,81 +341,95 @@ def _check_batch(records: Buffer, version: int) -> None:
     """Check that this request may carry a batch of this type.
 
     Raises:
-        KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (there are no transactions) or UNSUPPORTED_COMPRESSION_TYPE.
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE.
     """
     if len(records) < HEADER_SIZE:
         return  # the append refuses it as corrupt
-    attributes = records[_ATTRIBUTES]
-    if attributes & TRANSACTIONAL:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions.")
-    if version < _FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < _FIRST_WITH_ZSTD and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {version} has no zstd, only {_FIRST_WITH_ZSTD} and newer (KIP-110).",
         )
 
 
+def _refuse(answer: PartitionProduceResponse, error: KafkaError, log_start_offset: int) -> None:
+    """Answer an error. `log_start_offset` is -1 if the partition was not found."""
+    answer.error_code, answer.error_message = error.code, error.message or None
+    if not isinstance(error, MalformedBatch) and error.code not in _WITHOUT_START:
+        answer.log_start_offset = log_start_offset
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=record.place, batch_index_error_message=record.reason)
+            for record in error.errors
+        ]
+
+
 def _append(
     context: RequestContext,
+    answer: PartitionProduceResponse,
     topic: str | bytes,
-    index: int,
     records: Buffer | None,
     acks: int,
     refusal: KafkaError | None,
     delayed: DelayedOperation[ProduceResponse],
-) -> PartitionProduceResponse:
+    checks: list[_Check] | None,
+    allowed: Verification | KafkaError | None,
+) -> None:
+    """Append the batch of a partition and complete its answer.
+
+    Args:
+        context: the request.
+        answer: of the partition.
+        topic: its name or id.
+        records: the batch.
+        acks: of the request.
+        refusal: why nothing is appended.
+        delayed: gets what the answer waits for.
+        checks: gets a batch that a thread must look into first; None if one has.
+        allowed: that its transaction may begin on the partition, or why not; None if it is part of none, or has begun.
+    """
+    log_start_offset = -1
     try:
         if refusal is not None:
             raise refusal
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
-        replica = services.replicas.find(name, index)
+        replica = services.replicas.find(name, answer.index)
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
         _check_batch(records, context.version)
+        if isinstance(allowed, KafkaError):
+            raise allowed
+        log_start_offset = replica.log.log_start_offset
         if acks == -1:
             replica.check_isr()
-        info: AppendInfo = replica.append(records, services.wall_ms())
-    except KafkaError as error:
-        return PartitionProduceResponse(
-            index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
+        if checks is not None and takes_long(records, replica.log.settings):
+
+            def append(error: KafkaError | None) -> None:
+                if error is not None:
+                    _refuse(answer, error, log_start_offset)
+                else:
+                    _append(context, answer, topic, records, acks, None, delayed, None, allowed)
+
+            checks.append((replica.log, records, append))
+            return
+        info: AppendInfo = replica.append(
+            records, services.wall_ms(), keys_checked=checks is None, verification=allowed
         )
-    answer = PartitionProduceResponse(
-        index=index,
-        error_code=ErrorCode.NONE,
-        base_offset=info.first_offset,
-        log_append_time_ms=info.log_append_time,
-        log_start_offset=info.log_start_offset,
-    )
+    except KafkaError as error:
+        _refuse(answer, error, log_start_offset)
+        return
+    answer.base_offset = info.first_offset
+    answer.log_append_time_ms, answer.log_start_offset = info.log_append_time, info.log_start_offset
     delayed.add(replica.unacknowledged(info.last_offset, acks_all=acks == -1), partial(_acknowledge, answer))
-    return answer
 
 
 def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:
     """Write the outcome of waiting for durability into a partition's answer."""
     if error is not None:
         answer.error_code, answer.error_message, answer.base_offset = error.code, error.message or None, -1
-
-
-async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Allocate a producer id that was never used; a producer that sends its current id gets a new one, too, which is
-    safe."""
-    code = ErrorCode.NONE
-    producer_id = -1
-    if request.transactional_id == "" or (request.producer_id == -1) is not (request.producer_epoch == -1):
-        code = ErrorCode.INVALID_REQUEST
-    elif request.transactional_id is not None:
-        code = ErrorCode.UNSUPPORTED_VERSION  # there are no transactions
-    else:
-        try:
-            producer_id = await context.services.cluster.next_producer_id()
-        except KafkaError:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and what Kafka answers when no block can be had
-    return InitProducerIdResponse(
-        error_code=code, producer_id=producer_id, producer_epoch=0 if code is ErrorCode.NONE else -1
-    )
 
 
 ROUTES: Final = (
@@ -196,17 +441,5 @@ ROUTES: Final = (
             requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
         ),
         decode=decode_produce,
-    ),
-    Route(
-        ApiKey.INIT_PRODUCER_ID,
-        handle_init_producer_id,
-        (
-            requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="the request has a transactional id"),
-            requires(
-                (acls.IDEMPOTENT_WRITE, acls.CLUSTER),
-                (acls.WRITE, acls.TOPIC),
-                when="it has none; WRITE on any one topic is enough",
-            ),
-        ),
     ),
 )

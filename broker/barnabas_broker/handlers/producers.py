@@ -1,12 +1,15 @@
-"""DescribeProducers, DescribeTransactions, ListTransactions: active producers and transactions (KIP-664)."""
+"""DescribeProducers: the active producers of partitions (KIP-664)."""
 
+from functools import partial
 from typing import Final
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -15,40 +18,22 @@ from barnabas_protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from barnabas_protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
-from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.registry import ApiKey
 
-#: The states that ListTransactions can filter by.
-_STATES: Final = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
 
-
-def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Answer DescribeProducers, each partition on its own."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_producers(context, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+@stepwise
+def handle_describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponse]:
+    """Answer DescribeProducers, each partition on its own. One that is named more than once is described once."""
+    named: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    response = DescribeProducersResponse(topics=[])
+    for name, indexes in named.items():
+        partitions = yield from each(indexes, partial(_producers, context, name))
+        response.topics.append(TopicResponse(name=name, partitions=partitions))
+    return response
 
 
 def _producers(context: RequestContext, topic: str, index: int) -> PartitionResponse:
@@ -74,47 +59,4 @@ def _producers(context: RequestContext, topic: str, index: int) -> PartitionResp
     return answer
 
 
-def handle_describe_transactions(
-    context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    """Answer DescribeTransactions: no transactional id exists."""
-    return DescribeTransactionsResponse(
-        throttle_time_ms=0,
-        transaction_states=[
-            TransactionState(
-                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
-                transactional_id=name,
-                transaction_state="",
-                transaction_timeout_ms=0,
-                transaction_start_time_ms=0,
-                producer_id=0,
-                producer_epoch=0,
-                topics=[],
-            )
-            for name in request.transactional_ids
-        ],
-    )
-
-
-def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Answer ListTransactions: no transaction exists."""
-    return ListTransactionsResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        unknown_state_filters=[state for state in request.state_filters if state not in _STATES],
-        transaction_states=[],
-    )
-
-
-ROUTES: Final = (
-    Route(ApiKey.DESCRIBE_PRODUCERS, handle_describe_producers, (requires((acls.READ, acls.TOPIC)),)),
-    Route(
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        handle_describe_transactions,
-        (
-            requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID)),
-            requires((acls.DESCRIBE, acls.TOPIC), when="the response names the topics of a transaction"),
-        ),
-    ),
-    Route(ApiKey.LIST_TRANSACTIONS, handle_list_transactions, (requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID)),)),
-)
+ROUTES: Final = (Route(ApiKey.DESCRIBE_PRODUCERS, handle_describe_producers, (requires((acls.READ, acls.TOPIC)),)),)

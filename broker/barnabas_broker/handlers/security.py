@@ -5,8 +5,11 @@ from typing import Final
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.server.refusals import SASL
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -16,6 +19,7 @@ from barnabas_protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    UserName,
 )
 from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -26,12 +30,14 @@ _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLA
 
 
 def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Answer SaslHandshake."""
+    """Answer SaslHandshake, as Kafka does on a listener without SASL."""
+    context.warn_not_served(SASL)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
 def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Answer SaslAuthenticate."""
+    """Answer SaslAuthenticate, likewise."""
+    context.warn_not_served(SASL)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL, auth_bytes=b"", session_lifetime_ms=0
     )
@@ -44,21 +50,25 @@ def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) 
     )
 
 
-def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+@stepwise
+def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
     """Answer CreateAcls, each entry on its own."""
-    refused = [
-        AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-        for _ in request.creations
-    ]
+    refused = yield from each(
+        request.creations,
+        lambda _: AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER),
+    )
     return CreateAclsResponse(throttle_time_ms=0, results=refused)
 
 
-def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+@stepwise
+def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
     """Answer DeleteAcls, each filter on its own."""
-    refused = [
-        DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[])
-        for _ in request.filters
-    ]
+    refused = yield from each(
+        request.filters,
+        lambda _: DeleteAclsFilterResult(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[]
+        ),
+    )
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=refused)
 
 
@@ -69,23 +79,25 @@ def handle_describe_client_quotas(
     return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", entries=[])
 
 
+@stepwise
 def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     """Answer DescribeUserScramCredentials: no user has credentials."""
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         error_message="",
-        results=[
-            DescribeUserScramCredentialsResult(
-                user=user.name,
-                error_code=ErrorCode.RESOURCE_NOT_FOUND,
-                error_message=f"Attempt to describe a user credential that does not exist: {user.name}",
-                credential_infos=[],
-            )
-            for user in request.users or ()
-        ],
+        results=(yield from each(request.users or (), _without_credentials)),
+    )
+
+
+def _without_credentials(user: UserName) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(
+        user=user.name,
+        error_code=ErrorCode.RESOURCE_NOT_FOUND,
+        error_message=f"Attempt to describe a user credential that does not exist: {user.name}",
+        credential_infos=[],
     )
 
 

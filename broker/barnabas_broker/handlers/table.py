@@ -11,16 +11,19 @@ from typing import Final
 from barnabas_broker.handlers import (
     api_versions,
     configs,
+    consumer_groups,
     descriptions,
     fetch,
     groups,
     leaders,
+    markers,
     metadata,
     offsets,
     produce,
     producers,
     security,
     topics,
+    transactions,
 )
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_protocol.registry import APIS, ApiKey
@@ -31,12 +34,15 @@ MODULES: Final = (
     offsets,
     metadata,
     groups,
+    consumer_groups,
     topics,
     configs,
     leaders,
     descriptions,
     security,
     producers,
+    transactions,
+    markers,
     api_versions,
 )
 

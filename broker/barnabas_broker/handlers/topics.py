@@ -1,14 +1,21 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, and topics that are created automatically."""
+"""CreateTopics, DeleteTopics, CreatePartitions, and topics that are created automatically.
 
+Deviation: clients can neither create, delete nor grow an internal topic, and ``__consumer_offsets`` stays compacted.
+Apache Kafka lets them: deleting it deletes every committed offset, growing it moves groups away from their offsets.
+"""
+
+import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.image import Event, Image, TopicInfo
+from barnabas_broker.cluster.image import Event, Image, TopicCreated, TopicInfo
 from barnabas_broker.cluster.metadata import new_topic_id
 from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,
+    CLEANUP_POLICY,
     CLUSTER_URL,
     DEFAULT_REPLICATION_FACTOR,
     DELETE_TOPIC_ENABLE,
@@ -16,13 +23,24 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     OFFSETS_TOPIC_SEGMENT_BYTES,
+    TRANSACTION_STATE_LOG_MIN_ISR,
+    TRANSACTION_STATE_LOG_NUM_PARTITIONS,
+    TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+    TRANSACTION_STATE_LOG_SEGMENT_BYTES,
 )
-from barnabas_broker.handlers.context import RequestContext, Services
+from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
+from barnabas_protocol.internal_topics import (
+    EVENTS_TOPIC,
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -43,6 +61,8 @@ from barnabas_protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from barnabas_protocol.registry import ApiKey
+
+log = logger("topics")
 
 _NO_ID = bytes(16)
 
@@ -65,38 +85,110 @@ def check_topic_configs(config: Config, overrides: Mapping[str, str | None]) -> 
     return given
 
 
-async def create_automatically(services: Services, names: Sequence[str]) -> dict[str, KafkaError]:
+#: Names that clients cannot give to topics.
+_RESERVED: Final = INTERNAL_TOPICS | {METADATA_TOPIC}
+#: What the internal topics of this broker hold.
+_HOLDS: Final = {
+    OFFSETS_TOPIC: "it holds the committed offsets of all groups",
+    EVENTS_TOPIC: "it holds what happened to all groups",
+    TRANSACTIONS_TOPIC: "it holds the states of all transactions",
+}
+
+
+def _check_not_internal(name: str, verb: str, instead: str) -> None:
+    """Check that a topic is not internal.
+
+    Args:
+        name: its name.
+        verb: what a client wants to do to it, as a participle.
+        instead: what to do instead.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION, as for Produce and DeleteRecords.
+    """
+    if name in INTERNAL_TOPICS:
+        holds = _HOLDS.get(name, "only the broker writes to it")
+        message = f"Topic {name} is internal and cannot be {verb}: {holds}. {instead}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def check_stays_compacted(config: Config, name: str, overrides: Mapping[str, str]) -> None:
+    """Check that a new configuration of a topic keeps what the broker reads from it again at each start.
+
+    Raises:
+        KafkaError: INVALID_CONFIG: committed offsets would be deleted with old segments.
+    """
+    policy = TopicConfig(config, overrides, TOPIC_KEYS)[CLEANUP_POLICY]
+    if name in INTERNAL_TOPICS and name != EVENTS_TOPIC and policy != ("compact",):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"cleanup.policy of {name} must stay compact: with {show(policy)}, the broker would delete old segments "
+            "and the state that only they hold.",
+        )
+
+
+async def create_automatically(context: RequestContext, names: Sequence[str]) -> dict[str, KafkaError]:
     """Create topics that a client uses and that do not exist, if the configuration allows it.
 
     Returns:
         The error of each topic that could not be created, by name.
     """
+    services = context.services
     refused: dict[str, KafkaError] = {}
     for name in names:
-        if name not in INTERNAL_TOPICS and not services.config[AUTO_CREATE_TOPICS_ENABLE]:
+        if name not in _HOLDS and (name in _RESERVED or not services.config[AUTO_CREATE_TOPICS_ENABLE]):
             continue
 
-        def decide(image: Image, name: str = name) -> tuple[Sequence[Event], None]:
+        def decide(image: Image, name: str = name) -> tuple[Sequence[Event], TopicCreated | None]:
             if name in image.topics:  # another request was first
                 return [], None
-            return [_automatic_topic(services.config, image, name)], None
+            event = _automatic_topic(services.config, image, name)
+            return [event], event
 
         try:
-            await services.cluster.change(decide)
+            created = await services.cluster.change(decide)
         except KafkaError as error:
             refused[name] = error
+        else:
+            if created is not None:
+                _log_created(context, created, automatic=True)
     return refused
+
+
+def _log_created(context: RequestContext, topic: TopicCreated | TopicInfo, *, automatic: bool) -> None:
+    """Log a new topic. It is automatic if the client only used its name."""
+    log.info(
+        "topic created",
+        topic=topic.name,
+        partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=dict(topic.configs),
+        automatic=automatic,
+        **context.by,
+    )
 
 
 #: Retention of ``__group_events``: 7 days, in ms.
 _EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
-def _automatic_topic(config: Config, image: Image, name: str) -> Event:
+def _automatic_topic(config: Config, image: Image, name: str) -> TopicCreated:
     partitions, key = config[NUM_PARTITIONS], DEFAULT_REPLICATION_FACTOR
     configs = {}
-    if name in (OFFSETS_TOPIC, EVENTS_TOPIC):
-        partitions, key = config[OFFSETS_TOPIC_NUM_PARTITIONS], OFFSETS_TOPIC_REPLICATION_FACTOR
+    if name == TRANSACTIONS_TOPIC:
+        partitions, key = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS], TRANSACTION_STATE_LOG_REPLICATION_FACTOR
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config[TRANSACTION_STATE_LOG_MIN_ISR]),
+            "segment.bytes": str(config[TRANSACTION_STATE_LOG_SEGMENT_BYTES]),
+            "unclean.leader.election.enable": "false",
+        }
+    elif name in _HOLDS:
+        # The events of a group are in the partition of the same number.
+        offsets = image.topics.get(OFFSETS_TOPIC)
+        partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS] if offsets is None else len(offsets.partitions)
+        key = OFFSETS_TOPIC_REPLICATION_FACTOR
         configs = {"compression.type": "producer", "segment.bytes": str(config[OFFSETS_TOPIC_SEGMENT_BYTES])}
         if name == OFFSETS_TOPIC:
             configs["cleanup.policy"] = "compact"
@@ -113,18 +205,16 @@ def _automatic_topic(config: Config, image: Image, name: str) -> Event:
 
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Answer CreateTopics, each topic on its own."""
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
-    for topic in request.topics:
-        if names.count(topic.name) > 1:
-            if not any(result.name == topic.name for result in results):
-                error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-                results.append(_not_created(topic.name, error))
-            continue
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             results.append(await _create(context, topic, request.validate_only))
         except KafkaError as error:
             results.append(_not_created(topic.name, error))
+        await asyncio.sleep(0)  # what fails at once must not keep others waiting
     return CreateTopicsResponse(topics=results)
 
 
@@ -149,6 +239,8 @@ async def _create(context: RequestContext, topic: CreatableTopic, validate_only:
     partitions, factor = topic.num_partitions, topic.replication_factor
 
     def decide(image: Image) -> tuple[Sequence[Event], TopicInfo]:
+        if topic.name in _RESERVED and topic.name not in image.topics:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         event = controller.create_topic(
             image,
             topic.name,
@@ -162,6 +254,8 @@ async def _create(context: RequestContext, topic: CreatableTopic, validate_only:
         return [] if validate_only else [event], info
 
     info = await services.cluster.change(decide)
+    if not validate_only:
+        _log_created(context, info, automatic=False)
     config = TopicConfig(services.config, info.configs, TOPIC_KEYS)
     return CreatableTopicResult(
         name=info.name,
@@ -191,14 +285,15 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
         asked = request.topics
     else:
         asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
-    wanted = [(topic.name, topic.topic_id) for topic in asked]
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
     responses = []
     for topic in {(one.name, one.topic_id): one for one in asked}.values():
-        if wanted.count((topic.name, topic.topic_id)) > 1:
+        if times[topic.name, topic.topic_id] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
             responses.append(_not_deleted(topic, error))
         else:
-            responses.append(await _delete(context.services, topic, context.version))
+            responses.append(await _delete(context, topic))
+        await asyncio.sleep(0)
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -212,7 +307,9 @@ def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicRe
 _TELLS_DISABLED: Final = 3
 
 
-async def _delete(services: Services, asked: DeleteTopicState, version: int) -> DeletableTopicResult:
+async def _delete(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+    services, version = context.services, context.version
+
     def decide(image: Image) -> tuple[Sequence[Event], tuple[str, bytes]]:
         if asked.name is not None and asked.topic_id != _NO_ID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
@@ -224,6 +321,8 @@ async def _delete(services: Services, asked: DeleteTopicState, version: int) -> 
         name = image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if name in image.topics:
+            _check_not_internal(name, "deleted", "Delete groups, or their offsets, instead.")
         event = controller.delete_topic(image, name)
         return [event], (name, image.topics[name].topic_id)
 
@@ -231,6 +330,7 @@ async def _delete(services: Services, asked: DeleteTopicState, version: int) -> 
         name, topic_id = await services.cluster.change(decide)
     except KafkaError as error:
         return _not_deleted(asked, error)
+    log.info("topic deleted", topic=name, **context.by)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
 
 
@@ -238,30 +338,33 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Answer CreatePartitions, each topic on its own."""
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
-    for topic in request.topics:
-        if any(result.name == topic.name for result in results):
-            continue
+    for topic in {topic.name: topic for topic in request.topics}.values():
         code, message = ErrorCode.NONE, None
         try:
-            if names.count(topic.name) > 1:
+            if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            await _add_partitions(context.services, topic, request.validate_only)
+            await _add_partitions(context, topic, request.validate_only)
         except KafkaError as error:
             code, message = error.code, error.message or None
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+        await asyncio.sleep(0)
     return CreatePartitionsResponse(results=results)
 
 
-async def _add_partitions(services: Services, topic: CreatePartitionsTopic, validate_only: bool) -> None:
+async def _add_partitions(context: RequestContext, topic: CreatePartitionsTopic, validate_only: bool) -> None:
     assignments = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
 
     def decide(image: Image) -> tuple[Sequence[Event], None]:
+        if topic.name in image.topics:
+            _check_not_internal(topic.name, "given more partitions", "A group belongs to a partition by its name.")
         event = controller.add_partitions(image, topic.name, topic.count, assignments)
         return [] if validate_only else [event], None
 
-    await services.cluster.change(decide)
+    await context.services.cluster.change(decide)
+    if not validate_only:
+        log.info("partitions added", topic=topic.name, partitions=topic.count, **context.by)
 
 
 ROUTES: Final = (

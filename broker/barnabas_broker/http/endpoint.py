@@ -4,7 +4,8 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from typing import Any, Final
 
 from aiohttp import web
@@ -20,7 +21,18 @@ log = logger("http")
 
 JSON: Final = "application/json; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
-PATHS: Final = ("/metrics", "/groups", "/groups/{id}", "/groups/{id}/history", "/healthz", "/readyz")
+#: What is served, and what it is: the response to ``/``.
+PATHS: Final = {
+    "/": "this list",
+    "/metrics": "metrics in Prometheus' text format",
+    "/groups": "the consumer groups that this broker coordinates",
+    "/groups/{id}": "a group's members and offsets",
+    "/groups/{id}/history": "a group's last events",
+    "/healthz": "200 while the event loop runs",
+    "/readyz": "200, or 503 with the reasons why the broker is not ready",
+}
+#: Partitions that ``/readyz`` names.
+WAITING_SHOWN: Final = 20
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE: Final = 1.0
 
@@ -28,7 +40,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Endpoint:
-    """Answers GET requests about the broker.
+    """Answers GET and HEAD requests about the broker.
 
     Args:
         view: the broker's parts.
@@ -43,10 +55,10 @@ class Endpoint:
         app = web.Application(middlewares=[_plainly])
         for path, handler in zip(
             PATHS,
-            (self._metrics, self._groups, self._group, self._history, self._health, self._readiness),
+            (self._index, self._metrics, self._groups, self._group, self._history, self._health, self._readiness),
             strict=True,
         ):
-            app.router.add_get(path, handler, allow_head=False)
+            app.router.add_get(path, handler)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE)
 
     async def start(self) -> None:
@@ -64,6 +76,9 @@ class Endpoint:
 
     # Paths
 
+    async def _index(self, request: web.Request) -> web.Response:
+        return _json({"node_id": self._view.node_id, "version": self._view.version, "paths": PATHS})
+
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         # Requests during a scrape share its result, so that any number of them costs no more than one.
         if self._scrape is None:
@@ -76,22 +91,21 @@ class Endpoint:
         self._scrape = None
 
     async def _groups(self, request: web.Request) -> web.StreamResponse:
-        return await _send(request, await gather(all_groups(self._view), time.perf_counter), JSON)
+        return await _send_json(request, all_groups(self._view))
 
     async def _group(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         hosted = self._view.groups.groups.get(group_id)
         if hosted is None:
             return self._missing(group_id)
-        return await _send(request, await gather(one_group(self._view, hosted), time.perf_counter), JSON)
+        return await _send_json(request, one_group(self._view, hosted))
 
     async def _history(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         events = self._view.history.recent(group_id)
         if not events and group_id not in self._view.groups.groups:
             return self._missing(group_id)
-        pieces = listing({"group": group_id}, "events", events)
-        return await _send(request, await gather(pieces, time.perf_counter), JSON)
+        return await _send_json(request, listing({"group": group_id}, "events", events))
 
     def _missing(self, group_id: str) -> web.Response:
         """The response for a group that is not here: 503 while its partition is being loaded, otherwise 404."""
@@ -110,7 +124,12 @@ class Endpoint:
         obstacles = self._view.obstacles()
         if obstacles:
             return _json({"status": "not ready", "reasons": obstacles}, 503)
-        return _json({"status": "ready"})
+        damage, waiting = self._view.damage(), self._view.waiting()
+        more: dict[str, Any] = {"damaged": damage} if damage else {}
+        if waiting:
+            # Still ready: where brokers start one after the other, the awaited ones would never start otherwise.
+            more |= {"partitions_without_leader": len(waiting), "waiting": waiting[:WAITING_SHOWN]}
+        return _json({"status": "ready", **more})
 
 
 @web.middleware
@@ -121,7 +140,7 @@ async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse
     except web.HTTPNotFound:
         return _json({"error": "no such path", "paths": list(PATHS)}, 404)
     except web.HTTPMethodNotAllowed:
-        return _json({"error": "only GET is answered"}, 405, {"Allow": "GET"})
+        return _json({"error": "only GET and HEAD are answered"}, 405, {"Allow": "GET, HEAD"})
     except web.HTTPException as error:
         return _json({"error": error.reason}, error.status)
     except Exception:
@@ -129,18 +148,24 @@ async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse
         return _json({"error": "internal error, see the broker's log"}, 500)
 
 
+async def _send_json(request: web.Request, pieces: Iterable[str]) -> web.StreamResponse:
+    """Send a long text of JSON, and the newline that a terminal needs after it."""
+    return await _send(request, await gather(chain(pieces, "\n"), time.perf_counter), JSON)
+
+
 async def _send(request: web.Request, chunks: list[bytes], content_type: str) -> web.StreamResponse:
     """Send chunks, as fast as the client reads them."""
     response = web.StreamResponse(headers={"Content-Type": content_type})
     response.content_length = sum(map(len, chunks))
     await response.prepare(request)
-    for chunk in chunks:
-        await response.write(chunk)
+    if request.method != "HEAD":
+        for chunk in chunks:
+            await response.write(chunk)
     await response.write_eof()
     return response
 
 
 def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(
-        body=json.dumps(value).encode(), status=status, headers={"Content-Type": JSON, **(headers or {})}
+        body=json.dumps(value).encode() + b"\n", status=status, headers={"Content-Type": JSON, **(headers or {})}
     )

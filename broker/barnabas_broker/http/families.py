@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
 from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.events.journal import BUCKETS, GroupMetrics
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
@@ -18,7 +20,8 @@ from barnabas_broker.http.replication import replication
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram
-from barnabas_broker.storage import Log
+from barnabas_broker.storage import Log, TopicPartition
+from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_protocol.errors import ErrorCode
 
 
@@ -30,6 +33,7 @@ def exposition(view: View, lag: LoopLag) -> Iterator[str]:
     yield from replication(view, image)
     yield from _groups(view, image)
     yield from _rebalances(view.groups.journal.metrics)
+    yield from _transactions(view.transactions)
     yield from _requests(view)
     yield from _process(lag)
 
@@ -42,6 +46,12 @@ def _broker(view: View, image: Image) -> Iterator[str]:
     yield from one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)
     online = int(view.directory.failure is None)
     yield from one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
+    damaged: dict[TopicPartition, int] = {}
+    for where, bad in view.directory.damage():
+        damaged[where] = damaged.get(where, 0) + bad.records
+    description = "Records that cannot be read because the log is damaged; only partitions with damage have samples."
+    samples = [(labels(topic=topic, partition=index), count) for (topic, index), count in damaged.items()]
+    yield from family("barnabas_log_damaged_records", GAUGE, description, samples)
     description = "Partitions of __consumer_offsets that this broker still has to load."
     yield from one("barnabas_offsets_partitions_unloaded", GAUGE, description, len(view.unloaded()))
 
@@ -124,9 +134,12 @@ class _GroupSamples:
 
     def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
         """Add the number of members of a group, and the longest time since a heartbeat."""
-        members = hosted.group.members
-        self.members.append((f"{{{mark}}}", len(members)))
-        silent = [(now - each.last_seen, each.timeout) for each in members if not each.awaits_response]
+        group = hosted.group
+        self.members.append((f"{{{mark}}}", len(group.members)))
+        if isinstance(group, ConsumerGroup):
+            silent = [(now - each.last_seen, group.session_timeout) for each in group.members.values()]
+        else:
+            silent = [(now - each.last_seen, each.timeout) for each in group.members if not each.awaits_response]
         if silent:
             self.gaps.append((f"{{{mark}}}", round(max(gap for gap, _ in silent), 3)))
             self.gap_ratios.append((f"{{{mark}}}", round(max(gap / allowed for gap, allowed in silent), 4)))
@@ -171,31 +184,52 @@ class _GroupSamples:
 
 def _groups(view: View, image: Image) -> Iterator[str]:
     samples = _GroupSamples()
-    states = dict.fromkeys((state for state in ClassicGroupState if state is not ClassicGroupState.DEAD), 0)
+    alive = (state.value for kind in (ClassicGroupState, ConsumerGroupState) for state in kind)
+    states = dict.fromkeys((state for state in alive if state != ClassicGroupState.DEAD.value), 0)
     for hosted in view.known_groups():
         mark = f'consumergroup="{escape(hosted.group.group_id)}"'
-        if hosted.group.state in states:
-            states[hosted.group.state] += 1
+        if hosted.group.state.value in states:
+            states[hosted.group.state.value] += 1
         samples.add_members(hosted, mark, view.now())
         yield from samples.add_positions(view, image, hosted, mark)
         yield ""
     yield from samples.families()
-    by_state = [(labels(state=state.value), count) for state, count in states.items()]
+    by_state = [(labels(state=state), count) for state, count in states.items()]
     yield from family("barnabas_groups", GAUGE, "Groups by state.", by_state)
 
 
 def _rebalances(metrics: GroupMetrics) -> Iterator[str]:
     causes = [(labels(cause=cause), count) for cause, count in metrics.rebalances.items()]
-    yield from family("barnabas_rebalances_total", COUNTER, "Rebalances that were started, by their cause.", causes)
+    yield from family("barnabas_rebalances_total", COUNTER, "Rebalances started, by cause.", causes)
     durations = Histogram(BUCKETS)
     durations.counts = [metrics.durations[bound] for bound in (*BUCKETS, float("inf"))]
     durations.total = metrics.duration_sum
     description = "Seconds from the start of a rebalance until its assignment was in the log."
     yield from histograms("barnabas_rebalance_duration_seconds", description, [({}, durations)])
     events = [(labels(type=each), count) for each, count in metrics.events.items()]
-    yield from family("barnabas_group_events_total", COUNTER, "What happened to groups, by type.", events)
+    yield from family("barnabas_group_events_total", COUNTER, "Group events, by type.", events)
     description = "Events that were not written to __group_events because there were too many."
     yield from one("barnabas_group_events_dropped_total", COUNTER, description, metrics.dropped)
+
+
+# Transactions
+
+
+def _transactions(transactions: TransactionCoordinator) -> Iterator[str]:
+    description = "Transactional ids that this broker coordinates."
+    yield from one("barnabas_transactional_ids", GAUGE, description, transactions.transactional_ids)
+    yield from one("barnabas_transactions_open", GAUGE, "Transactions that are open.", transactions.open)
+    description = "Seconds since the oldest open transaction began; 0 if none is open."
+    yield from one("barnabas_transactions_oldest_seconds", GAUGE, description, transactions.oldest_ms / 1000)
+    ended = [(labels(outcome=outcome, cause=cause), n) for (outcome, cause), n in transactions.metrics.ended.items()]
+    yield from family("barnabas_transactions_ended_total", COUNTER, "Transactions by outcome and cause.", ended)
+    description = "Transactions that were reported because they were open for long."
+    yield from one("barnabas_transactions_slow_total", COUNTER, description, transactions.metrics.slow)
+    refused = [(labels(error=error), count) for error, count in transactions.metrics.refused.items()]
+    description = "Requests to end a transaction that its state did not allow."
+    yield from family("barnabas_transactions_refused_total", COUNTER, description, refused)
+    description = "Markers of decided transactions that are not written yet."
+    yield from one("barnabas_transaction_markers_pending", GAUGE, description, transactions.markers.pending)
 
 
 # Requests
@@ -211,7 +245,7 @@ def _requests(view: View) -> Iterator[str]:
         for each in apis
         for code, count in each.errors.items()
     ]
-    yield from family("barnabas_request_errors_total", COUNTER, "Error codes that were answered.", errors)
+    yield from family("barnabas_request_errors_total", COUNTER, "Responses with an error, by error code.", errors)
     traffic = view.server.traffic
     yield from one("barnabas_connections", GAUGE, "Connections that are open.", view.server.connections)
     for name, description, value in (

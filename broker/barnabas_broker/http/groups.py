@@ -1,10 +1,12 @@
 """Groups as JSON: the columns of kafka-consumer-groups, and the time since each member's last heartbeat."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any
 
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.groups.classic.members import ClassicGroupMember
+from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
 from barnabas_broker.http.text import listing
@@ -21,6 +23,8 @@ def all_groups(view: View) -> Iterator[str]:
 def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     """``/groups/{id}``: a group with its members and offsets."""
     group = hosted.group
+    if isinstance(group, ConsumerGroup):
+        return _consumer_group(view, hosted, group)
     members = group.members
     now = view.now()
     assignments = {each.member_id: _assignment(each, members.protocol_type) for each in members}
@@ -51,14 +55,57 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     return listing(head, "offsets", (_offset(each, owners) for each in positions))
 
 
+def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> Iterator[str]:
+    """A group of the consumer protocol: what each member owns, has to revoke and waits for, and its target."""
+    now = view.now()
+    image = view.cluster.image
+    names = {topic.topic_id: name for name, topic in image.topics.items()}
+
+    def by_name(partitions: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
+        return {names.get(topic_id, topic_id.hex()): sorted(numbers) for topic_id, numbers in partitions.items()}
+
+    owners = {
+        (topic, partition): member.member_id
+        for member in group.members.values()
+        for topic, partitions in by_name(member.owned()).items()
+        for partition in partitions
+    }
+    head = {
+        **_head(hosted),
+        "assignment_epoch": group.assignment_epoch,
+        "assignor": group.assignor,
+        "seconds_in_epoch": round(now - group.bumped_at, 3),
+        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
+        "members": [
+            {
+                **member.identity(),
+                "member_epoch": member.epoch,
+                "state": member.state.name,
+                "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                "heard_ago_ms": round((now - member.last_seen) * 1000),
+                "topics": sorted(member.topics),
+                "assignment": by_name(member.assigned),
+                "revoking": by_name(member.revoking),
+                "revoking_ms": 0 if member.revoking_since == inf else round((now - member.revoking_since) * 1000),
+                "target": by_name(group.targets.get(member.member_id, {})),
+                "waits_for": {owner: by_name(waited) for owner, waited in group.waits_for(member).items()},
+            }
+            for member in group.members.values()
+        ],
+    }
+    positions = view.positions(image, hosted)
+    return listing(head, "offsets", (_offset(each, owners) for each in positions))
+
+
 def _head(hosted: HostedGroup) -> dict[str, Any]:
     group = hosted.group
     return {
         "group": group.group_id,
         "state": group.state.value,
         "generation": group.generation,
-        "protocol_type": group.members.protocol_type,
-        "protocol": group.members.protocol,
+        "type": "consumer" if isinstance(group, ConsumerGroup) else "classic",
+        "protocol_type": group.protocol_type,
+        "protocol": group.assignor if isinstance(group, ConsumerGroup) else group.members.protocol,
     }
 
 

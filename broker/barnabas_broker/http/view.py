@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.cluster.metadata import ClusterMetadata
@@ -14,6 +15,7 @@ from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory
+from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
@@ -61,6 +63,7 @@ class View:
         cluster: the topics.
         replicas: the partitions of this broker.
         groups: the groups of this broker.
+        transactions: the transactions of this broker.
         directory: the log directory.
         server: the connections.
         requests: the counters of requests.
@@ -75,6 +78,7 @@ class View:
     cluster: ClusterMetadata
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     directory: LogDirectory
     server: SocketServer
     requests: RequestMetrics
@@ -99,14 +103,47 @@ class View:
         mine = (index for index, each in enumerate(topic.partitions) if each.leader == self.node_id)
         return [index for index in mine if index not in loaded]
 
+    def damage(self) -> list[dict[str, Any]]:
+        """Offsets that cannot be read because the log is damaged, by partition."""
+        return [
+            {
+                "topic": where.topic,
+                "partition": where.partition,
+                "offset": bad.offset,
+                "next_offset": bad.next_offset,
+                "records": bad.records,
+                "file": str(bad.file),
+                "reason": bad.reason,
+            }
+            for where, bad in self.directory.damage()
+        ]
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """The replicas of this broker whose partitions have no leader, and the brokers that these wait for."""
+        return [
+            {
+                "topic": topic.name,
+                "partition": index,
+                "awaited": list(recovery.awaited),
+                "bounded": recovery.bounded,
+                "last_known": [each.node_id for each in partition.last_known],
+            }
+            for topic, index, partition, recovery in controller.recovering(self.cluster.image)
+            if self.node_id in partition.replicas
+        ]
+
     def obstacles(self) -> list[str]:
         """Why the broker is not ready; empty if it is."""
         if self.stopping:
-            return ["the broker is going down"]
+            return ["the broker is shutting down"]
         reasons = []
+        if self.directory.shortage is not None:
+            reasons.append(f"log directory {self.directory.path} cannot be written now: {self.directory.shortage}")
         if self.directory.failure is not None:
             reasons.append(f"log directory {self.directory.path} is offline: {self.directory.failure}")
-        if not self.cluster.may_serve():
+        if self.lifecycle is not None and self.lifecycle.halted is not None:
+            reasons.append(self.lifecycle.halted)
+        elif not self.cluster.may_serve():
             reasons.append(
                 "the broker is not registered in the cluster"
                 if self.lifecycle is not None and self.lifecycle.lease == 0

@@ -2,7 +2,7 @@
 
 Imports :mod:`~barnabas_broker.storage`, :mod:`~barnabas_broker.cluster` and what is below them. The handlers, the HTTP
 endpoint and the composition root import it; groups do not: they append through ports, which
-:mod:`~barnabas_broker.replication.group_logs` implements.
+:mod:`~barnabas_broker.replication.coordinator_logs` implements.
 
 * :class:`~.manager.ReplicaManager` creates, leads, follows and deletes each :class:`~.replica.Replica`.
 * :class:`~.leadership.Leadership` (pure) is the leader's view of its followers; :class:`~.isr.AlterPartitionManager`

@@ -1,6 +1,7 @@
-"""A connection to another broker, for the Fetch requests of followers. Every request has a timeout."""
+"""Connections to other brokers: of followers, of coordinators. Every request has a timeout."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, cast
 
 from barnabas_protocol.codec import encode_request
@@ -84,3 +85,60 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+class BrokerConnections:
+    """One connection to each broker that something is asked of, opened when it is first needed.
+
+    Args:
+        client_id: of this broker.
+        address: finds the host and port of a broker; None while it is not registered.
+    """
+
+    def __init__(self, client_id: str, address: Callable[[int], tuple[str, int] | None]) -> None:
+        self._client_id = client_id
+        self._address = address
+        self._open: dict[int, tuple[tuple[str, int], asyncio.Task[BrokerConnection]]] = {}
+
+    async def ask(self, node_id: int, request: Request, version: int, timeout: float) -> bytes | bytearray:
+        """Send a request to a broker and wait for the response, a frame.
+
+        Raises:
+            OSError: the broker is not registered, cannot be reached, or does not answer in time (TimeoutError). The
+                next request opens another connection.
+        """
+        address = self._address(node_id)
+        if address is None:
+            raise ConnectionError(f"broker {node_id} is not registered")
+        known = self._open.get(node_id)
+        if known is None or known[0] != address:
+            self._drop(node_id, known)
+            opening = BrokerConnection.open(*address, self._client_id, timeout)
+            known = self._open[node_id] = address, asyncio.get_running_loop().create_task(opening)
+        try:
+            # Others wait for the same connection: it goes on to be opened if this request is cancelled.
+            connection = await asyncio.shield(known[1])
+            return await connection.send(request, version, timeout)
+        except OSError:
+            self._drop(node_id, known)
+            raise
+
+    def _drop(self, node_id: int, known: "tuple[tuple[str, int], asyncio.Task[BrokerConnection]] | None") -> None:
+        """Close a connection, if it is still the current one."""
+        if known is not None and self._open.get(node_id) is known:
+            del self._open[node_id]
+            _close(known[1])
+
+    async def close(self) -> None:
+        """Close all connections."""
+        opened, self._open = list(self._open.values()), {}
+        for _, task in opened:
+            _close(task)
+        await asyncio.gather(*(task for _, task in opened), return_exceptions=True)
+
+
+def _close(task: "asyncio.Task[BrokerConnection]") -> None:
+    if not task.done():
+        task.cancel()
+    elif not task.cancelled() and task.exception() is None:
+        task.result().close()

@@ -1,8 +1,10 @@
 """Fetches from leaders: one fetcher per leader broker, one Fetch at a time for all partitions that follow it.
 
-Batches are appended as they are, with their offsets and leader epochs. A partition that fails (the broker does not lead
-it yet, the log cannot be written) pauses for ``replica.fetch.backoff.ms`` while the others continue. After a connection
-error all partitions of the leader pause.
+Batches are appended as they are, with their offsets and leader epochs. A partition that fails (the log cannot be
+written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
+the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
+error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
+broker that was restarted fails when it is used again.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from barnabas_broker.replication.following import (
 )
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage.checkpoints import id_bytes
 from barnabas_broker.storage.epochs import UNDEFINED
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -36,6 +39,10 @@ from barnabas_protocol.messages.fetch import FetchResponse, PartitionData
 
 log = logger("replication")
 
+#: Seconds between checks whether this broker is registered.
+_UNREGISTERED_SECONDS: Final = 0.1
+#: Seconds of the first pause of a partition that the broker does not lead yet; each further one takes twice as long.
+_EARLY_SECONDS: Final = 0.02
 #: Host and port of a broker; None while it is not registered.
 Address = Callable[[int], tuple[str, int] | None]
 #: Errors during a change of leaders: this broker has not received the new image yet, or the leader has not.
@@ -55,7 +62,9 @@ class ReplicaFetcherManager:
         config: the broker's configuration.
         node_id: this broker.
         address: finds the address of another broker.
-        broker_epoch: this broker's broker epoch (KIP-903).
+        broker_epoch: this broker's broker epoch (KIP-903); -1 while it is not registered, and then it does not fetch:
+            another broker may have its node id by now.
+        directory: the id of this broker's data directory.
         wall_ms: the time of day, in ms.
     """
 
@@ -65,12 +74,14 @@ class ReplicaFetcherManager:
         node_id: int,
         address: Address,
         broker_epoch: Callable[[], int],
+        directory: str,
         wall_ms: Callable[[], int],
     ) -> None:
         self.config = config
         self.node_id = node_id
         self.address = address
         self.broker_epoch = broker_epoch
+        self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -107,6 +118,7 @@ class _ReplicaFetcher:
         self._timeout = (config[REPLICA_SOCKET_TIMEOUT_MS] + config[REPLICA_FETCH_WAIT_MAX_MS]) / 1000
         self._session = FetchSessionHandler(
             manager.node_id,
+            manager.directory,
             config[REPLICA_FETCH_WAIT_MAX_MS],
             config[REPLICA_FETCH_MIN_BYTES],
             config[REPLICA_FETCH_RESPONSE_MAX_BYTES],
@@ -114,16 +126,20 @@ class _ReplicaFetcher:
         )
         self._partitions: dict[TopicPartition, Replica] = {}
         self._paused: dict[TopicPartition, asyncio.TimerHandle] = {}
+        #: How often partitions were refused in a row because the broker does not lead them.
+        self._early: dict[TopicPartition, int] = {}
         self._changed = asyncio.Event()
         self._failing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
 
     def add(self, where: TopicPartition, replica: Replica) -> None:
         self._partitions[where] = replica
+        self._early.pop(where, None)
         self._wake(where)
 
     def drop(self, where: TopicPartition) -> None:
         self._partitions.pop(where, None)
+        self._early.pop(where, None)
         timer = self._paused.pop(where, None)
         if timer is not None:
             timer.cancel()
@@ -134,10 +150,14 @@ class _ReplicaFetcher:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    def _pause(self, where: TopicPartition) -> None:
+    def _pause(self, where: TopicPartition, code: ErrorCode) -> None:
         if where in self._partitions and where not in self._paused:
+            delay = self._backoff
+            if code in _EXPECTED:
+                times = self._early[where] = self._early.get(where, -1) + 1
+                delay = min(_EARLY_SECONDS * 2 ** min(times, 30), delay)
             loop = asyncio.get_running_loop()
-            self._paused[where] = loop.call_later(self._backoff, self._wake, where)
+            self._paused[where] = loop.call_later(delay, self._wake, where)
 
     def _wake(self, where: TopicPartition) -> None:
         timer = self._paused.pop(where, None)
@@ -164,7 +184,11 @@ class _ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             await self._changed.wait()
+            if self._manager.broker_epoch() < 0:
+                await asyncio.sleep(_UNREGISTERED_SECONDS)
+                continue
             address = self._manager.address(self._leader)
+            began = asyncio.get_running_loop().time()
             if address is not None:
                 try:
                     await self._fetch(*address)
@@ -173,7 +197,8 @@ class _ReplicaFetcher:
                 except Exception:
                     # An unexpected error must not stop replication for ever.
                     log.exception("fetcher failed, starting again", leader=self._leader)
-            await asyncio.sleep(self._backoff)
+            if asyncio.get_running_loop().time() - began < self._backoff or address is None:
+                await asyncio.sleep(self._backoff)
 
     def _report(self, reason: str) -> None:
         if not self._failing:
@@ -190,8 +215,11 @@ class _ReplicaFetcher:
                     self._changed.clear()
                     await self._changed.wait()
                     continue
+                broker_epoch = self._manager.broker_epoch()
+                if broker_epoch < 0:
+                    return
                 states = {key: state for key, (_, _, state) in asked.items()}
-                request = self._session.request(states, self._manager.broker_epoch())
+                request = self._session.request(states, broker_epoch)
                 frame = await connection.send(request, VERSION, self._timeout)
                 response = decode_fetch_response(VERSION, frame)
                 if self._failing:
@@ -221,13 +249,14 @@ class _ReplicaFetcher:
                     continue  # it follows another leader by now
                 try:
                     self._handle_partition(replica, state, answer)
+                    self._early.pop(where, None)
                 except KafkaError as failure:
                     level = log.debug if failure.code in _EXPECTED else log.warning
                     level(
                         "partition is not fetched", partition=str(where), error=failure.code.name, reason=str(failure)
                     )
                     self._session.repeat(key)
-                    self._pause(where)
+                    self._pause(where, failure.code)
 
     def _handle_partition(self, replica: Replica, state: PartitionFetchState, answer: PartitionData) -> None:
         replica_log, error = replica.log, ErrorCode.of(answer.error_code)

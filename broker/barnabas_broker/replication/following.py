@@ -51,6 +51,7 @@ class FetchSessionHandler:
 
     Attributes:
         node_id: this broker.
+        directory: the id of its data directory.
         max_wait_ms: how long the leader may wait for data (``replica.fetch.wait.max.ms``).
         min_bytes: how much data it waits for (``replica.fetch.min.bytes``).
         max_bytes: the size of a response (``replica.fetch.response.max.bytes``).
@@ -58,6 +59,7 @@ class FetchSessionHandler:
     """
 
     node_id: int
+    directory: bytes
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -83,6 +85,7 @@ class FetchSessionHandler:
                     last_fetched_epoch=state.last_epoch,
                     log_start_offset=state.log_start_offset,
                     partition_max_bytes=self.partition_max_bytes,
+                    replica_directory_id=self.directory,
                 )
             )
         gone: dict[bytes, ForgottenTopic] = {}

@@ -3,12 +3,16 @@
 
 A follower is proposed as soon as a fetch shows that it has caught up. Followers that lag are removed by a check of all
 partitions every half of ``replica.lag.time.max.ms``. One request is in flight at a time.
+
+It also reports the ends of logs that may have lost records, if a partition has no leader and waits for them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
 
-from barnabas_broker.cluster.controller import IsrChange
+from barnabas_broker.cluster.controller import IsrChange, LogEnd
+from barnabas_broker.cluster.image import BrokerInfo
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import REPLICA_LAG_TIME_MAX_MS
 from barnabas_broker.logs import logger
@@ -20,6 +24,10 @@ log = logger("replication")
 
 #: Proposes ISRs to the cluster. Accepted ones arrive with the image before this returns. Raises KafkaError.
 Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]
+#: Reports the ends of logs to the cluster. Raises KafkaError.
+Report = Callable[[Sequence[LogEnd]], Awaitable[None]]
+#: Seconds until a report that has failed is repeated.
+_RETRY_SECONDS: Final = 1.0
 
 
 class AlterPartitionManager:
@@ -30,6 +38,7 @@ class AlterPartitionManager:
         config: the broker's configuration.
         live: the registered brokers.
         propose: proposes ISRs to the cluster.
+        report: reports the ends of logs to the cluster.
         now: a monotonic clock, in seconds.
     """
 
@@ -37,14 +46,16 @@ class AlterPartitionManager:
         self,
         replicas: ReplicaManager,
         config: Config,
-        live: Callable[[], Collection[int]],
+        live: Callable[[], Mapping[int, BrokerInfo]],
         propose: Propose,
+        report: Report,
         now: Callable[[], float],
     ) -> None:
         self._replicas = replicas
         self._config = config
         self._live = live
         self._propose = propose
+        self._report = report
         self._now = now
         self._joining: set[Replica] = set()
         self._wake = asyncio.Event()
@@ -56,7 +67,7 @@ class AlterPartitionManager:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def caught_up(self, replica: Replica) -> None:
-        """Propose a larger ISR soon: a follower of this partition may join."""
+        """Propose a larger ISR soon, or report the end of the log: see :data:`.CaughtUp`."""
         self._joining.add(replica)
         self._wake.set()
 
@@ -75,6 +86,30 @@ class AlterPartitionManager:
             self._joining.clear()
             self._wake.clear()
             await self._change(candidates)
+            await self._report_ends([each for each in candidates if self._replicas.is_awaited(each)])
+
+    async def _report_ends(self, replicas: Collection[Replica]) -> None:
+        ends = []
+        for replica in replicas:
+            where = replica.log.topic_partition
+            # A power failure may also leave holes. A replica without them has all committed records up to its end,
+            # so it must win: the log counts up to the first hole.
+            damage = [bad.offset for bad in replica.log.damage]
+            end = min([replica.log.log_end_offset, *damage])
+            epoch = replica.log.leader_epochs.epoch_for(end - 1) if end else -1
+            log.info("reporting the end of a log", partition=str(where), epoch=epoch, end=end)
+            ends.append(LogEnd(where.topic, replica.log.topic_id, where.partition, epoch, end, bool(damage)))
+        if not ends:
+            return
+        try:
+            await self._report(ends)
+        except KafkaError as error:
+            log.info("the ends of logs are not reported yet", error=error.code.name, reason=str(error))
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._again, list(replicas))
+
+    def _again(self, replicas: Collection[Replica]) -> None:
+        self._joining.update(replicas)
+        self._wake.set()
 
     async def _change(self, candidates: Collection[Replica]) -> None:
         lag, live, now = self._config[REPLICA_LAG_TIME_MAX_MS] / 1000, self._live(), self._now()
@@ -84,12 +119,18 @@ class AlterPartitionManager:
             if leading is None or leading.proposed is not None:
                 continue
             wanted = leading.wanted_isr(replica.high_watermark, now, lag, live)
-            if set(wanted) != set(leading.info.isr):
+            if set(wanted) != set(leading.info.isr) or replica.outgrows_elr():
                 where, info = replica.log.topic_partition, leading.info
                 log.info("proposing an ISR", partition=str(where), isr=list(info.isr), wanted=list(wanted))
                 members = leading.propose(wanted)
                 change = IsrChange(
-                    where.topic, replica.log.topic_id, where.partition, info.leader_epoch, info.partition_epoch, members
+                    where.topic,
+                    replica.log.topic_id,
+                    where.partition,
+                    info.leader_epoch,
+                    info.partition_epoch,
+                    members,
+                    replica.min_isr,
                 )
                 proposed.append((replica, leading, change))
         if not proposed:

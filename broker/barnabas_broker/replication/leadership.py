@@ -6,24 +6,24 @@ proposal that is in flight, because these may be elected before the leader learn
 new leader does not know the offsets of its followers, so its high watermark stays until each ISR member has fetched.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import BrokerInfo, PartitionInfo
 
 UNKNOWN: Final = -1
 
 
 @dataclass(slots=True)
 class Follower:
-    """The state of a follower, from its fetches (Kafka's ``ReplicaState``).
+    """The state of a follower in one registration, from its fetches (Kafka's ``ReplicaState``).
 
     Attributes:
         caught_up_at: when it last had all records that the leader had at that time, in seconds.
         log_end_offset: its log end offset; -1 if it has not fetched in this leader epoch.
         log_start_offset: its log start offset; -1 if it has not fetched in this leader epoch.
-        broker_epoch: its broker epoch.
+        broker_epoch: its broker epoch; -1 if it has not fetched in this leader epoch.
         fetched_at: when it last fetched.
         end_when_fetched: the leader's log end offset at that time.
     """
@@ -31,17 +31,17 @@ class Follower:
     caught_up_at: float
     log_end_offset: int = UNKNOWN
     log_start_offset: int = UNKNOWN
-    broker_epoch: int = -1
+    broker_epoch: int = UNKNOWN
     fetched_at: float = 0.0
     end_when_fetched: int = UNKNOWN
 
-    def fetched(self, broker_epoch: int, offset: int, log_start: int, log_end: int, now: float) -> None:
+    def fetched(self, offset: int, log_start: int, log_end: int, now: float) -> None:
         """It fetches from `offset` on, so it has all records before (Kafka's ``Replica.updateFetchStateOrThrow``)."""
         if offset >= log_end:
             self.caught_up_at = max(self.caught_up_at, now)
         elif offset >= self.end_when_fetched and self.end_when_fetched != UNKNOWN:
             self.caught_up_at = max(self.caught_up_at, self.fetched_at)
-        self.broker_epoch, self.log_end_offset = broker_epoch, offset
+        self.log_end_offset = offset
         self.log_start_offset = max(log_start, UNKNOWN)
         self.fetched_at, self.end_when_fetched = now, log_end
 
@@ -84,8 +84,12 @@ class Leadership:
 
     def changed(self, info: PartitionInfo, now: float) -> None:
         """Apply a new ISR or new replicas in the same leader epoch."""
-        # Every proposal names a partition epoch, so a change of the partition ends all of them.
-        self.info, self.proposed, self._unknown = info, None, frozenset()
+        if info.partition_epoch != self.info.partition_epoch:
+            # A proposal names a partition epoch, so another one ends it. Until then it is decided again after each
+            # change of other metadata, and may be accepted: the followers in it count.
+            self.proposed = None
+        # A proposal whose outcome is unknown was stored as the next change of the metadata, or never.
+        self.info, self._unknown = info, frozenset()
         self.followers = {n: self.followers.get(n) or Follower(now) for n in info.replicas if n != self.node_id}
         self._count()
 
@@ -104,13 +108,22 @@ class Leadership:
         """A follower fetches from `offset` on; its log begins at `log_start`.
 
         Returns:
-            False if it is not a replica of this partition.
+            False if it is not a replica of this partition, or was registered again since.
         """
         follower = self.followers.get(node_id)
-        if follower is None:
+        if follower is None or broker_epoch < follower.broker_epoch:
             return False
-        follower.fetched(broker_epoch, offset, log_start, self.log_end, now)
+        if broker_epoch > follower.broker_epoch:
+            # A broker that registers again may have another disk: what it had fetched before does not count.
+            follower = self.followers[node_id] = Follower(now, broker_epoch=broker_epoch)
+        follower.fetched(offset, log_start, self.log_end, now)
         return True
+
+    def registered(self, node_id: int, broker_epoch: int, now: float) -> None:
+        """A broker is registered with this epoch: what it has fetched in other registrations does not count."""
+        follower = self.followers.get(node_id)
+        if follower is not None and follower.broker_epoch != broker_epoch:
+            self.followers[node_id] = Follower(now)
 
     def high_watermark(self, known: int) -> int:
         """The high watermark; never less than `known`."""
@@ -140,16 +153,17 @@ class Leadership:
         follower = self.followers.get(node_id)
         return follower is not None and follower.log_end_offset >= max(high_watermark, self.epoch_start)
 
-    def wanted_isr(self, high_watermark: int, now: float, lag_seconds: float, live: Iterable[int]) -> tuple[int, ...]:
+    def wanted_isr(
+        self, high_watermark: int, now: float, lag_seconds: float, live: Mapping[int, BrokerInfo]
+    ) -> tuple[int, ...]:
         """The ISR to propose, in the order of the replicas.
 
         Args:
             high_watermark: of the partition.
             now: the time, in seconds.
             lag_seconds: how long a member may lag (``replica.lag.time.max.ms``).
-            live: the registered brokers; only these may join.
+            live: the registered brokers; only these may join, with what they have fetched in this registration.
         """
-        registered = set(live)
         isr = []
         for node_id in self.info.replicas:
             if node_id == self.node_id:
@@ -158,8 +172,10 @@ class Leadership:
                 follower = self.followers[node_id]
                 if follower.log_end_offset == self.log_end or now - follower.caught_up_at <= lag_seconds:
                     isr.append(node_id)
-            elif node_id in registered and self.may_join(node_id, high_watermark):
-                isr.append(node_id)
+            elif self.may_join(node_id, high_watermark):
+                broker = live.get(node_id)
+                if broker is not None and broker.epoch == self.followers[node_id].broker_epoch:
+                    isr.append(node_id)
         return tuple(isr)
 
     def propose(self, isr: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

@@ -11,6 +11,7 @@ from typing import Final
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
+    BrokerRegistered,
     Event,
     Image,
     PartitionChanged,
@@ -32,9 +33,12 @@ log = logger("replication")
 
 #: Replicas that are created in one turn of the event loop.
 CREATED_AT_ONCE: Final = 100
+#: Seconds until replicas are created for which there was no space.
+RETRY_SECONDS: Final = 1.0
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
 Follows = Callable[[Replica, int], None]
-#: Called with a replica when one of its followers may join the ISR.
+#: Called with a replica when one of its followers may join the ISR, and when the cluster needs to hear of it for
+#: another reason: see :meth:`.Replica.outgrows_elr` and :meth:`.ReplicaManager.is_awaited`.
 CaughtUp = Callable[[Replica], None]
 
 
@@ -82,7 +86,7 @@ class ReplicaManager:
     # The cluster image
 
     def start(self, image: Image, follows: Follows | None = None, caught_up: CaughtUp | None = None) -> None:
-        """Create and load the replicas of this broker, and delete logs that belong to no topic: interrupted deletions.
+        """Create and load the replicas of this broker, and set logs aside that the image does not assign to it.
 
         Args:
             image: the cluster.
@@ -92,8 +96,7 @@ class ReplicaManager:
         self._image = image
         self._follows, self._caught_up = follows or _follow_none, caught_up or _keep_isr
         for orphan in [where for where in self.directory.logs if not self._is_assigned(image, where)]:
-            log.warning("deleting a log that is not assigned to this broker", partition=str(orphan))
-            self.directory.delete(orphan, self._wall_ms())
+            self.directory.set_stray(orphan)
         for topic in image.topics.values():
             self._create(topic, self._update(topic, range(len(topic.partitions))))
 
@@ -117,6 +120,10 @@ class ReplicaManager:
                     self._delete_topic(event.name)
                 case TopicConfigured() if event.name in image.topics:
                     self._configure(image.topics[event.name])
+                case BrokerRegistered():
+                    for _, replica in self.all():
+                        if replica.leading is not None:
+                            replica.leading.registered(event.node_id, event.epoch, self._now())
                 case BrokerFenced():
                     for _, replica in self.all():
                         replica.complete_deletions(image.brokers)
@@ -140,6 +147,8 @@ class ReplicaManager:
         config = self._topic_config(topic)
         for replica in self._replicas.get(topic.name, {}).values():
             replica.log.configure(config)
+            replica.advance()  # min.insync.replicas may be another one
+            self._check(replica)
 
     def _update(self, topic: TopicInfo, indexes: Iterable[int]) -> list[int]:
         """Update the replicas that exist and delete those that are not assigned here; the indexes yet to create."""
@@ -169,12 +178,23 @@ class ReplicaManager:
         file operations, and the lease must be renewed meanwhile."""
         self._creating = False
         some = self._to_create[:CREATED_AT_ONCE]
+        late: list[tuple[str, int]] = []
         del self._to_create[:CREATED_AT_ONCE]
         for name, index in some:
             topic = self._image.topics.get(name)
             # The image may have changed since the partition was queued.
             if topic is not None and index < len(topic.partitions):
-                self._create(topic, self._update(topic, [index]))
+                try:
+                    self._create(topic, self._update(topic, [index]))
+                except KafkaError:
+                    if self.directory.shortage is None:
+                        raise
+                    late.append((name, index))
+        if late:
+            self._to_create += late
+            if len(late) == len(self._to_create):
+                self._creating = True
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._create_some)
         if self._to_create and not self._creating:
             self._creating = True
             asyncio.get_running_loop().call_soon(self._create_some)
@@ -189,11 +209,20 @@ class ReplicaManager:
         else:
             replica.follow(info)
         self._follows(replica, -1 if info.leader == self.node_id else info.leader)
+        self._check(replica)
+
+    def is_awaited(self, replica: Replica) -> bool:
+        """Whether an election waits for the end of this replica's log."""
+        return replica.is_awaited(self.node_id, self.directory.directory_id)
+
+    def _check(self, replica: Replica) -> None:
+        if replica.outgrows_elr() or self.is_awaited(replica):
+            self._caught_up(replica)
 
     def _delete(self, replica: Replica) -> None:
         replica.step_down()
         self._follows(replica, -1)
-        self.directory.delete(replica.log.topic_partition, self._wall_ms())
+        self.directory.delete(replica.log.topic_partition)
 
     def _delete_topic(self, name: str) -> None:
         for replica in self._replicas.pop(name, {}).values():
@@ -236,7 +265,13 @@ class ReplicaManager:
         return {index: each.leader_epoch for index, each in replicas.items() if each.leading is not None}
 
     def follower_fetched(
-        self, replica: Replica, node_id: int, broker_epoch: int, offset: int, log_start: int = UNKNOWN
+        self,
+        replica: Replica,
+        node_id: int,
+        broker_epoch: int,
+        offset: int,
+        log_start: int = UNKNOWN,
+        directory: str = "",
     ) -> None:
         """A follower fetches from `offset` on, so it has all records before that.
 
@@ -246,14 +281,20 @@ class ReplicaManager:
             broker_epoch: the follower's broker epoch; -1 if it sends none.
             offset: the follower's log end offset.
             log_start: the follower's log start offset.
+            directory: the id of the follower's data directory; empty if it sends none.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER: it is not a replica, or it has restarted since it sent this, and may
-                have lost records (KIP-903).
+            KafkaError: NOT_LEADER_OR_FOLLOWER: it is not a replica, it is not registered, or another broker, or this
+                one with another directory, has registered with its id since (KIP-903).
         """
         broker = self._image.brokers.get(node_id)
-        if broker is not None and broker_epoch != -1 and broker_epoch < broker.epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replaced = broker is not None and broker_epoch < broker.epoch
+        if broker is not None and broker_epoch >= broker.epoch and directory and broker.directory:
+            # After a restore of etcd two registrations may have the same epoch. And a directory that is in the ISR is
+            # not replaced by another one before the image says so.
+            replaced = directory != broker.directory
+        if broker_epoch < 0 or replaced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id} is not registered as the replica")
         if replica.fetched_by(node_id, broker_epoch, offset, self._now(), log_start):
             self._caught_up(replica)
         replica.complete_deletions(self._image.brokers)

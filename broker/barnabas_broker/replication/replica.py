@@ -1,8 +1,8 @@
 """A partition's log on this broker, as leader or follower, with everything that waits for it (Kafka's ``Partition``).
 
 A fetch that finds too little data waits as a :class:`DelayedFetch`. Bytes that become readable are counted into the
-fetches that wait, which wake up when they have enough, so nothing polls. Consumers wait for the high watermark,
-followers for the log end offset.
+fetches that wait, which wake up when they have enough, so nothing polls. Consumers wait for the high watermark, or with
+`read_committed` for the last stable offset, followers for the log end offset.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config.keys import TOPIC_MIN_INSYNC_REPLICAS
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
+from barnabas_broker.storage.log import MARKER_SIZE
+from barnabas_broker.storage.producers import Verification
 from barnabas_broker.storage.waiters import OffsetWaiters
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
@@ -54,17 +56,32 @@ class Replica:
         info: the partition in the cluster image.
         leading: the leadership while this broker leads the partition; otherwise None.
         waiting: consumers' fetches, which wait for the high watermark.
+        waiting_committed: `read_committed` consumers' fetches, which wait for the last stable offset.
         following: followers' fetches, which wait for the log end offset.
     """
 
-    __slots__ = ("_acks", "_deletions", "_uncommitted", "following", "info", "leading", "log", "waiting")
+    __slots__ = (
+        "_acks",
+        "_deletions",
+        "_stable",
+        "_uncommitted",
+        "following",
+        "info",
+        "leading",
+        "log",
+        "waiting",
+        "waiting_committed",
+    )
 
     def __init__(self, partition_log: Log, info: PartitionInfo) -> None:
         self.log = partition_log
         self.info = info
         self.leading: Leadership | None = None
         self.waiting: set[DelayedFetch] = set()
+        self.waiting_committed: set[DelayedFetch] = set()
         self.following: set[DelayedFetch] = set()
+        #: The last stable offset up to which bytes were counted into `waiting_committed`, while there are any.
+        self._stable = 0
         #: Appends beyond the high watermark: the offset after each, and its bytes.
         self._uncommitted: deque[tuple[int, int]] = deque()
         #: Acknowledgements that wait for the high watermark.
@@ -114,9 +131,11 @@ class Replica:
         self.advance()
 
     def follow(self, info: PartitionInfo) -> None:
-        """Become a follower, or follow another leader."""
+        """Become a follower, or follow another leader, from which damage and all after it is fetched again."""
         self.info = info
         self.step_down()
+        if info.leader >= 0:
+            self.log.drop_damaged()
 
     def step_down(self) -> None:
         """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
@@ -129,40 +148,130 @@ class Replica:
 
     def wake(self) -> None:
         """Wake every fetch that waits."""
-        for delayed in [*self.waiting, *self.following]:
+        for delayed in [*self.waiting, *self.waiting_committed, *self.following]:
             delayed.wake()
+
+    def wait_committed(self, delayed: DelayedFetch) -> None:
+        """Let a `read_committed` consumer's fetch wait for the last stable offset."""
+        if not self.waiting_committed:
+            self._stable = self.log.last_stable_offset
+        self.waiting_committed.add(delayed)
+
+    def _count_stable(self, before: int, size: int) -> None:
+        """Count what has become stable into the fetches that wait for it.
+
+        Args:
+            before: the high watermark before it moved.
+            size: the bytes by which it moved.
+        """
+        partition_log, since = self.log, self._stable
+        stable = partition_log.last_stable_offset
+        if stable <= since:
+            return
+        if since != before or stable != partition_log.high_watermark:
+            size = partition_log.size_between(since, stable)
+        self._stable = stable
+        for delayed in list(self.waiting_committed):
+            delayed.appended(size)
 
     # Append
 
-    def append(self, records: Buffer, now_ms: int, *, internal: bool = False) -> AppendInfo:
-        """Append batches of a client or of a coordinator.
+    def append(
+        self,
+        records: Buffer,
+        now_ms: int,
+        *,
+        internal: bool = False,
+        keys_checked: bool = False,
+        verification: Verification | None = None,
+    ) -> AppendInfo:
+        """Append batches of a client or of a coordinator; as :meth:`.Log.append_as_leader`.
 
         Raises:
             KafkaError: nothing was appended.
         """
-        leading, partition_log = self.leading, self.log
+        leading = self.leading
         if leading is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        info = partition_log.append_as_leader(
-            records, leader_epoch=leading.info.leader_epoch, now_ms=now_ms, internal=internal
+        info = self.log.append_as_leader(
+            records,
+            leader_epoch=leading.info.leader_epoch,
+            now_ms=now_ms,
+            internal=internal,
+            keys_checked=keys_checked,
+            verification=verification,
         )
-        end = leading.log_end = partition_log.log_end_offset
-        size = len(records)
-        if leading.alone:
+        self._appended(leading, len(records))
+        return info
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> AppendInfo:
+        """Append the marker that ends a producer's transaction; as :meth:`.Log.append_marker`.
+
+        Raises:
+            KafkaError: nothing was appended.
+        """
+        leading = self.leading
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        info = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            leader_epoch=leading.info.leader_epoch,
+            now_ms=now_ms,
+        )
+        self._appended(leading, MARKER_SIZE)
+        return info
+
+    def _appended(self, leading: Leadership, size: int) -> None:
+        """Tell of an append of `size` bytes those that wait for it."""
+        partition_log = self.log
+        before, end = partition_log.high_watermark, partition_log.log_end_offset
+        leading.log_end = end
+        if leading.alone and self._may_commit:
             partition_log.set_high_watermark(end)
             if self.waiting:
                 for delayed in self.waiting:
                     delayed.appended(size)
+            if self.waiting_committed:
+                self._count_stable(before, size)
         else:
             self._uncommitted.append((end, size))
         for delayed in self.following:
             delayed.appended(size)
-        return info
 
     @property
     def min_isr(self) -> int:
         """The smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas."""
         return min(self.log.config[TOPIC_MIN_INSYNC_REPLICAS], len(self.info.replicas))
+
+    @property
+    def _may_commit(self) -> bool:
+        """Whether the high watermark may move: the ISR is large enough, and no other replica counts as one that has all
+        committed records (KIP-966)."""
+        return not self.info.elr and len(self.info.isr) >= self.min_isr
+
+    def outgrows_elr(self) -> bool:
+        """Whether this broker leads, and the ISR is large enough to end the eligibility of other replicas."""
+        return self.leading is not None and bool(self.info.elr) and len(self.info.isr) >= self.min_isr
+
+    def is_awaited(self, node_id: int, directory: str) -> bool:
+        """Whether an election waits for the end of this log, on the broker `node_id` with this directory."""
+        return self.info.leader == -1 and any(
+            each.node_id == node_id and each.directory in ("", directory) and each.end < 0
+            for each in self.info.last_known
+        )
 
     def check_isr(self) -> None:
         """Check before an append with acks=all that enough replicas are in sync (``min.insync.replicas``).
@@ -205,7 +314,11 @@ class Replica:
         """
         if offset < self.log.high_watermark:
             return None
-        return self._acks.wait(offset + 1)
+        waiter = self._acks.wait(offset + 1)
+        if not self._may_commit:
+            # If the ISR is too small, nothing else would answer it until the ISR grows.
+            self.advance()
+        return waiter
 
     def when_settled(self) -> "asyncio.Future[None] | None":
         """When the high watermark covers the records of earlier leaders; None if it does."""
@@ -262,17 +375,19 @@ class Replica:
         if leading is None:
             return
         mark = leading.high_watermark(partition_log.high_watermark)
-        if mark > partition_log.high_watermark:
+        if mark > (before := partition_log.high_watermark) and self._may_commit:
             partition_log.set_high_watermark(mark)
             size = 0
             while self._uncommitted and self._uncommitted[0][0] <= mark:
                 size += self._uncommitted.popleft()[1]
             for delayed in list(self.waiting):
                 delayed.appended(size)
+            if self.waiting_committed:
+                self._count_stable(before, size)
         if self._acks.reached(mark):
-            if len(self.info.isr) >= self.min_isr:
+            if self._may_commit:
                 self._acks.complete(mark, None)
-            else:
+            elif len(self.info.isr) < self.min_isr:
                 self._acks.fail(
                     mark,
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

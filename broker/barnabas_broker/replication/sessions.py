@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
@@ -36,6 +37,8 @@ class CachedPartition:
     last_fetched_epoch: int
     #: The log start offset of the follower that fetches.
     follower_log_start: int = -1
+    #: The id of the follower's data directory; zeros if it sends none.
+    follower_directory: bytes = bytes(16)
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -106,18 +109,22 @@ class FetchSessionCache:
 
     Args:
         slots: the most sessions to keep.
+        partitions: the most partitions that they have together.
         new_id: creates session ids, positive int32.
     """
 
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots: int, partitions: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
+        self._most = partitions
+        #: Partitions of all sessions.
+        self._partitions = 0
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resolve(self, request: FetchRequest, version: int, now: float) -> FetchContext:
+    def resolve(self, request: FetchRequest, version: int, now: float) -> Steps[FetchContext]:
         """Resolve a request with its session to the partitions to read.
 
         Args:
@@ -126,13 +133,12 @@ class FetchSessionCache:
             now: the time, in seconds.
         """
         by_id = version >= 13
+        requested = yield from _requested_partitions(request)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id:
-                self._sessions.pop(request.session_id, None)
-            wanted = _wanted(request)
-            if request.session_epoch == FINAL_EPOCH or not wanted:
-                return FetchContext(wanted)
-            return FetchContext(wanted, self._open(wanted, by_id, now))
+            self._drop(self._sessions.get(request.session_id))
+            if request.session_epoch == FINAL_EPOCH or not requested:
+                return FetchContext(requested)
+            return FetchContext(requested, self._open(requested, by_id, now))
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -140,7 +146,8 @@ class FetchSessionCache:
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             return FetchContext({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        for key, wanted_now in _wanted(request).items():
+        before = len(session.partitions)
+        for key, wanted_now in requested.items():
             known = session.partitions.get(key)
             # What was sent in another leader epoch does not count: the follower may have skipped it.
             if known is not None and known.leader_epoch == wanted_now.leader_epoch:
@@ -149,9 +156,13 @@ class FetchSessionCache:
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.partitions.pop((TopicKey(topic.topic, topic.topic_id), partition), None)
+        self._partitions += len(session.partitions) - before
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._drop(session)
             return FetchContext({})
+        if self._partitions > self._most and len(session.partitions) > before:
+            self._drop(session)
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
         session.used = now
         # Keep the least recently used first: that is the one to evict.
@@ -161,32 +172,42 @@ class FetchSessionCache:
     def _open(
         self, wanted: dict[tuple[TopicKey, int], CachedPartition], by_id: bool, now: float
     ) -> FetchSession | None:
-        """A new session; None if all slots are in use, and then the client sends full requests."""
-        if self._slots <= 0:
+        """A new session; None if there is no room for it, and then the client sends full requests."""
+        if self._slots <= 0 or len(wanted) > self._most:
             return None
-        if len(self._sessions) >= self._slots:
+        while len(self._sessions) >= self._slots or self._partitions + len(wanted) > self._most:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.used < EVICTION_SECONDS:
                 return None
-            del self._sessions[oldest.session_id]
+            self._drop(oldest)
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(session_id, by_id, now, partitions=dict(wanted))
         self._sessions[session_id] = session
+        self._partitions += len(wanted)
         return session
 
+    def _drop(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.session_id]
+            self._partitions -= len(session.partitions)
 
-def _wanted(request: FetchRequest) -> dict[tuple[TopicKey, int], CachedPartition]:
-    return {
-        (TopicKey(topic.topic, topic.topic_id), p.partition): CachedPartition(
-            p.partition,
-            p.fetch_offset,
-            p.partition_max_bytes,
-            p.current_leader_epoch,
-            p.last_fetched_epoch,
-            p.log_start_offset,
-        )
-        for topic in request.topics
-        for p in topic.partitions
-    }
+
+def _requested_partitions(request: FetchRequest) -> Steps[dict[tuple[TopicKey, int], CachedPartition]]:
+    """The partitions that a request names, one per step."""
+    wanted: dict[tuple[TopicKey, int], CachedPartition] = {}
+    for topic in request.topics:
+        key = TopicKey(topic.topic, topic.topic_id)
+        for p in topic.partitions:
+            wanted[key, p.partition] = CachedPartition(
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+                p.log_start_offset,
+                p.replica_directory_id,
+            )
+            yield
+    return wanted

@@ -3,12 +3,15 @@
 A connection may pipeline. Each request is handed to the dispatcher when its turn comes. A response that is not ready
 yet keeps its place in the queue, and the responses after it wait. Responses that are ready leave in one ``writelines``.
 
-Backpressure: no further request is started while the transport's write buffer is over its mark or while
-:data:`MAX_IN_FLIGHT` requests wait for their responses; the socket is not read while requests at hand are not started.
+Backpressure: no further request is started while the transport's write buffer is over its mark, while
+:data:`MAX_IN_FLIGHT` requests wait for their responses, or while responses of many bytes wait for an earlier one; the
+socket is not read while requests at hand are not started, nor while there is no room for a large request: the bytes of
+all connections have a :class:`~barnabas_broker.server.budget.Budget`, and so have the responses.
 A frame over ``socket.request.max.bytes`` is refused before it is buffered. The parts of a response that are in files
 are read piece by piece, as the peer reads them.
 
 A request that has no response in its protocol closes its own connection; one log line names the peer and the reason.
+What the broker does not serve is logged once for each client (:mod:`barnabas_broker.server.refusals`).
 
 The types that a dispatcher needs are here as well: :class:`Peer`, :class:`DeferredResponse`, :class:`CloseConnection`.
 """
@@ -23,8 +26,10 @@ from typing import Any, Final, Protocol, cast
 from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.server.budget import Budget
+from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.framing import Framer
+from barnabas_protocol.framing import Framer, FrameTooLarge
 from barnabas_protocol.hot import Unread
 from barnabas_protocol.wire import Buffer
 
@@ -43,6 +48,13 @@ TURN: Final = 4 * 1024 * 1024
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 #: More follows: the kernel need not send a packet for this alone (Linux).
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
+_NOT_HTTP: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port speaks Apache Kafka's protocol. Start the broker with --http-port for metrics and health.\n"
+)
+
+#: Bytes of a request that has a buffer of its own, and so counts.
+LARGE: Final = 64 * 1024
 
 Answer = Sequence[Buffer | Unread]
 
@@ -51,20 +63,38 @@ class CloseConnection(Exception):
     """This request cannot be answered in the protocol; the text is the reason that is logged."""
 
 
+class NotServed(CloseConnection):
+    """The request is for something that this broker does not serve.
+
+    Args:
+        reason: why it is refused.
+        feature: what it asks for.
+        client_id: the client that asks; None if it is unknown.
+    """
+
+    def __init__(self, reason: str, feature: Feature, client_id: str | None) -> None:
+        super().__init__(reason)
+        self.feature = feature
+        self.client_id = client_id
+
+
 class DeferredResponse:
     """A response that is sent later, in its place in the connection's queue.
 
     The dispatcher that returned it calls :meth:`give` or :meth:`refuse` once, after it has returned.
 
     Attributes:
+        alone: no further request is started before this one is answered, as Kafka does with all. For responses whose
+            size is large and not known before.
         answer: the encoded response, once it is ready.
         reason: why the connection must be closed instead.
         settled: called when the response is given or refused. The connection sets it.
     """
 
-    __slots__ = ("answer", "reason", "settled")
+    __slots__ = ("alone", "answer", "reason", "settled")
 
     def __init__(self, answer: Answer | None = None) -> None:
+        self.alone = False
         self.answer = answer
         self.reason = ""
         self.settled: Callable[[DeferredResponse], None] = _ignore
@@ -80,6 +110,11 @@ class DeferredResponse:
         self.settled(self)
 
 
+def _in_memory(answer: Answer) -> int:
+    """The bytes of a response that are not in files."""
+    return sum([len(part) for part in answer if isinstance(part, _IN_MEMORY)])
+
+
 def _ignore(deferred: DeferredResponse) -> None:
     """Do nothing: the connection has not queued the response."""
 
@@ -93,9 +128,11 @@ class Peer:
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
         cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
+        works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
+        released: called when `works` has become empty. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "port", "software")
+    __slots__ = ("cached", "host", "listener", "port", "released", "software", "works")
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
@@ -103,9 +140,28 @@ class Peer:
         self.listener = listener
         self.software = ""
         self.cached: Any = None
+        self.works: set[asyncio.Future[Any]] = set()
+        self.released: Callable[[], None] = _nothing
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def hold(self, work: "asyncio.Future[Any]") -> None:
+        """Start no further request until `work` is done, so that requests take effect in their order.
+
+        If the connection is lost first, it cancels the work.
+        """
+        self.works.add(work)
+        work.add_done_callback(self._release)
+
+    def _release(self, work: "asyncio.Future[Any]") -> None:
+        self.works.discard(work)
+        if not self.works:
+            self.released()
+
+
+def _nothing() -> None:
+    """Do nothing: no connection waits for the work."""
 
 
 class Dispatcher(Protocol):
@@ -127,13 +183,21 @@ class ConnectionOwner(Protocol):
         dispatch: answers requests.
         now: a monotonic clock, in seconds.
         traffic: the counters of all connections.
+        refusals: warns about what is not served.
         max_request_bytes: bytes of a request frame at most.
+        max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
+        requests: counts the bytes of large requests.
+        responses: counts the bytes of responses that are not sent.
     """
 
     dispatch: Dispatcher
     now: Callable[[], float]
     traffic: Traffic
+    refusals: Refusals
     max_request_bytes: int
+    max_response_bytes: int
+    requests: Budget
+    responses: Budget
 
     def admit(self, connection: "Connection") -> bool:
         """Register a new connection; False if there are too many."""
@@ -152,12 +216,14 @@ class Connection(asyncio.BufferedProtocol):
     Attributes:
         peer: the client.
         active: when the client last sent or read bytes, on the server's clock.
+        began: when the request that has arrived in part began, or was read on after a pause; None if there is none.
     """
 
     def __init__(self, server: ConnectionOwner, listener: str = PLAINTEXT) -> None:
         self.server = server
         self.peer = Peer("?", 0, listener)
         self.active = 0.0
+        self.began: float | None = None
         self._traffic = server.traffic
         self._framer = Framer(server.max_request_bytes)
         self._transport: asyncio.Transport | None = None
@@ -168,6 +234,15 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: deque[Buffer | Unread] = deque()
         #: A second descriptor of the socket, to send from files past the transport; opened when first needed.
         self._socket: socket.socket | None = None
+        #: Bytes of large requests that wait, or are being carried out.
+        self._large = 0
+        #: Bytes that count in the budget of requests.
+        self._charged = 0
+        #: Bytes of responses that are ready and wait for an earlier one; and that were sent and are not read.
+        self._ready = 0
+        self._sending = 0
+        #: Bytes that count in the budget of responses.
+        self._counted = 0
         self._writable = True
         self._reading = True
         self._working = False
@@ -182,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.peer = Peer(str(name[0]), int(name[1]), self.peer.listener)
+        self.peer.released = self._work
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
         self.active = self.server.now()
         if not self.server.admit(self):
@@ -190,12 +266,19 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
+        for work in tuple(self.peer.works):
+            work.cancel()
         self._backlog.clear()
         self._pending.clear()
         self._unsent.clear()
         if self._socket is not None:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
             self._socket.close()
+        self._large = self._ready = self._sending = 0
+        self._count()
+        self.server.requests.give(self._charged)
+        self._charged = 0
+        self.server.requests.finish(self)
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -213,10 +296,16 @@ class Connection(asyncio.BufferedProtocol):
         self.active = self.server.now()
         self._traffic.bytes_in += nbytes
         try:
-            self._backlog.extend(self._framer.received(nbytes))
-        except DecodeError as error:
-            self._refuse(str(error))
+            for frame in self._framer.received(nbytes):
+                self._backlog.append(frame)
+                self.began = None
+                if len(frame) > LARGE:
+                    self._large += len(frame)
+        except FrameTooLarge as error:
+            self._not_kafka(error)
             return
+        if self.began is None and self._framer.pending:
+            self.began = self.active
         self._work()
 
     def eof_received(self) -> bool:
@@ -229,6 +318,11 @@ class Connection(asyncio.BufferedProtocol):
     def busy(self) -> bool:
         """Whether a request waits for its response, or a response for the peer to read it."""
         return bool(self._pending or self._backlog or self._unsent or not self._writable)
+
+    @property
+    def reading(self) -> bool:
+        """Whether the peer may send."""
+        return self._reading
 
     @property
     def stalled(self) -> bool:
@@ -249,7 +343,8 @@ class Connection(asyncio.BufferedProtocol):
                 answer = pending[0].answer if pending else None
                 if answer is not None:
                     pending.popleft()
-                elif backlog and self._writable and len(pending) < MAX_IN_FLIGHT and not (self._unsent or self._ending):
+                    self._ready -= _in_memory(answer)
+                elif backlog and self._may_start():
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -259,6 +354,7 @@ class Connection(asyncio.BufferedProtocol):
                         continue
                     if pending:
                         pending.append(DeferredResponse(started))
+                        self._ready += _in_memory(started)
                         continue
                     answer = started
                 else:
@@ -271,6 +367,10 @@ class Connection(asyncio.BufferedProtocol):
                     out, size = [], 0
             if out:
                 self._send(transport, out, size)
+        except NotServed as error:
+            self._send(transport, out, size)
+            self._turn_away(error.feature, error.client_id)
+            return
         except (CloseConnection, DecodeError) as error:
             self._send(transport, out, size)
             self._refuse(str(error))
@@ -282,23 +382,78 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._working = False
+        self._count()
         if self._ending:
             self._end_if_answered()
-        elif (not backlog) is not self._reading:
+        elif (not backlog and self._has_room()) is not self._reading:
             self._reading = not self._reading
             if self._reading:
+                if self.began is not None:
+                    self.began = self.server.now()
                 transport.resume_reading()
             else:
                 transport.pause_reading()
 
+    def _may_start(self) -> bool:
+        """Whether the next request may be started."""
+        pending = self._pending
+        return (
+            self._writable
+            and not self.peer.works
+            and len(pending) < MAX_IN_FLIGHT
+            and not (self._unsent or self._ending)
+            and not (pending and pending[-1].alone and pending[-1].answer is None)
+            # A connection without such responses goes on whatever the others hold: what they wait for may be on it.
+            and (
+                not self._ready
+                or self._ready < min(self.server.max_response_bytes, self.server.responses.left + self._counted)
+            )
+        )
+
+    def proceed(self) -> None:
+        """Read on, if there is room for the request that arrives."""
+        self._work()
+
+    def _has_room(self) -> bool:
+        """Whether the rest of a large request may be read; its bytes count from now on."""
+        framer = self._framer
+        if not self._backlog and not self.peer.works:
+            self._large = 0
+        wanted = framer.room + self._large
+        charged = self._charged
+        if wanted > charged:
+            if not self.server.requests.take(self, wanted - charged):
+                return False
+            self._charged = wanted
+        elif wanted < charged:
+            self.server.requests.give(charged - wanted)
+            self._charged = wanted
+            if not wanted:
+                self.server.requests.finish(self)
+        return True
+
+    def _count(self) -> None:
+        """Count the responses that are in memory."""
+        if self._writable and not self._unsent:
+            self._sending = 0
+        held = self._ready + self._sending
+        if held != self._counted:
+            self.server.responses.add(held - self._counted)
+            self._counted = held
+
     def _settled(self, deferred: DeferredResponse) -> None:
         if deferred.answer is None:
             self._refuse(deferred.reason)
-        elif self._pending and self._pending[0] is deferred:
-            self._work()
+        elif self._transport is not None:
+            self._ready += _in_memory(deferred.answer)
+            if self._pending and (self._pending[0] is deferred or deferred.alone):
+                self._work()
+            else:
+                self._count()
 
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
+        self._sending += _in_memory(out)
         if self._unsent or not all(isinstance(part, _IN_MEMORY) for part in out):
             self._unsent += out
             self._pump(transport)
@@ -310,6 +465,7 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         if self._transport is not None:
             self._pump(self._transport)
+            self._count()
             self._work()
 
     def _pump(self, transport: asyncio.Transport) -> None:
@@ -384,6 +540,25 @@ class Connection(asyncio.BufferedProtocol):
             size += len(part)
         transport.writelines(out)
         return size
+
+    def _not_kafka(self, error: FrameTooLarge) -> None:
+        """Close the connection: its bytes are not frames."""
+        feature = feature_of_bytes(error.size.to_bytes(4, "big", signed=True))
+        if feature is None:
+            self._refuse(str(error))
+            return
+        if feature is HTTP and self._transport is not None:
+            self._transport.write(_NOT_HTTP)
+        # A client of TLS gets no alert: it would blame the version or the certificate. After an end without one,
+        # librdkafka asks "connecting to a PLAINTEXT broker listener?".
+        self._turn_away(feature, None)
+
+    def _turn_away(self, feature: Feature, client_id: str | None) -> None:
+        """Close the connection; the reason is logged once for this client."""
+        if self._transport is not None and not self._closing:
+            self.server.refusals.warn(feature, self.peer.host, client_id)
+            self._traffic.dropped += 1
+            self.close()
 
     def _refuse(self, reason: str) -> None:
         if self._transport is not None and not self._closing:

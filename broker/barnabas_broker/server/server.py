@@ -1,20 +1,34 @@
 """Listeners and the connections that they accept: limits, idle connections, drain."""
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable, Container
 from typing import Final
 
 from barnabas_broker.config import PLAINTEXT, Config
-from barnabas_broker.config.keys import CONNECTIONS_MAX_IDLE_MS, MAX_CONNECTIONS, SOCKET_REQUEST_MAX_BYTES
+from barnabas_broker.config.keys import (
+    CONNECTION_MAX_RESPONSE_BYTES,
+    CONNECTIONS_MAX_IDLE_MS,
+    MAX_CONNECTIONS,
+    QUEUED_MAX_REQUEST_BYTES,
+    SOCKET_REQUEST_MAX_BYTES,
+)
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import Connection, Dispatcher, Peer
+from barnabas_broker.server.refusals import Refusals
+from barnabas_broker.shortages import most_descriptors
 
 log = logger("server")
 
 #: Connections that may wait to be accepted.
 BACKLOG: Final = 1024
+#: Seconds between two searches for connections to close.
+SWEEP_SECONDS: Final = 5.0
+#: Seconds for the rest of a request while others wait for memory.
+FRAME_SECONDS: Final = 10.0
 
 
 class SocketServer:
@@ -24,23 +38,44 @@ class SocketServer:
         config: the limits.
         dispatch: answers requests.
         now: a monotonic clock, in seconds.
+        refusals: warns about what is not served.
+        responses: counts the bytes of responses that are not sent.
 
     Attributes:
         dispatch: answers requests.
         now: the clock.
+        refusals: warns about what is not served.
         traffic: the counters of all connections.
         max_request_bytes: bytes of a request frame at most.
+        max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
+        requests: counts the bytes of large requests.
+        responses: counts the bytes of responses that are not sent.
     """
 
-    def __init__(self, config: Config, dispatch: Dispatcher, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        dispatch: Dispatcher,
+        now: Callable[[], float],
+        refusals: Refusals,
+        responses: Budget,
+    ) -> None:
         self.dispatch = dispatch
         self.now = now
+        self.refusals = refusals
         self.traffic = Traffic()
         self.max_request_bytes = config[SOCKET_REQUEST_MAX_BYTES]
-        self._max_connections = config[MAX_CONNECTIONS]
+        self.max_response_bytes = config[CONNECTION_MAX_RESPONSE_BYTES]
+        self.requests = Budget(config[QUEUED_MAX_REQUEST_BYTES])
+        self.responses = responses
+        #: The other half of the descriptors is for files: a broker that cannot open any loses partitions.
+        self._max_connections = min(config[MAX_CONNECTIONS], max(most_descriptors() // 2, 1))
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
         self._listeners: list[asyncio.Server] = []
+        #: The connection that goes on while others wait for memory, and since when.
+        self._ahead: Waiter | None = None
+        self._ahead_since = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
@@ -49,7 +84,7 @@ class SocketServer:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(self, name), sock=listener, backlog=BACKLOG)
         self._listeners.append(server)
-        if self._max_idle > 0 and self._sweeper is None:
+        if self._sweeper is None:
             self._sweep_again()
 
     @property
@@ -92,10 +127,25 @@ class SocketServer:
             self._emptied.set()
 
     def sweep(self) -> None:
-        """Close idle connections, and those whose peer reads nothing: their responses keep memory and files."""
-        limit = self.now() - self._max_idle
-        for connection in [c for c in self._connections if c.active < limit]:
-            if connection.stalled:
+        """Close idle connections, and those whose peer reads nothing: their responses keep memory and files.
+
+        A request must arrive within the same time, and in :data:`FRAME_SECONDS` while others wait for its memory.
+        """
+        now = self.now()
+        ahead = self.requests.ahead
+        if ahead is not self._ahead:
+            self._ahead, self._ahead_since = ahead, now
+        limit = now - self._max_idle if self._max_idle > 0 else -math.inf
+        for connection in list(self._connections):
+            began = connection.began
+            late = began is not None and connection.reading and began < limit
+            if late or (connection is ahead and self._ahead_since < now - FRAME_SECONDS):
+                log.warning("connection closed", peer=str(connection.peer), reason="its request does not arrive")
+                self.traffic.dropped += 1
+                connection.abort()
+            elif connection.active >= limit:
+                continue
+            elif connection.stalled:
                 log.warning("connection closed", peer=str(connection.peer), reason="the peer does not read")
                 connection.abort()
             elif not connection.busy:
@@ -104,7 +154,7 @@ class SocketServer:
 
     def _sweep_again(self) -> None:
         self.sweep()
-        wait = min(max(self._max_idle / 4, 0.05), 30.0)
+        wait = min(max(self._max_idle / 4, 0.05), SWEEP_SECONDS) if self._max_idle > 0 else SWEEP_SECONDS
         self._sweeper = asyncio.get_running_loop().call_later(wait, self._sweep_again)
 
     async def stop(self, grace: float) -> None:

@@ -6,30 +6,38 @@ log directory; the command line reads log files without a broker (:mod:`~.inspec
 * :class:`LogDirectory` owns the logs of a broker: opens, recovers, creates, deletes and maintains them.
 * :class:`Log` is one partition's log: append, read, truncation, retention, compaction's swap, durability. Its parts are
   :class:`~.segments.Segments`, :class:`~.producers.Producers` (pure), :class:`~.epochs.LeaderEpochs` (pure) and a
-  :class:`~.flush.Flusher`.
+  :class:`~.flush.Flusher`. Producers also know the open transactions, whose oldest one bounds the last stable offset;
+  each segment has the index of the aborted ones (:mod:`~.transaction_index`).
 * :mod:`~.recovery` loads a log at start; :mod:`~.cleaner` compacts logs; :mod:`~.compaction`, :mod:`~.retention` and
   :mod:`~.validate` hold their decisions.
 * :class:`Files` is the port of the file system, :class:`RealFiles` its adapter, and :mod:`~.memory_files` a twin in
   memory that injects faults; :class:`Background` is the port of the threads.
 """
 
-from barnabas_broker.storage.directory import LogDirectory, LogDirectoryError
+from barnabas_broker.storage.directory import ForeignDataError, LogDirectory, LogDirectoryError
 from barnabas_broker.storage.disk import Background, Inline, Threads
 from barnabas_broker.storage.files import Files, RealFiles
 from barnabas_broker.storage.log import AppendInfo, Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segments import TimestampAt
+from barnabas_broker.storage.transaction_index import AbortedTransaction
+from barnabas_broker.storage.validate import InvalidRecords, MalformedBatch, takes_long
 
 __all__ = [
+    "AbortedTransaction",
     "AppendInfo",
     "Background",
     "Files",
     "Inline",
+    "InvalidRecords",
     "Log",
     "LogDirectory",
+    "ForeignDataError",
     "LogDirectoryError",
+    "MalformedBatch",
     "RealFiles",
     "Threads",
     "TimestampAt",
     "TopicPartition",
+    "takes_long",
 ]

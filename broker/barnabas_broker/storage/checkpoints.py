@@ -5,8 +5,11 @@ Pure. Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpo
 """
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from crc32c import crc32c
 
 from barnabas_broker.storage.names import TopicPartition
 
@@ -76,31 +79,66 @@ def format_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
-    """Format ``partition.metadata``: the topic id (KIP-516), as Kafka prints a Uuid."""
-    return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}".encode()
+    """Format ``partition.metadata``: the topic id (KIP-516), as Kafka prints a Uuid.
+
+    The CRC-32C of these two lines follows in a third one, which Apache Kafka does not read.
+    """
+    text = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n"
+    return f"{text}checksum: {crc32c(text.encode()):08x}\n".encode()
 
 
 def parse_partition_metadata(text: str) -> bytes:
-    """Parse ``partition.metadata``; the topic id, 16 bytes.
+    """Parse ``partition.metadata``; the topic id, 16 bytes. A file of Apache Kafka has no checksum.
 
     Raises:
-        BadCheckpoint: the text is something else.
+        BadCheckpoint: the text is something else, or the checksum is wrong.
     """
-    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    lines = text.splitlines()
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     try:
         topic_id = base64.b64decode(fields["topic_id"].strip() + "==", altchars=b"-_", validate=True)
     except (KeyError, ValueError):
         raise BadCheckpoint("no topic id") from None
     if fields.get("version") != "0" or len(topic_id) != 16:
         raise BadCheckpoint(f"version {fields.get('version')}, topic id of {len(topic_id)} bytes")
+    if len(lines) > 2 and lines[2] != format_partition_metadata(topic_id).decode().splitlines()[2]:
+        raise BadCheckpoint("wrong checksum")
     return topic_id
 
 
-def format_meta_properties(cluster_id: str, node_id: int) -> bytes:
-    """Format ``meta.properties``: the cluster and the node that a directory belongs to."""
-    return f"#\ncluster.id={cluster_id}\nnode.id={node_id}\nversion=1\n".encode()
+def format_meta_properties(cluster_id: str, node_id: int, directory_id: str) -> bytes:
+    """Format ``meta.properties``: the cluster and the node that a directory belongs to, and its own id (KIP-858)."""
+    return f"#\ncluster.id={cluster_id}\ndirectory.id={directory_id}\nnode.id={node_id}\nversion=1\n".encode()
 
 
-def new_cluster_id(random_bytes: bytes) -> str:
-    """A cluster id from 16 random bytes, as Kafka prints a Uuid."""
+def format_clean_shutdown(intact: tuple[int, int]) -> bytes:
+    """Format the marker of a clean shutdown: the broker epochs since which the directory has lost nothing."""
+    first, last = intact
+    return json.dumps({"version": 0, "brokerEpoch": last, "firstBrokerEpoch": first}, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> tuple[int, int]:
+    """What :func:`format_clean_shutdown` wrote; (-1, -1) if it is something else."""
+    try:
+        fields = json.loads(data)
+        first, last = fields["firstBrokerEpoch"], fields["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return -1, -1
+    return (first, last) if isinstance(first, int) and isinstance(last, int) else (-1, -1)
+
+
+def new_id(random_bytes: bytes) -> str:
+    """An id of a cluster or of a directory from 16 random bytes, as Kafka prints a Uuid."""
     return base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+
+
+def id_bytes(text: str) -> bytes:
+    """The 16 bytes of an id that :func:`new_id` has printed.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    raw = base64.urlsafe_b64decode(text + "==")
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not an id of 16 bytes")
+    return raw

@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_broker.logs import logger
+from barnabas_broker.steps import finish
 from barnabas_broker.storage import names
-from barnabas_broker.storage.compaction import collect, filter_batch
+from barnabas_broker.storage.compaction import MOST_KEYS, CleanedTransactions, collect, filter_batch
 from barnabas_broker.storage.disk import Disk
-from barnabas_broker.storage.files import Files, write_file
+from barnabas_broker.storage.files import Files, read_all, write_file
 from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.scan import scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_protocol.records.batches import BatchHeader, read_header
+from barnabas_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records.batches import CONTROL, BatchHeader, read_header
 
 log = logger("storage")
 
-#: The most keys whose last offset is kept in memory; a log with more is cleaned in several rounds.
-MOST_KEYS: Final = 1_000_000
 _WRITE: Final = 1024 * 1024
 
 
@@ -78,7 +79,9 @@ class Plan(NamedTuple):
         first_dirty: everything before this offset was cleaned in earlier rounds.
         now_ms: the time of day.
         settings: of the topic.
-        last_offsets: by producer id, the offset of its last record, whose batch must be kept.
+        last_batches: by producer id, the offset of its last record, whose batch must be kept; of a producer that has
+            written none since its last marker, -1 and the epoch of that, which must be kept.
+        later_aborted: aborted transactions that begin before the segments end, and whose markers are after that.
     """
 
     directory: Path
@@ -86,7 +89,8 @@ class Plan(NamedTuple):
     first_dirty: int
     now_ms: int
     settings: LogSettings
-    last_offsets: dict[int, int]
+    last_batches: dict[int, tuple[int, int]]
+    later_aborted: Sequence[AbortedTransaction]
 
 
 class Cleaned(NamedTuple):
@@ -137,18 +141,21 @@ def dirtiness(target: Log, first_dirty: int, now_ms: int, trusted: int) -> tuple
 
 def plan(target: Log, first_dirty: int, end: int, now_ms: int) -> Plan:
     """Plan a round that cleans a log up to `end`."""
-    bases = [segment.base_offset for segment in target.segments] + [target.log_end_offset]
+    # The active segment is none of them, even if it is empty.
     sources = [
-        Source(segment.base_offset, segment.path(names.LOG), segment.size, bases[n + 1])
-        for n, segment in enumerate(target.segments)
-        if bases[n + 1] <= end
+        Source(segment.base_offset, segment.path(names.LOG), segment.size, following.base_offset)
+        for segment, following in pairwise(target.segments)
+        if following.base_offset <= end
     ]
     last = {
-        producer_id: state.batches[-1].last_offset
+        producer_id: (state.batches[-1].last_offset if state.batches else -1, state.epoch)
         for producer_id, state in target.producers.states.items()
-        if state.batches
     }
-    return Plan(target.path, sources, max(first_dirty, target.log_start_offset), now_ms, target.settings, last)
+    later: list[AbortedTransaction] = []
+    for segment in target.segments.items[len(sources) :]:
+        if segment.has_aborted and finish(segment.transactions.overlapping(end, end, later)):
+            break
+    return Plan(target.path, sources, max(first_dirty, target.log_start_offset), now_ms, target.settings, last, later)
 
 
 def clean(files: Files, work: Plan, throttle: Throttle) -> Cleaned:
@@ -156,33 +163,72 @@ def clean(files: Files, work: Plan, throttle: Throttle) -> Cleaned:
 
     Raises:
         OSError: the disk failed.
-        BadBatch, DecodeError: a segment is corrupt; nothing is replaced.
+        BadBatch: a segment is corrupt; nothing is replaced.
     """
-    latest: dict[bytes, int] = {}
-    end = work.sources[0].base_offset
-    for source in work.sources:
-        if source.end_offset > work.first_dirty and len(latest) >= MOST_KEYS:
-            break
-        end = source.end_offset
-        if source.end_offset > work.first_dirty:
-            for header, batch in _batches(files, source, throttle):
-                if header.last_offset >= work.first_dirty:
-                    collect(latest, header, batch)
+    aborted = [*work.later_aborted, *(each for source in work.sources for each in _aborted(files, work, source))]
+    latest, end = _last_offsets(files, work, aborted, throttle)
+    transactions = CleanedTransactions(aborted)
     groups: list[tuple[Sequence[Source], int]] = []
     after = 0
-    for group in _groups([source for source in work.sources if source.end_offset <= end], work.settings):
+    for group in _groups([source for source in work.sources if source.base_offset < end], work.settings):
         base = group[0].base_offset
-        after += _write_group(files, work, group, latest, throttle)
+        after += _write_group(files, work, group, latest, transactions, throttle)
         groups.append((group, base))
     before = sum(source.size for group, _ in groups for source in group)
     return Cleaned(groups, end, before, after)
+
+
+def _aborted(files: Files, work: Plan, source: Source) -> list[AbortedTransaction]:
+    """The aborted transactions whose markers are in a segment."""
+    path = names.offset_path(work.directory, source.base_offset, names.TXN_INDEX)
+    try:
+        return TransactionIndex(source.base_offset, read_all(files, path)).entries()
+    except FileNotFoundError:
+        return []
+
+
+def _last_offsets(
+    files: Files, work: Plan, aborted: Sequence[AbortedTransaction], throttle: Throttle
+) -> tuple[dict[bytes, int], int]:
+    """The last offset of each key in the dirty part, and where it ends if there are more keys than fit in memory."""
+    latest: dict[bytes, int] = {}
+    transactions = CleanedTransactions(each for each in aborted if each.last_offset >= work.first_dirty)
+    for source in work.sources:
+        if source.end_offset <= work.first_dirty:
+            continue
+        for header, batch in _batches(files, source, throttle):
+            if header.last_offset < work.first_dirty:
+                continue
+            if transactions.may_discard(header, batch) or header.attributes & CONTROL:
+                continue
+            if len(latest) >= MOST_KEYS:
+                return latest, header.base_offset
+            try:
+                collect(latest, header, batch, work.settings.max_decompressed_bytes)
+            except DecodeError as error:
+                log.warning(
+                    "records cannot be decoded, compaction keeps their batch",
+                    file=str(source.path),
+                    offset=header.base_offset,
+                    reason=str(error),
+                )
+    return latest, work.sources[-1].end_offset
 
 
 def _batches(files: Files, source: Source, throttle: Throttle) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield the batches of a segment, read through a separate handle."""
     handle = files.open(source.path)
     try:
-        for _, header, batch in scan(files, handle, start=0, end=source.size, offset=source.base_offset, verify=True):
+        for _, header, batch in scan(
+            files,
+            handle,
+            start=0,
+            end=source.size,
+            offset=source.base_offset,
+            verify=True,
+            limit=source.end_offset,
+            exact=True,
+        ):
             throttle.spend(header.size)
             yield header, batch
     finally:
@@ -205,7 +251,12 @@ def _groups(sources: Sequence[Source], settings: LogSettings) -> Iterator[Sequen
 
 
 def _write_group(
-    files: Files, work: Plan, group: Sequence[Source], latest: Mapping[bytes, int], throttle: Throttle
+    files: Files,
+    work: Plan,
+    group: Sequence[Source],
+    latest: Mapping[bytes, int],
+    transactions: CleanedTransactions,
+    throttle: Throttle,
 ) -> int:
     """Write the kept records of some segments into one; its size."""
     base, interval = group[0].base_offset, work.settings.index_interval_bytes
@@ -215,21 +266,33 @@ def _write_group(
     pending = bytearray()
 
     def is_last(header: BatchHeader) -> bool:
-        return header.producer_id >= 0 and work.last_offsets.get(header.producer_id) == header.last_offset
+        known = work.last_batches.get(header.producer_id)
+        if known is None:
+            return False
+        last_offset, epoch = known
+        if last_offset < 0:
+            return header.attributes & CONTROL != 0 and header.producer_epoch == epoch
+        return header.last_offset == last_offset
 
     handle = files.open(names.offset_path(work.directory, base, names.LOG + names.CLEANED), create=True)
     try:
         files.truncate(handle, 0)
         for source in group:
             for header, batch in _batches(files, source, throttle):
-                left = filter_batch(
-                    header,
-                    batch,
-                    latest,
-                    now_ms=work.now_ms,
-                    delete_retention_ms=work.settings.delete_retention_ms,
-                    keep_empty=is_last,
-                )
+                may_discard = transactions.may_discard(header, batch)
+                try:
+                    left = filter_batch(
+                        header,
+                        batch,
+                        latest,
+                        now_ms=work.now_ms,
+                        delete_retention_ms=work.settings.delete_retention_ms,
+                        max_bytes=work.settings.max_decompressed_bytes,
+                        keep_empty=is_last,
+                        may_discard=may_discard,
+                    )
+                except DecodeError:
+                    left = batch
                 if left is None:
                     continue
                 max_timestamp = read_header(left).max_timestamp
@@ -252,7 +315,14 @@ def _write_group(
         files.close(handle)
     if newest.timestamp >= 0:
         time_index.maybe_append(*newest)
-    for suffix, content in ((names.INDEX, index.content()), (names.TIME_INDEX, time_index.content())):
+    contents = [(names.INDEX, index.content()), (names.TIME_INDEX, time_index.content())]
+    if transactions.kept:
+        transaction_index = TransactionIndex(base)
+        for transaction in transactions.kept:
+            transaction_index.append(transaction)
+        contents.append((names.TXN_INDEX, transaction_index.content()))
+        transactions.kept = []
+    for suffix, content in contents:
         write_file(files, names.offset_path(work.directory, base, suffix + names.CLEANED), content)
     return position
 
@@ -361,9 +431,9 @@ class Cleaner:
 def _mark_complete(files: Files, directory: Path, done: Cleaned) -> None:
     """Rename finished files to ``.swap``, the last first: recovery undoes the swap if ``.cleaned`` files are left."""
     for _, base in reversed(done.groups):
-        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
-            files.rename(
-                names.offset_path(directory, base, suffix + names.CLEANED),
-                names.offset_path(directory, base, suffix + names.SWAP),
-            )
+        for suffix in names.SEGMENT_FILES:
+            cleaned = names.offset_path(directory, base, suffix + names.CLEANED)
+            # Only few segments have aborted transactions.
+            if suffix != names.TXN_INDEX or files.exists(cleaned):
+                files.rename(cleaned, names.offset_path(directory, base, suffix + names.SWAP))
     files.sync_directory(directory)

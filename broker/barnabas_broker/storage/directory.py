@@ -1,9 +1,11 @@
 """The log directory: its owner, its partitions, and their maintenance (Kafka's ``LogManager``)."""
 
+import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ from barnabas_broker.config.keys import (
     LOG_CLEANER_BACKOFF_MS,
     LOG_CLEANER_ENABLE,
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
+    LOG_DIR_MODE,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
 )
@@ -19,20 +22,26 @@ from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
+    format_clean_shutdown,
     format_meta_properties,
     format_offsets,
-    new_cluster_id,
+    id_bytes,
+    new_id,
+    parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
 from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
+from barnabas_broker.storage.flush import SyncFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.recovery import Checkpointed, Recovery
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import METADATA_TOPIC
 
 log = logger("storage")
 
@@ -41,10 +50,32 @@ _HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
 _NO_TOPIC_ID: Final = bytes(16)
 #: Milliseconds between checks for expired producers (``producer.id.expiration.check.interval.ms``).
 _EXPIRATION_CHECK_MS: Final = 600_000
+#: Logs that are synced at the same time at the end: each needs file descriptors.
+_CLOSED_TOGETHER: Final = 256
 
 
 class LogDirectoryError(Exception):
     """The directory cannot be used; the text is one line that says why."""
+
+
+class ForeignDataError(LogDirectoryError):
+    """The directory has the data of another node, cluster or program: the configuration has to change first."""
+
+
+class _Interval:
+    """Something that is due again and again."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = now()
+
+    def over(self, ms: int) -> bool:
+        """Whether `ms` have passed since this was last true, or since the beginning."""
+        now = self._now()
+        if (now - self._since) * 1000 < ms:
+            return False
+        self._since = now
+        return True
 
 
 class LogDirectory:
@@ -53,8 +84,11 @@ class LogDirectory:
     Attributes:
         path: of the directory.
         cluster_id: the cluster that the data belongs to.
+        directory_id: the id of this directory (KIP-858): an empty directory that takes its place has another one.
         logs: the log of every partition.
         was_clean: whether the last shutdown was clean.
+        intact: the broker epochs since which nothing was lost, as the marker of the last clean shutdown has them;
+            (-1, -1) without one. The broker sets them before it closes the directory.
     """
 
     def __init__(
@@ -64,20 +98,23 @@ class LogDirectory:
         disk: Disk,
         lock: int,
         cluster_id: str,
-        now_ms: int,
+        directory_id: str,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self.path = path
         self.cluster_id = cluster_id
+        self.directory_id = directory_id
         self.logs: dict[TopicPartition, Log] = {}
         self.was_clean = False
+        self.intact = (-1, -1)
         self._config = config
         self._disk = disk
         self._lock = lock
         self._random_bytes = random_bytes
-        self._retained_ms = now_ms
-        self._checkpointed_ms = now_ms
-        self._expired_ms = now_ms
+        self._retention_due = _Interval(disk.now)
+        self._checkpointing_due = _Interval(disk.now)
+        self._expiration_due = _Interval(disk.now)
+        self._cleaning_due = _Interval(disk.now)
         self._checkpointing = False
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_number = self._checkpoint_written = 0
@@ -86,7 +123,6 @@ class LogDirectory:
         #: The recovery points in the checkpoint on the disk.
         self._trusted: dict[TopicPartition, int] = {}
         self._cleaner = Cleaner(disk, lambda: Throttle(config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND]))
-        self._cleaned_ms = now_ms
         disk.checkpoint_now = self._checkpoint_now
 
     @classmethod
@@ -101,6 +137,7 @@ class LogDirectory:
         background: Background | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         cluster_id: str | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> "LogDirectory":
         """Lock a directory, create it if necessary, and recover its logs.
 
@@ -110,14 +147,16 @@ class LogDirectory:
             node_id: of the broker.
             now_ms: the time of day.
             files: the file system; by default the real one.
-            background: runs work that waits for the disk; by default threads.
-            random_bytes: for a new cluster id and the names of deleted directories.
+            background: runs work that waits for the disk, or looks into batches; by default threads.
+            random_bytes: for new ids and the names of deleted directories.
             cluster_id: of the broker's cluster; None for the directory's, or a new one.
+            now: a monotonic clock, in seconds, for intervals.
 
         Raises:
-            LogDirectoryError: it is locked or not writable, or belongs to another program or node.
+            LogDirectoryError: it is locked or not writable.
+            ForeignDataError: it belongs to another program, node or cluster.
         """
-        files = files or RealFiles()
+        files = files or RealFiles(int(config[LOG_DIR_MODE], 8))
         try:
             missing = [each for each in (path, *path.parents) if not files.exists(each)]
             files.make_directory(path)
@@ -129,9 +168,9 @@ class LogDirectory:
         if lock is None:
             raise LogDirectoryError(f"{path} is used by another broker: it holds the lock on {path / names.LOCK}")
         try:
-            cluster_id = _identify(files, path, node_id, cluster_id, random_bytes)
-            disk = Disk(path, files, background or Threads())
-            directory = cls(path, config, disk, lock, cluster_id, now_ms, random_bytes)
+            cluster_id, directory_id = _identify(files, path, node_id, cluster_id, random_bytes)
+            disk = Disk(path, files, background or Threads(), background or Threads(1, "records"), now)
+            directory = cls(path, config, disk, lock, cluster_id, directory_id, random_bytes)
             directory._recover(now_ms)
         except OSError as error:
             files.close(lock)
@@ -146,10 +185,42 @@ class LogDirectory:
         """The error that has taken the directory offline: appends fail, reads continue. None while it is online."""
         return self._disk.failure
 
+    @property
+    def next_producer_id(self) -> int:
+        """The smallest number above all producer ids that the logs know."""
+        return 1 + max((each for kept in self.logs.values() for each in kept.producers.states), default=-1)
+
+    @property
+    def leader_epochs(self) -> dict[tuple[bytes, int], int]:
+        """The latest leader epoch in each log that has one, by topic id and partition."""
+        return {
+            (each.topic_id, where.partition): each.leader_epochs.latest
+            for where, each in self.logs.items()
+            if each.leader_epochs.latest >= 0
+        }
+
+    @property
+    def shortage(self) -> str | None:
+        """What could not be written for want of space or of descriptors; None if it can be written again."""
+        return self._disk.shortage
+
+    @property
+    def shortages(self) -> int:
+        """How many operations have failed for want of space or of descriptors."""
+        return self._disk.shortages
+
+    def damage(self) -> Iterator[tuple[TopicPartition, Damage]]:
+        """What is known to be damaged or missing, of all logs."""
+        for where, each in self.logs.items():
+            for bad in each.damage:
+                yield where, bad
+
     def _recover(self, now_ms: int) -> None:
         files, path = self._disk.files, self.path
         marker = path / names.CLEAN_SHUTDOWN
         self.was_clean = files.exists(marker)
+        if self.was_clean:
+            self.intact = parse_clean_shutdown(read_all(files, marker))
         points = self._read_offsets(names.RECOVERY_POINTS)
         starts = self._read_offsets(names.LOG_STARTS)
         self._trusted = dict(points)
@@ -163,24 +234,33 @@ class LogDirectory:
                 continue
             if names.is_deleted_directory(name):
                 if name.endswith("-delete"):
-                    self._disk.discard([where], now_ms)
+                    self._disk.discard([where], 0)
                 continue
             partition = names.parse_partition_directory(name)
             if partition is None:
-                raise LogDirectoryError(f"{where} is not a partition: the log directory has files of another program")
-            if partition.topic == names.METADATA_TOPIC:
+                raise ForeignDataError(f"{where} is not a partition: the log directory has files of another program")
+            if partition.topic == METADATA_TOPIC:
                 continue
             known = Checkpointed(
-                points.get(partition, 0), starts.get(partition, 0), watermarks.get(partition, 0), self.was_clean
+                points.get(partition, 0),
+                starts.get(partition, 0),
+                watermarks.get(partition, 0),
+                self._cleaner.offsets.get(partition, 0),
+                self.was_clean,
             )
             recovered = Recovery(files, where, settings, known, now_ms).load()
             self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
+            self._disk.opened(self.logs[partition].segments.active)
+        # At once: on a full disk this makes room.
+        self._disk.empty_trash()
         self._stale = {*points, *starts} - self.logs.keys()
         if self.was_clean:
             # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
             files.sync_directory(path)
-        log.info("log directory opened", directory=str(path), partitions=len(self.logs), clean=self.was_clean)
+        # Without logs there is nothing that an unclean shutdown could have harmed: a first start says nothing about it.
+        shutdown = {"clean": self.was_clean} if self.logs else {}
+        log.info("log directory opened", directory=str(path), partitions=len(self.logs), **shutdown)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -216,12 +296,13 @@ class LogDirectory:
         """
         existing = self.logs.get(topic_partition)
         if existing is not None:
-            if topic_id in (existing.topic_id, _NO_TOPIC_ID) or existing.topic_id == _NO_TOPIC_ID:
+            if existing.topic_id == _NO_TOPIC_ID:
+                existing.identify(topic_id)
+            if topic_id in (existing.topic_id, _NO_TOPIC_ID):
                 existing.configure(config)
                 return existing
-            # The topic was deleted, but a crash came before its directory was renamed.
-            log.warning("deleting the log of a deleted topic", partition=str(topic_partition))
-            self.delete(topic_partition, now_ms)
+            # Of a deleted topic of that name whose directory a crash left, or the metadata are damaged or older.
+            self.set_stray(topic_partition)
         self._disk.check()
         try:
             path = self.path / names.partition_directory(topic_partition)
@@ -238,34 +319,58 @@ class LogDirectory:
         except OSError as error:
             raise self._disk.fail(f"creation of {topic_partition}", error) from error
         created = Log(self._disk, path, topic_partition, topic_id, config, recovered)
+        self._disk.opened(created.segments.active)
         created.flusher.created()
         self.logs[topic_partition] = created
         return created
 
-    def delete(self, topic_partition: TopicPartition, now_ms: int | None = None) -> None:
+    def delete(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: rename its directory now, remove its files later.
 
         Args:
             topic_partition: the partition; an unknown one is ignored.
-            now_ms: the time of day; without it the next :meth:`maintain` removes the files.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        deleted = self.logs.pop(topic_partition, None)
+        deleted = self.logs.get(topic_partition)
         if deleted is None:
             return
-        deleted.abandon()
-        self._cleaner.offsets.pop(topic_partition, None)
-        self._stale.add(topic_partition)
-        target = self.path / names.deleted_directory(topic_partition, self._random_bytes(16).hex())
+        target = names.deleted_directory(topic_partition, self._random_bytes(16).hex())
+        self._put_away(deleted, target)
+        self._disk.discard([self.path / target], deleted.settings.file_delete_delay_ms)
+
+    def set_stray(self, topic_partition: TopicPartition) -> None:
+        """Set a partition aside that the metadata do not know: rename its directory, and keep it.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        stray = self.logs[topic_partition]
+        target = names.stray_directory(topic_partition, self._random_bytes(16).hex())
+        log.error(
+            "partition is not in the metadata and is set aside; see `barnabas log strays`",
+            partition=str(topic_partition),
+            directory=target,
+            log_end_offset=stray.log_end_offset,
+        )
         try:
-            self._disk.files.rename(deleted.path, target)
+            stray.close()
+        finally:
+            self._put_away(stray, target)
+
+    def _put_away(self, each: Log, target: str) -> None:
+        """Close a log and rename its directory."""
+        where = each.topic_partition
+        del self.logs[where]
+        each.abandon()
+        self._cleaner.offsets.pop(where, None)
+        self._stale.add(where)
+        try:
+            self._disk.files.rename(each.path, self.path / target)
         except OSError as error:
-            raise self._disk.fail(f"deletion of {topic_partition}", error) from error
+            raise self._disk.fail(f"renaming of {where}", error) from error
         self._disk.background.run(lambda: self._disk.files.sync_directory(self.path), self._renamed)
-        due = 0 if now_ms is None else now_ms + deleted.settings.file_delete_delay_ms
-        self._disk.discard([target], due)
 
     def _renamed(self, result: Exception | None) -> None:
         if result is not None:
@@ -274,29 +379,29 @@ class LogDirectory:
     def maintain(self, now_ms: int) -> None:
         """Run what is due: flushes, retention, compaction, expiration of producers, checkpoints. Called by a timer.
 
-        It does not wait for the disk: long work runs in the background.
+        It does not wait for the disk: long work runs in the background. Intervals are those of a monotonic clock, so
+        that nothing stops when the time of day is set back.
+
+        Args:
+            now_ms: the time of day, which the ages of records are compared with.
         """
         if self._disk.failure is None:
             for each in self.logs.values():
-                each.flusher.tick(now_ms)
-            if now_ms - self._retained_ms >= self._config[LOG_RETENTION_CHECK_INTERVAL_MS]:
-                self._retained_ms = now_ms
+                each.flusher.tick()
+            if self._retention_due.over(self._config[LOG_RETENTION_CHECK_INTERVAL_MS]):
                 self.retain(now_ms)
-            if self._config[LOG_CLEANER_ENABLE] and now_ms - self._cleaned_ms >= self._config[LOG_CLEANER_BACKOFF_MS]:
-                self._cleaned_ms = now_ms
+            if self._config[LOG_CLEANER_ENABLE] and self._cleaning_due.over(self._config[LOG_CLEANER_BACKOFF_MS]):
                 self.compact(now_ms)
-            if now_ms - self._expired_ms >= _EXPIRATION_CHECK_MS:
-                self._expired_ms = now_ms
+            if self._expiration_due.over(_EXPIRATION_CHECK_MS):
                 for each in self.logs.values():
                     each.producers.expire(now_ms, each.settings.producer_expiration_ms)
-            if now_ms - self._checkpointed_ms >= self._config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS]:
-                self._checkpointed_ms = now_ms
+            if self._checkpointing_due.over(self._config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS]):
                 for each in self.logs.values():
                     each.flusher.advance()
                 self.checkpoint()
-            elif self._disk.checkpoint_due:
+            elif self._disk.checkpoint_due or self._disk.shortage is not None:
                 self.checkpoint()
-        self._disk.empty_trash(now_ms)
+        self._disk.empty_trash()
 
     def retain(self, now_ms: int) -> int:
         """Roll old segments and remove expired ones; the number of removed segments."""
@@ -324,10 +429,32 @@ class LogDirectory:
             self._checkpointing = False
             if result is not None:
                 self._disk.fail("checkpoint", result)
+                self._disk.checkpoint_due = True  # if the disk was only full, it is tried again
             else:
+                self._disk.worked()
                 self._stale -= stale
 
         self._disk.background.run(write, written)
+
+    def save_log_starts(self) -> "asyncio.Future[None]":
+        """Write the log start offsets as they are now, in the background.
+
+        Returns:
+            A future that is done when a restart of the broker keeps them; it fails with KAFKA_STORAGE_ERROR.
+        """
+        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def written(result: Exception | None) -> None:
+            error = None if result is None else self._disk.fail("checkpoint", result)
+            if saved.done():
+                return  # the request has timed out
+            if error is None:
+                saved.set_result(None)
+            else:
+                saved.set_exception(error)
+
+        self._disk.background.run(self._checkpoint_writer(), written)
+        return saved
 
     def _checkpoint_now(self) -> None:
         """Write the checkpoints before this returns.
@@ -362,14 +489,9 @@ class LogDirectory:
             (names.RECOVERY_POINTS, format_offsets(points)),
             (
                 names.LOG_STARTS,
-                # As in Kafka: only if it differs from the first segment's base offset.
-                format_offsets(
-                    {
-                        tp: each.log_start_offset
-                        for tp, each in logs.items()
-                        if each.log_start_offset > each.segments.first_offset
-                    }
-                ),
+                # Kafka leaves out those of which the first segment tells. But until its name is synced, a crash may
+                # bring back the segments before that one.
+                format_offsets({tp: each.log_start_offset for tp, each in logs.items() if each.log_start_offset}),
             ),
             (names.HIGH_WATERMARKS, format_offsets({tp: each.high_watermark for tp, each in logs.items()})),
             (
@@ -381,28 +503,44 @@ class LogDirectory:
     def close(self, now_ms: int) -> None:
         """Flush all logs, write the checkpoints and the marker of a clean shutdown, unlock. It waits for the disk."""
         self._disk.background.close()
+        self._disk.decoder.close()
         files = self._disk.files
         try:
-            for each in self.logs.values():
-                each.close()
+            self._close_logs()
             if self._disk.failure is None:
                 self._checkpoint_now()
-                replace_file(files, self.path / names.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
-        except KafkaError:
-            pass  # the disk has failed: without the marker the next start recovers
-        except OSError as error:
-            self._disk.fail("close", error)
+                replace_file(files, self.path / names.CLEAN_SHUTDOWN, format_clean_shutdown(self.intact))
+        except (OSError, SyncFailed) as error:
+            self._disk.fail("close", error)  # without the marker the next start recovers
         finally:
             files.close(self._lock)
+
+    def _close_logs(self) -> None:
+        """Sync and close all logs. After a failure of the disk, nothing is written.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        logs = list(self.logs.values())
+        try:
+            for first in range(0, 0 if self._disk.failure else len(logs), _CLOSED_TOGETHER):
+                some = logs[first : first + _CLOSED_TOGETHER]
+                finished = [(each, sync) for each in some if (sync := each.finish()) is not None]
+                self._disk.background.run_all([sync for _, sync in finished])
+                for each, _ in finished:
+                    each.flusher.all_synced()
+        finally:
+            for each in logs:
+                each.close()
 
 
 def _identify(
     files: Files, path: Path, node_id: int, cluster_id: str | None, random_bytes: Callable[[int], bytes]
-) -> str:
-    """The cluster id in ``meta.properties``, which is written if it does not exist.
+) -> tuple[str, str]:
+    """The cluster id and the directory id in ``meta.properties``, which are written if they do not exist.
 
     Raises:
-        LogDirectoryError: the directory belongs to another program, node or cluster.
+        ForeignDataError: the directory belongs to another program, node or cluster.
         OSError: the disk failed.
     """
     meta = path / names.META_PROPERTIES
@@ -410,18 +548,28 @@ def _identify(
         properties = parse_properties(read_all(files, meta).decode(errors="replace"))
         node = properties.get("node.id", properties.get("broker.id", str(node_id)))
         if node != str(node_id):
-            raise LogDirectoryError(f"{path} belongs to node {node}, this is node {node_id}")
+            raise ForeignDataError(f"{path} belongs to node {node}, this is node {node_id}")
         if "cluster.id" not in properties:
-            raise LogDirectoryError(f"{meta} has no cluster.id")
+            raise ForeignDataError(f"{meta} has no cluster.id")
         if cluster_id not in (None, properties["cluster.id"]):
-            raise LogDirectoryError(f"{path} belongs to cluster {properties['cluster.id']}, this is {cluster_id}")
-        return properties["cluster.id"]
+            raise ForeignDataError(f"{path} belongs to cluster {properties['cluster.id']}, this is {cluster_id}")
+        cluster_id = properties["cluster.id"]
+        if "directory.id" in properties:
+            try:
+                id_bytes(properties["directory.id"])
+            except ValueError as error:
+                raise LogDirectoryError(f"{meta} has an invalid directory.id: {error}") from error
+            return cluster_id, properties["directory.id"]
+        # Earlier versions gave directories no id.
+        directory_id = new_id(random_bytes(16))
+        replace_file(files, meta, format_meta_properties(cluster_id, node_id, directory_id))
+        return cluster_id, directory_id
     for name in files.names(path):
         if name not in _HARMLESS and not name.startswith(names.META_PROPERTIES):
-            raise LogDirectoryError(f"{path} has files of another program, such as {name}: give an empty directory")
-    cluster_id = cluster_id or new_cluster_id(random_bytes(16))
-    replace_file(files, meta, format_meta_properties(cluster_id, node_id))
-    return cluster_id
+            raise ForeignDataError(f"{path} has files of another program, such as {name}: give an empty directory")
+    cluster_id, directory_id = cluster_id or new_id(random_bytes(16)), new_id(random_bytes(16))
+    replace_file(files, meta, format_meta_properties(cluster_id, node_id, directory_id))
+    return cluster_id, directory_id
 
 
 def _reason(error: OSError) -> str:

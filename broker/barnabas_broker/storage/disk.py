@@ -1,14 +1,17 @@
 """What the logs of a directory have in common: the file system, the threads, the disk's failure, files to unlink."""
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from barnabas_broker.logs import logger
+from barnabas_broker.shortages import is_shortage, lacks_descriptors, most_descriptors
+from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.segment import Segment
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -17,28 +20,44 @@ log = logger("storage")
 
 T = TypeVar("T")
 
-#: The most closed segments whose files stay open for readers.
+#: The most closed segments whose files stay open for readers. Their indexes are mapped, and maps are limited, too.
 OPEN_SEGMENTS: Final = 128
+#: Threads that wait for the disk.
 _THREADS: Final = 4
+_SYNC_THREADS: Final = 16
 
 
 class Background(Protocol):
     """Runs work that waits for the disk."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """Call `work` in the background, then `done` with its result or exception on the caller's thread."""
+        """Call `work` in the background, then `done` with its result or exception on the caller's thread.
+
+        After :meth:`close` neither is called.
+        """
+
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        """Call all of them, several at a time, and wait; the first exception is raised when all have ended."""
 
     def close(self) -> None:
         """Wait until all work has ended."""
 
 
 class Threads:
-    """A thread pool; `done` is called on the event loop that was running when `run` was called."""
+    """A thread pool; `done` is called on the event loop that was running when `run` was called.
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(_THREADS, "storage")
+    Args:
+        threads: how many.
+        name: of the threads.
+    """
+
+    def __init__(self, threads: int = _THREADS, name: str = "storage") -> None:
+        self._executor = ThreadPoolExecutor(threads, name)
+        self._closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        if self._closed:
+            return  # what is left to do is done by the close of the directory, or at the next start
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -57,7 +76,15 @@ class Threads:
 
         self._executor.submit(work).add_done_callback(finished)
 
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        # More threads than for background work: file systems join calls of fsync that wait at the same time.
+        with ThreadPoolExecutor(_SYNC_THREADS, "storage") as pool:
+            futures = [pool.submit(one) for one in work]
+        for future in futures:
+            future.result()
+
     def close(self) -> None:
+        self._closed = True
         self._executor.shutdown()
 
 
@@ -71,6 +98,10 @@ class Inline:
             result = error
         done(result)
 
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        for one in work:
+            one()
+
     def close(self) -> None:
         """Nothing runs in the background."""
 
@@ -82,22 +113,42 @@ class Disk:
         path: of the directory.
         files: the file system.
         background: runs work that waits for the disk.
+        decoder: runs work that looks into batches, one at a time, so that only one is decompressed in memory.
+        now: a monotonic clock, in seconds: intervals must end when the time of day is set back.
 
     Attributes:
+        now: the clock.
         failure: the error that has taken the directory offline; nothing is written after it. None while it works.
+        shortage: what could not be written for want of space or descriptors, until something is written again.
+        shortages: how many operations have failed for want of space or descriptors.
         checkpoint_due: a recovery point has moved since the last checkpoint.
+        inspections: the time for looking inside batches.
         checkpoint_now: writes the checkpoints before it returns; OSError if that fails.
     """
 
-    def __init__(self, path: Path, files: Files, background: Background) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: Files,
+        background: Background,
+        decoder: Background,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = path
         self.files = files
         self.background = background
+        self.decoder = decoder
         self.failure: str | None = None
+        self.shortage: str | None = None
+        self.shortages = 0
         self.checkpoint_due = False
+        self.now = now
+        self.inspections = Allowance(now)
         self.checkpoint_now: Callable[[], None] = _nothing
-        self._trash: list[tuple[int, Path]] = []
-        self._open: OrderedDict[Segment, None] = OrderedDict()
+        self._trash: list[tuple[float, Path]] = []
+        self._open = _Recent(OPEN_SEGMENTS)
+        #: Active segments: a partition need not have a descriptor. A quarter of all, half is for connections.
+        self._active = _Recent(max(most_descriptors() // 4, 16))
 
     def check(self) -> None:
         """Check that the directory is online.
@@ -108,16 +159,33 @@ class Disk:
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline: {self.failure}")
 
-    def fail(self, what: str, error: Exception) -> KafkaError:
+    def fail(self, what: str, error: Exception, *, lasting: bool = False) -> KafkaError:
         """Take the directory offline. After a failed fsync a later one may succeed without having written the data.
+
+        A shortage of space or of descriptors does not take it offline: the operation is tried again.
 
         Args:
             what: the operation that failed.
             error: its error.
+            lasting: the operation cannot be tried again, whatever the error is.
 
         Returns:
             The error to answer.
         """
+        if not lasting and self.failure is None and is_shortage(error):
+            if lacks_descriptors(error):
+                self._open.release_half()
+                self._active.release_half()
+            if self.shortage is None:
+                log.error(
+                    "log directory is short of space or of descriptors, writes are refused until there is more",
+                    directory=str(self.path),
+                    doing=what,
+                    reason=str(error),
+                )
+            self.shortage = f"{what}: {error}"
+            self.shortages += 1
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.shortage}. It may be tried again.")
         if self.failure is None:
             self.failure = f"{what}: {error}"
             log.error(
@@ -125,16 +193,61 @@ class Disk:
             )
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline: {self.failure}")
 
-    def discard(self, paths: list[Path], due_ms: int) -> None:
-        """Unlink renamed files at `due_ms` or later."""
-        self._trash += [(due_ms, path) for path in paths]
+    def worked(self) -> None:
+        """Something was written: a shortage is over."""
+        if self.shortage is not None:
+            log.info("log directory can be written again", directory=str(self.path), before=self.shortage)
+            self.shortage = None
 
-    def empty_trash(self, now_ms: int | None) -> None:
-        """Unlink the files that are due; all of them if `now_ms` is None."""
-        due = [path for when, path in self._trash if now_ms is None or when <= now_ms]
+    async def decode(self, work: Callable[[Callable[[], bool]], T]) -> T:
+        """Have a thread do `work`, which looks into batches, after all that it was given before.
+
+        Args:
+            work: is called with a function that returns whether the result is no longer wanted: ask it now and then.
+
+        Raises:
+            Exception: what `work` raised.
+        """
+        results: list[T | Exception] = []
+        waiting: asyncio.Future[None] | None = None
+        stopped = False
+
+        def done(result: T | Exception) -> None:
+            results.append(result)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+        def is_stopped() -> bool:
+            return stopped
+
+        def unless_stopped() -> T:
+            if stopped:
+                raise asyncio.InvalidStateError("the result is no longer wanted")
+            return work(is_stopped)
+
+        self.decoder.run(unless_stopped, done)
+        if not results:
+            waiting = asyncio.get_running_loop().create_future()
+            try:
+                await waiting
+            finally:
+                stopped = True
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return results[0]
+
+    def discard(self, paths: list[Path], delay_ms: int) -> None:
+        """Unlink renamed files after `delay_ms` or later."""
+        due = self.now() + delay_ms / 1000
+        self._trash += [(due, path) for path in paths]
+
+    def empty_trash(self) -> None:
+        """Unlink the files that are due."""
+        now = self.now()
+        due = [path for when, path in self._trash if when <= now]
         if not due:
             return
-        self._trash = [(when, path) for when, path in self._trash if now_ms is not None and when > now_ms]
+        self._trash = [(when, path) for when, path in self._trash if when > now]
         files = self.files
 
         def unlink() -> None:
@@ -148,11 +261,32 @@ class Disk:
             log.warning("files could not be removed", directory=str(self.path), reason=str(result))
 
     def opened(self, segment: Segment) -> None:
-        """Note a read of a closed segment, and close the least recently read one if many are open."""
-        self._open[segment] = None
-        self._open.move_to_end(segment)
-        if len(self._open) > OPEN_SEGMENTS:
-            self._open.popitem(last=False)[0].close()
+        """Note that a segment is used, and close the file of the one that is not used longest if many are open."""
+        (self._active if segment.following is None else self._open).use(segment)
+
+
+class _Recent:
+    """Segments whose files are open, in the order of their use.
+
+    Args:
+        most: how many stay open.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._segments: OrderedDict[Segment, None] = OrderedDict()
+
+    def use(self, segment: Segment) -> None:
+        """Note a use."""
+        self._segments[segment] = None
+        self._segments.move_to_end(segment)
+        if len(self._segments) > self._most:
+            self._segments.popitem(last=False)[0].release()
+
+    def release_half(self) -> None:
+        """Close the files of the half that is not used longest."""
+        for _ in range((len(self._segments) + 1) // 2):
+            self._segments.popitem(last=False)[0].release()
 
 
 def _nothing() -> None:
@@ -160,8 +294,8 @@ def _nothing() -> None:
 
 
 def remove_tree(files: Files, path: Path) -> None:
-    """Remove a file, or a directory with its content."""
-    if files.is_directory(path):
+    """Remove a file, or a directory with its content. Of a symbolic link only the link is removed."""
+    if files.is_directory(path) and not files.is_link(path):
         for name in files.names(path):
             remove_tree(files, path / name)
         files.remove_directory(path)

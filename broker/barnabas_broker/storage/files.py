@@ -33,9 +33,6 @@ class Files(Protocol):
     def close(self, handle: int) -> None:
         """Close the handle, without a sync."""
 
-    def duplicate(self, handle: int) -> int:
-        """A second handle to the same open file: a thread can sync it after the first was closed."""
-
     def read(self, handle: int, size: int, position: int) -> bytes:
         """Read `size` bytes from `position`; fewer only at the end of the file."""
 
@@ -70,6 +67,9 @@ class Files(Protocol):
     def is_directory(self, path: Path) -> bool:
         """Whether `path` is a directory."""
 
+    def is_link(self, path: Path) -> bool:
+        """Whether `path` is a symbolic link."""
+
     def exists(self, path: Path) -> bool:
         """Whether `path` exists."""
 
@@ -93,16 +93,20 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """The operating system's files."""
+    """The operating system's files.
+
+    Args:
+        mode: of new folders; new files get its bits without the executable ones. The umask removes more.
+    """
+
+    def __init__(self, mode: int = 0o700) -> None:
+        self._mode = mode
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), self._mode & 0o666)
 
     def close(self, handle: int) -> None:
         os.close(handle)
-
-    def duplicate(self, handle: int) -> int:
-        return os.dup(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         data = os.pread(handle, size, position)
@@ -170,11 +174,14 @@ class RealFiles:
     def is_directory(self, path: Path) -> bool:
         return os.path.isdir(path)
 
+    def is_link(self, path: Path) -> bool:
+        return os.path.islink(path)
+
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
     def make_directory(self, path: Path) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, self._mode, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -196,7 +203,7 @@ class RealFiles:
             os.close(handle)
 
     def lock(self, path: Path) -> int | None:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode & 0o666)
         try:
             # flock excludes another Barnabas, also in this process; lockf excludes Apache Kafka.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

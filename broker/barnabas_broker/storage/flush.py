@@ -39,23 +39,20 @@ class _Gate:
             pass
 
 
+class SyncFailed(Exception):
+    """Data that was written may not reach the disk, and a later fsync would not say so."""
+
+
 class _Work(NamedTuple):
-    """What the thread syncs, in this order: open files, files by path, files to replace, directories."""
+    """What the thread syncs, in this order: files by path, files to replace, directories."""
 
     gate: _Gate
     files: Files
-    handles: list[int]
     paths: list[Path]
     replaced: list[tuple[Path, bytes]]
     directories: list[Path]
 
     def run(self) -> None:
-        try:
-            for handle in self.handles:
-                self.files.sync(handle)
-        finally:
-            for handle in self.handles:
-                self.files.close(handle)
         steps: list[Callable[[], None]] = [partial(self._sync, path) for path in self.paths]
         steps += [partial(put_file, self.files, path, content) for path, content in self.replaced]
         steps += [partial(self.files.sync_directory, path) for path in self.directories]
@@ -72,6 +69,8 @@ class _Work(NamedTuple):
             return  # retention has removed it meanwhile
         try:
             self.files.sync(handle)
+        except OSError as error:
+            raise SyncFailed(str(error)) from error
         finally:
             self.files.close(handle)
 
@@ -94,7 +93,8 @@ class Flusher:
     Attributes:
         synced: everything before this offset is on the disk.
         recovery_point: everything before this offset is on the disk, with indexes, snapshots, names and epochs.
-        unsynced_since: when the first record that is not synced was appended, in ms; None if all are synced.
+        unsynced_since: when the first record that is not synced was appended, in seconds on the disk's clock; None if
+            all are synced.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Flusher:
         self.settings = settings
         self.recovery_point = recovery_point
         self.synced = recovery_point
-        self.unsynced_since: int | None = None
+        self.unsynced_since: float | None = None
         self._disk = disk
         self._path = path
         self._topic_id = topic_id
@@ -127,6 +127,8 @@ class Flusher:
         #: Grows with each truncation: an fsync that began earlier says nothing about the log as it is now.
         self._generation = 0
         self._paths: set[Path] = set()
+        #: Those of them that the last flush was given.
+        self._collected: set[Path] = set()
         # What a killed process left may be in the page cache only, and so may the names of its segments.
         self._new_names = end_offset > recovery_point
         #: Whether the directory's own name and ``partition.metadata`` may not be on the disk yet.
@@ -140,19 +142,24 @@ class Flusher:
         self._new_directory = self._new_names = True
         self._begin(full=True)
 
-    def appended(self, end_offset: int, records: int, now_ms: int) -> None:
+    def identified(self, topic_id: bytes) -> None:
+        """The partition has got a topic id: write its metadata."""
+        self._topic_id = topic_id
+        self.created()
+
+    def appended(self, end_offset: int, records: int) -> None:
         """`records` records were appended; the log ends at `end_offset`."""
         self._end = end_offset
         self._unsynced_records += records
         if self.unsynced_since is None:
-            self.unsynced_since = now_ms
+            self.unsynced_since = self._disk.now()
         if self._unsynced_records >= self.settings.flush_messages:
             self._wanted = end_offset
             if not self._running:
                 self._begin()
 
     def rolled(self) -> None:
-        """A new segment was begun: move the recovery point to the log's end."""
+        """A new segment was begun, or the log was cut: move the recovery point to the log's end."""
         self._new_names = True
         if self._running:
             self._full_wanted = True
@@ -181,6 +188,10 @@ class Flusher:
         self.truncated(-1)
         self._gate.close()
 
+    def closed(self) -> None:
+        """The log is flushed and closed: a flush that began earlier begins no other."""
+        self._gate.close()
+
     # Durability
 
     def durable(self, offset: int) -> "asyncio.Future[None] | None":
@@ -196,10 +207,10 @@ class Flusher:
             self._begin()
         return future
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Sync records that are older than ``flush.ms``, in the background."""
         since = self.unsynced_since
-        if since is not None and now_ms - since >= self.settings.flush_ms and not self._running:
+        if since is not None and (self._disk.now() - since) * 1000 >= self.settings.flush_ms and not self._running:
             self._wanted = self._end
             self._begin()
 
@@ -216,11 +227,27 @@ class Flusher:
         """
         self._disk.check()
         try:
-            work = self._collect(full=True)
-            work.run()
-        except OSError as error:
+            self.sync_all()()
+        except (OSError, SyncFailed) as error:
             self._failed(error)
             raise self._disk.fail(f"fsync of {self._path.name}", error) from error
+        self.all_synced()
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything is on the disk."""
+        return self.recovery_point == self._end and not self._dirty() and not self._new_directory
+
+    def sync_all(self) -> Callable[[], None]:
+        """A function that syncs everything, for any thread; :meth:`all_synced` is called when it has returned.
+
+        Raises:
+            OSError: the disk failed; so does the function.
+        """
+        return self._collect(full=True).run
+
+    def all_synced(self) -> None:
+        """Everything is synced."""
         self._synced(self._end, full=True)
 
     # Background work
@@ -245,18 +272,18 @@ class Flusher:
     def _collect(self, full: bool) -> _Work:
         """What to sync for the log as it is now."""
         files = self._disk.files
-        dirty = [segment for segment in self._segments.since(self.synced) if segment.size]
-        handles = [files.duplicate(segment.handle) for segment in dirty]
+        paths = [segment.path(names.LOG) for segment in self._segments.since(self.synced) if segment.size]
         replaced: list[tuple[Path, bytes]] = []
-        paths: list[Path] = []
         directories: list[Path] = []
         if full:
             # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
             for segment in self._segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
                 paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
+                if segment.has_aborted:
+                    paths.append(segment.path(names.TXN_INDEX))
             paths += self._paths
-            self._paths = set()
+            self._collected, self._paths = self._paths, set()
             if self._leader_epochs.dirty:
                 replaced.append((self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries())))
                 self._leader_epochs.dirty = False
@@ -267,7 +294,7 @@ class Flusher:
         if self._new_directory:
             directories.append(self._path.parent)
         self._new_names = self._new_directory = False
-        return _Work(self._gate, files, handles, paths, replaced, directories)
+        return _Work(self._gate, files, paths, replaced, directories)
 
     def _finished(self, result: Exception | None, target: int, generation: int, full: bool) -> None:
         self._running = False
@@ -276,6 +303,11 @@ class Flusher:
         if result is not None:
             self._disk.fail(f"fsync of {self._path.name}", result)
             self._failed(result)
+            # Nothing of it counts: if the disk was only full, the next flush does all of it again.
+            self._new_names = self._leader_epochs.dirty = True
+            self._new_directory = self.recovery_point == 0
+            self._paths |= self._collected
+            self._full_wanted = False
             return
         if generation == self._generation:
             self._synced(target, full)

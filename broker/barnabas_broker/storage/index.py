@@ -114,15 +114,29 @@ class OffsetIndex(_Index):
 
     def position_before(self, offset: int) -> int:
         """A position from which to search for the batch that holds `offset`; never after it."""
+        return self.before(offset)[1]
+
+    def before(self, offset: int) -> tuple[int, int]:
+        """The last entry up to `offset`; (base offset, 0) if there is none."""
         # An entry whose last offset is `offset` is the batch itself; the next entry may be after it.
         n = self._after(offset)
-        return int(_INT32.unpack_from(self._bytes, n * 8 - 4)[0]) if n else 0
+        return self.entry(n - 1) if n else (self.base_offset, 0)
 
     def boundary_before(self, position: int) -> int:
         """The largest known start of a batch that is not after `position`; 0 if there is none."""
+        return self.before_position(position)[1]
+
+    def before_position(self, position: int) -> tuple[int, int]:
+        """The last entry up to a position; (base offset, 0) if there is none."""
         data, unpack = self._bytes, _INT32.unpack_from
         n = bisect_right(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0])
-        return int(unpack(data, n * 8 - 4)[0]) if n else 0
+        return self.entry(n - 1) if n else (self.base_offset, 0)
+
+    def offset_from(self, position: int) -> int | None:
+        """The last offset of the first batch with an entry at `position` or after; None if there is none."""
+        data, unpack = self._bytes, _INT32.unpack_from
+        n = bisect_left(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0])
+        return self.entry(n)[0] if n < self.count else None
 
     def truncate(self, position: int) -> None:
         """Remove the entries at `position` and after."""

@@ -13,22 +13,30 @@ from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs, par
 from barnabas_broker.storage.files import Files, RealFiles, read_all
 from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex
 from barnabas_broker.storage.producers import CorruptSnapshot, read_snapshot
-from barnabas_broker.storage.scan import BadBatch, scan
+from barnabas_broker.storage.scan import LONG_MAX, BadBatch, find_sound, scan
+from barnabas_broker.storage.transaction_index import TransactionIndex
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import Record, decode_records
 from barnabas_protocol.records.batches import BatchHeader
 
 
 class Problem(NamedTuple):
-    """A problem in a file. Position and offset are -1 if they do not apply."""
+    """A problem in a file. Position and offset are -1 if they do not apply.
+
+    Where records cannot be read, `next_offset` is the next one that can, if there is one in the file.
+    """
 
     file: Path
     position: int
     offset: int
     reason: str
+    next_offset: int = -1
 
     def __str__(self) -> str:
-        where = f" at position {self.position}, offset {self.offset}" if self.position >= 0 else ""
+        offsets = f"offset {self.offset}"
+        if self.next_offset > self.offset + 1:
+            offsets = f"offsets {self.offset} to {self.next_offset - 1}"
+        where = f" at position {self.position}, {offsets}" if self.position >= 0 else ""
         return f"{self.file}{where}: {self.reason}"
 
 
@@ -66,13 +74,16 @@ class Report:
     size: int = 0
 
 
-def dump(path: Path, *, verify: bool = True, files: Files | None = None) -> Iterator[DumpedBatch | Problem]:
+def dump(
+    path: Path, *, verify: bool = True, files: Files | None = None, following: int | None = None
+) -> Iterator[DumpedBatch | Problem]:
     """Yield the batches of a ``.log`` file. A corrupt one is a problem, and the search continues after it.
 
     Args:
         path: of the file, named by its base offset. A file with another name begins at offset 0.
         verify: whether CRC and structure are checked.
         files: the file system; by default the real one.
+        following: the base offset of the next file, if it is known.
 
     Raises:
         OSError: the file or directory cannot be read.
@@ -82,18 +93,31 @@ def dump(path: Path, *, verify: bool = True, files: Files | None = None) -> Iter
     offset = parsed[0] if parsed else 0
     handle = files.open(path)
     try:
-        position, size = 0, files.size(handle)
+        position, size, exact = 0, files.size(handle), True
+        limit = LONG_MAX if following is None else following
         while position < size:
             try:
-                for at, header, batch in scan(files, handle, start=position, end=size, offset=offset, verify=verify):
+                for at, header, batch in scan(
+                    files,
+                    handle,
+                    start=position,
+                    end=size,
+                    offset=offset,
+                    verify=verify,
+                    limit=limit,
+                    following=following,
+                    exact=exact,
+                ):
                     data = bytes(batch) if verify else files.read(handle, header.size, at)
                     yield DumpedBatch(at, header, data)
-                    position, offset = at + header.size, header.next_offset
+                    position, offset, exact = at + header.size, header.next_offset, True
             except BadBatch as bad:
-                yield Problem(path, bad.position, bad.offset, bad.reason)
-                if bad.size is None:
+                found = find_sound(files, handle, bad, end=size, low=bad.offset, limit=limit)
+                next_offset = (limit if following is not None else -1) if found is None else found[1].base_offset
+                yield Problem(path, bad.position, bad.offset, bad.reason, next_offset)
+                if found is None:
                     return
-                position = bad.position + bad.size
+                position, exact = found[0], False
     finally:
         files.close(handle)
 
@@ -130,11 +154,27 @@ def check(path: Path, *, records: bool = False, files: Files | None = None) -> R
 def _check_partition(files: Files, path: Path, report: Report, records: bool) -> None:
     found = {name: names.parse_offset_name(name) for name in files.names(path)}
     bases = sorted(parsed[0] for parsed in found.values() if parsed and parsed[1] == names.LOG)
+    gaps: list[Problem] = []
+    compacted = False
     for n, base in enumerate(bases):
         following = bases[n + 1] if n + 1 < len(bases) else None
-        _check_segment(files, path, base, following, report, records)
+        end, sparse = _check_segment(files, path, base, following, report, records)
+        compacted = compacted or sparse
+        if following is not None and end < following:
+            file = names.offset_path(path, base, names.LOG)
+            gaps.append(Problem(file, 0, end, "the segment ends before the next one begins", following))
+    # Compaction leaves such gaps as well.
+    report.problems += [] if compacted else gaps
     for name, parsed in found.items():
         problem = None
+        if name.endswith(names.DAMAGED):
+            report.problems.append(
+                Problem(path / name, -1, -1, "set aside by recovery; remove it when it is not needed")
+            )
+        elif parsed and parsed[1] == names.INDEX and parsed[0] not in bases:
+            following = min((base for base in bases if base > parsed[0]), default=-1)
+            file = names.offset_path(path, parsed[0], names.LOG)
+            report.problems.append(Problem(file, 0, parsed[0], "the file is missing", following))
         if name == names.EPOCH_CHECKPOINT:
             problem = _text_problem(files, path / name, parse_epochs)
         elif name == names.PARTITION_METADATA:
@@ -143,6 +183,11 @@ def _check_partition(files: Files, path: Path, report: Report, records: bool) ->
             try:
                 read_snapshot(read_all(files, path / name))
             except CorruptSnapshot as error:
+                problem = str(error)
+        elif parsed and parsed[1] == names.TXN_INDEX:
+            try:
+                TransactionIndex(parsed[0], read_all(files, path / name)).check()
+            except CorruptIndex as error:
                 problem = str(error)
         else:
             continue
@@ -159,26 +204,30 @@ def _text_problem(files: Files, path: Path, parse: Callable[[str], object]) -> s
     return None
 
 
-def _check_segment(files: Files, path: Path, base: int, following: int | None, report: Report, records: bool) -> None:
+def _check_segment(
+    files: Files, path: Path, base: int, following: int | None, report: Report, records: bool
+) -> tuple[int, bool]:
+    """Check a segment; the offset after it, and whether it shows that records were removed by compaction."""
     file = names.offset_path(path, base, names.LOG)
     problems = report.problems
     #: By position: the last offset of the batch, and the largest timestamp up to it.
     batches: dict[int, tuple[int, int]] = {}
     by_offset: dict[int, int] = {}
-    newest = -1
+    newest, end, sparse = -1, base, False
     report.files += 1
-    for item in dump(file, files=files):
+    for item in dump(file, files=files, following=following):
         if isinstance(item, Problem):
             problems.append(item)
+            end = max(end, item.next_offset)
             continue
         header = item.header
+        sparse = sparse or header.is_sparse or header.base_offset > end
+        end = header.next_offset
         newest = max(newest, header.max_timestamp)
         batches[item.position] = header.last_offset, newest
         by_offset[header.last_offset] = header.max_timestamp
         report.batches += 1
         report.size += header.size
-        if following is not None and header.last_offset >= following:
-            problems.append(Problem(file, item.position, header.last_offset, f"the next segment begins at {following}"))
         if records:
             try:
                 item.records()
@@ -205,3 +254,4 @@ def _check_segment(files: Files, path: Path, base: int, following: int | None, r
         problems.append(Problem(Path(error.filename or index_file), -1, -1, "missing; a broker rebuilds it at start"))
     except CorruptIndex as error:
         problems.append(Problem(index_file, -1, -1, str(error)))
+    return end, sparse

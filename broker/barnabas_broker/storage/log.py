@@ -6,18 +6,23 @@ per batch, not per record, except where a timestamp is looked up or a compacted 
 """
 
 import asyncio
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_broker.config import TopicConfig
 from barnabas_broker.logs import logger
+from barnabas_broker.steps import Steps
 from barnabas_broker.storage import names
+from barnabas_broker.storage.damage import Damage, DamagedLog
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.storage.producers import Producers
+from barnabas_broker.storage.producers import Producers, Verification
 from barnabas_broker.storage.recovery import Recovered
 from barnabas_broker.storage.retention import expired
 from barnabas_broker.storage.segment import Segment
@@ -30,15 +35,28 @@ from barnabas_broker.storage.snapshots import (
     remove_snapshots_before,
     replay,
     replay_segments,
+    snapshot_offsets,
     write_snapshot,
 )
-from barnabas_broker.storage.validate import check_internal, check_produced, check_replicated, stamp
+from barnabas_broker.storage.transaction_index import AbortedTransaction
+from barnabas_broker.storage.validate import check_internal, check_keys, check_produced, check_replicated, stamp
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.records.batches import CONTROL, BatchHeader
+from barnabas_protocol.records.batches import CONTROL, BatchHeader, read_header
+from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.records.iteration import ControlType
 from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
 
+_offset_of: Final = attrgetter("offset")
+_first_offset_of: Final = attrgetter("first_offset")
+#: Key and value of a transaction marker: version and type; version and coordinator epoch (``EndTransactionMarker``).
+_MARKER_KEY: Final = struct.Struct(">hh")
+_MARKER_VALUE: Final = struct.Struct(">hi")
+#: Bytes of the batch of a marker.
+MARKER_SIZE: Final = 78
+#: More bytes than any fetch waits for.
+_ENOUGH: Final = 2**31
 #: Positions where reads ended, kept so that the next read of a consumer at the log's end needs no look-up.
 _CACHED_ENDS: Final = 128
 
@@ -49,7 +67,7 @@ class AppendInfo(NamedTuple):
     Attributes:
         first_offset: of the appended batches, or of the earlier batch that they duplicate.
         last_offset: likewise.
-        log_append_time: in ms; -1 unless the topic uses LogAppendTime.
+        log_append_time: in ms; -1 unless the topic uses LogAppendTime. Of a duplicate, its largest timestamp.
         log_start_offset: of the log.
         duplicate: the batch was in the log already and nothing was appended.
     """
@@ -59,6 +77,14 @@ class AppendInfo(NamedTuple):
     log_append_time: int
     log_start_offset: int
     duplicate: bool = False
+
+
+class _Read(NamedTuple):
+    """Whole batches of one segment, number `segment`, up to `position` in its file."""
+
+    parts: list[Part]
+    segment: int = 0
+    position: int = 0
 
 
 class Log:
@@ -114,6 +140,10 @@ class Log:
             recovered.recovery_point,
         )
         self.swapping = False
+        self.producers.replicated(self.high_watermark)
+        #: Whether a segment may have aborted transactions.
+        self._has_aborted = any(segment.has_aborted for segment in recovered.segments)
+        self._gaps = list(recovered.gaps)
         self._ends: dict[int, tuple[Segment, int]] = {}
 
     def __repr__(self) -> str:
@@ -124,10 +154,22 @@ class Log:
         self.config = config
         self.settings = self.flusher.settings = LogSettings.of(config)
 
+    def identify(self, topic_id: bytes) -> None:
+        """Set the topic id, because ``partition.metadata`` is missing or damaged; the file is written again."""
+        self.topic_id = topic_id
+        self.flusher.identified(topic_id)
+
     @property
     def size(self) -> int:
         """Bytes of all segments."""
         return self.segments.size
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What is known to be damaged or missing, by offset."""
+        start = self.log_start_offset
+        known = [*self._gaps, *(bad for segment in self.segments.items for bad in segment.bad)]
+        return sorted((bad for bad in known if bad.next_offset > start), key=_offset_of)
 
     @property
     def recovery_point(self) -> int:
@@ -136,18 +178,28 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what `read_committed` consumers may read: the high watermark, or the first open transaction."""
-        unstable = self.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        """The end of what `read_committed` consumers may read: the high watermark, or the start of the first
+        transaction whose end is not replicated, or not known."""
+        unstable, end = self.producers.first_unstable_offset(), self.high_watermark
+        return end if unstable is None or unstable >= end else max(unstable, self.log_start_offset)
 
     def set_high_watermark(self, offset: int) -> None:
         """Move the high watermark to `offset`, within the bounds of the log."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if self.producers.unreplicated:
+            self.producers.replicated(self.high_watermark)
 
     # Append
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, now_ms: int, internal: bool = False
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        internal: bool = False,
+        keys_checked: bool = False,
+        verification: Verification | None = None,
     ) -> AppendInfo:
         """Append batches of a client or of a coordinator, and assign their offsets.
 
@@ -156,6 +208,8 @@ class Log:
             leader_epoch: written into each batch.
             now_ms: the time of day.
             internal: the batches are the broker's own: no sequence numbers, control batches allowed.
+            keys_checked: :meth:`check_keys` has been called.
+            verification: of the transaction that the batches begin, see :meth:`.Producers.verify`.
 
         Raises:
             KafkaError: nothing was appended. CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -169,29 +223,82 @@ class Log:
         if internal:
             headers = check_internal(view)
         else:
-            header = check_produced(view, settings, now_ms)
+            header = check_produced(view, settings, now_ms, self.disk.inspections, keys_checked=keys_checked)
             headers = [header]
             if header.producer_id >= 0 and (known := self.producers.duplicate_of(header)) is not None:
-                timestamp = known.timestamp if settings.log_append_time else -1
-                return AppendInfo(known.first_offset, known.last_offset, timestamp, self.log_start_offset, True)
+                return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True)
         for header in headers:
             if header.producer_id >= 0:
-                self.producers.check(header, sequence=not internal)
+                self.producers.check(header, sequence=not internal, verification=verification)
         buffers: list[Buffer] = []
         offset = first = self.log_end_offset
         at = 0
         for header in headers:
             if append_time >= 0:
                 header.max_timestamp = append_time
-            buffers += stamp(view[at : at + header.size], offset, leader_epoch, append_time)
+            batch = view[at : at + header.size]
+            buffers += stamp(batch, offset, leader_epoch, header.max_timestamp, append_time=append_time >= 0)
             header.base_offset, header.leader_epoch = offset, leader_epoch
             at += header.size
             offset += header.last_offset_delta + 1
         self._append(headers, buffers, at, now_ms)
         return AppendInfo(first, offset - 1, append_time, self.log_start_offset)
 
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Append the marker that ends a producer's transaction; again, if it is repeated.
+
+        Args:
+            producer_id: of the producer.
+            producer_epoch: from which on the producer may write again.
+            commit: a COMMIT marker, not ABORT.
+            coordinator_epoch: of the coordinator that ends it.
+            transaction_version: of the transaction, which decides whether `producer_epoch` must be a larger one.
+            leader_epoch: written into the batch.
+            now_ms: the time of the marker.
+
+        Raises:
+            KafkaError: nothing was appended. INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
+                KAFKA_STORAGE_ERROR.
+        """
+        self.disk.check()
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+        batch = build_batch(
+            [(key, _MARKER_VALUE.pack(0, coordinator_epoch), (), now_ms)],
+            base_offset=self.log_end_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            leader_epoch=leader_epoch,
+            timestamp_type=1 if self.settings.log_append_time else 0,
+            control=True,
+            transactional=True,
+        )
+        header = read_header(batch)
+        self._append([header], [batch], header.size, now_ms)
+        return AppendInfo(header.base_offset, header.base_offset, -1, self.log_start_offset)
+
+    async def check_keys(self, records: Buffer) -> None:
+        """Check in a thread that each record of a batch for a compacted topic has a key.
+
+        Raises:
+            KafkaError: INVALID_RECORD.
+        """
+        await self.disk.decode(partial(check_keys, records, self.settings))
+
     def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> AppendInfo:
         """Append batches fetched from the leader, byte for byte. An incomplete batch at the end is skipped.
+
+        The start of an empty log may be inside the first batch: DeleteRecords moves the leader's start to any offset.
 
         Args:
             records: as fetched.
@@ -203,12 +310,17 @@ class Log:
         """
         self.disk.check()
         view = memoryview(records)
-        headers = check_replicated(view, self.log_end_offset)
+        start = self.log_end_offset
+        headers = check_replicated(view, start, empty=start == self.log_start_offset)
         if not headers:
             return AppendInfo(-1, -1, -1, self.log_start_offset)
         size = sum(header.size for header in headers)
         first = headers[0].base_offset
+        if first < start:
+            self.truncate_fully_and_start_at(first)
         self._append(headers, [view[:size]], size, now_ms, view)
+        if first < start:
+            self.start_at(start)
         return AppendInfo(first, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def _append(
@@ -231,12 +343,15 @@ class Log:
         last_offset = last.base_offset + last.last_offset_delta
         latest = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         segment = self.segments.active
+        self.disk.opened(segment)
         try:
             if segment.is_full(size, last_offset, latest, now_ms, settings):
                 segment = self.roll(now_ms, headers[0].base_offset)
             position = segment.append(buffers, size)
         except OSError as error:
             raise self.disk.fail(f"append to {self.topic_partition}", error) from error
+        if self.disk.shortage is not None:
+            self.disk.worked()
         interval, records = settings.index_interval_bytes, 0
         for header in headers:
             base_offset = header.base_offset
@@ -248,13 +363,17 @@ class Log:
             if header.producer_id >= 0:
                 if header.attributes & CONTROL:
                     batch = segment.files.read(segment.handle, header.size, position)
-                    replay(self.producers, header, batch)
+                    aborted = replay(self.producers, header, batch)
+                    if aborted is not None:
+                        segment.aborted(aborted)
+                        self._has_aborted = True
+                        self.flusher.renamed()  # the file may be new
                 else:
                     self.producers.wrote(header, base_offset)
             position += header.size
             records += header.count
         self.log_end_offset = self.producers.end_offset = last_offset + 1
-        self.flusher.appended(last_offset + 1, records, now_ms)
+        self.flusher.appended(last_offset + 1, records)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Begin a new segment, or keep the active one if it is empty and has the right base offset.
@@ -302,6 +421,56 @@ class Log:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
+        return self._read(offset, max_bytes, up_to, min_one).parts
+
+    def read_committed(
+        self, offset: int, max_bytes: int, *, min_one: bool
+    ) -> Steps[tuple[list[Part], list[AbortedTransaction]]]:
+        """Read as :meth:`read`, up to the last stable offset.
+
+        Returns:
+            The batches, and the aborted transactions whose records a consumer must leave out, in order of their first
+            offsets. As in Kafka some may begin after the last batch.
+
+        Raises:
+            KafkaError: as :meth:`read`.
+        """
+        found: list[AbortedTransaction] = []
+        read = self._read(offset, max_bytes, self.last_stable_offset, min_one)
+        if not self._has_aborted or not read.parts:
+            return read.parts, found
+        segments = self.segments.items[read.segment :]
+        try:
+            end = segments[0].index.offset_from(read.position)
+            if end is None:
+                end = self.segments.end_of(read.segment, self.log_end_offset)
+            for segment in segments:
+                # The batches were read before the first step: the log may change from now on.
+                if segment.has_aborted and (yield from segment.transactions.overlapping(offset, end, found)):
+                    break
+        except FileNotFoundError:
+            return [], []  # the segment was removed meanwhile; the next fetch finds what has become of it
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
+            ) from error
+        found.sort(key=_first_offset_of)
+        return read.parts, found
+
+    def size_between(self, start: int, end: int) -> int:
+        """The bytes from the batch that holds `start` to the one that holds `end`, for fetches that wait for so many;
+        more than any of them if they are not in one segment."""
+        n = self.segments.floor(start)
+        segment = self.segments.items[n]
+        if end > self.segments.end_of(n, self.log_end_offset):
+            return _ENOUGH
+        try:
+            first, last = segment.locate(start, segment.size), segment.locate(end, segment.size)
+        except (OSError, KafkaError):
+            return _ENOUGH  # the read itself reports the error
+        return (segment.size if last is None else last[0]) - (segment.size if first is None else first[0])
+
+    def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> _Read:
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
             raise KafkaError(
@@ -310,15 +479,18 @@ class Log:
                 f"segments in the range {self.log_start_offset} to {end_offset}.",
             )
         if offset >= up_to or offset == end_offset:
-            return []
+            return _Read([])
+        for gap in self._gaps:
+            if gap.certain and gap.offset <= offset < gap.next_offset:
+                raise DamagedLog(gap)
         try:
-            return self._read(offset, max_bytes, min(up_to, end_offset), min_one)
+            return self._read_segments(offset, max_bytes, min(up_to, end_offset), min_one)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
             ) from error
 
-    def _read(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> list[Part]:
+    def _read_segments(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> _Read:
         segments, log_end = self.segments, self.log_end_offset
         for n in range(segments.floor(offset), len(segments)):
             segment = segments.items[n]
@@ -329,8 +501,7 @@ class Log:
             to_end = up_to >= segments.end_of(n, log_end)
             if not to_end and (found := segment.locate(up_to, end)) is not None:
                 end = found[0]
-            if not is_last:
-                self.disk.opened(segment)
+            self.disk.opened(segment)
             position, first_size = -1, 0
             if (known := self._ends.get(offset)) is not None and known[0] is segment:
                 position = known[1]
@@ -342,9 +513,9 @@ class Log:
                     if len(self._ends) > _CACHED_ENDS:
                         self._ends.clear()
                     self._ends[up_to] = segment, end
-                return [part] if part else []
+                return _Read([part] if part else [], n, position + len(part))
             # Compaction has removed everything from `offset` to the end of this segment.
-        return []
+        return _Read([])
 
     def warm(self, offset: int, max_bytes: int) -> "asyncio.Future[None] | None":
         """Let a thread load the bytes of an upcoming read into the page cache, unless they are there.
@@ -366,16 +537,13 @@ class Log:
             size = min(max_bytes, segment.size - position)
             if size <= 0 or files.is_cached(segment.handle, size, position):
                 return None
-            handle = files.duplicate(segment.handle)
+            file = segment.open()
         except OSError:
             return None  # the read itself reports the error
         future = asyncio.get_running_loop().create_future()
 
         def load() -> None:
-            try:
-                files.read(handle, size, position)
-            finally:
-                files.close(handle)
+            files.read(file.handle, size, position)
 
         def loaded(_: Exception | None) -> None:
             if not future.done():
@@ -384,17 +552,32 @@ class Log:
         self.disk.background.run(load, loaded)
         return future
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAt | None:
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampAt | None:
         """The first record whose timestamp is at least `timestamp` (ms), or None.
+
+        A thread looks into batches, one at a time; cancelling ends it soon.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
-        return self.segments.find_timestamp(timestamp, self.log_start_offset)
+        start = self.log_start_offset
+        most = self.settings.max_decompressed_bytes
+        # Each batch is searched for anew: the log may have changed while the thread was at work.
+        while (batch := self.segments.batch_for_timestamp(timestamp, start)) is not None:
+            found = await self.disk.decode(partial(batch.find, timestamp, start, most))
+            if found is not None:
+                return found
+            start = max(batch.header.next_offset, self.log_start_offset)
+        return None
 
-    def max_timestamp(self) -> TimestampAt | None:
-        """The first record with the largest timestamp, or None if no record has one."""
-        return self.segments.find_max_timestamp(self.log_start_offset)
+    async def max_timestamp(self) -> TimestampAt | None:
+        """The first record with the largest timestamp, or None if no record has one.
+
+        Raises:
+            KafkaError: as :meth:`offset_for_timestamp`.
+        """
+        largest = self.segments.max_timestamp
+        return None if largest < 0 else await self.offset_for_timestamp(largest)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to `leader_epoch`, and the offset after its last record; (-1, -1) if unknown."""
@@ -405,30 +588,46 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on, with the whole batch that holds it.
 
+        If no record is left, the log is empty and starts at `offset` or at the first offset of that batch. A flush
+        begins: until it ends, a power cut may bring the removed records back, but none that follow a gap.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE, and nothing was removed.
         """
         if offset >= self.log_end_offset:
             return
-        if offset <= self.segments.first_offset:
+        if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self.disk.check()
         try:
             segment, *later = self.segments.since(offset, closed_at=True)
-            found = segment.locate(offset, segment.size)
-            if found is not None:
-                offset = min(offset, found[1].base_offset)
+            damage = segment.damage_at(offset)
+            if damage is not None:
+                position, offset = damage.position, damage.offset
+            elif (found := segment.locate(offset, segment.size)) is not None:
+                position, offset = found[0], min(offset, found[1].base_offset)
+            else:
+                position = segment.size
+            if offset <= self.log_start_offset:
+                self.truncate_fully_and_start_at(offset)
+                return
             self._lower_recovery_point(offset)
-            self._remove_segments(later, 0)
-            if found is not None:
-                segment.truncate(found[0], offset)
+            if later:
+                # The last one first, and all before the cut: none may come back behind a segment that was cut.
+                self._discard_files(reversed(later))
+                self.segments.replace(later, [])
+                self.disk.files.sync_directory(self.path)
+            if position < segment.size:
+                segment.truncate(position, offset)
             self._set_end(offset)
             remove_snapshots_after(self.disk.files, self.path, offset)
             load_snapshot(self.disk.files, self.path, self.producers, self.log_start_offset, offset)
             replay_segments(self.segments.items, self.producers, offset)
+            self.producers.replicated(self.high_watermark)
         except OSError as error:
-            raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
+            raise self.disk.fail(f"truncation of {self.topic_partition}", error, lasting=True) from error
+        self.flusher.rolled()
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Remove everything, and continue at `offset`.
@@ -437,33 +636,52 @@ class Log:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         self.disk.check()
+        self.log_start_offset, lower = min(self.log_start_offset, offset), offset < self.log_start_offset
         try:
-            self._lower_recovery_point(offset)
+            self._lower_recovery_point(offset, checkpoint=lower)
             old = list(self.segments)
             # Rename their files first: the new segment may have the base offset of one of them.
-            self._discard_files(old, 0)
+            self._discard_files(reversed(old))
             self.segments.replace(old, [Segment.create(self.disk.files, self.path, offset, now_ms)])
+            remove_snapshots_after(self.disk.files, self.path, -1)
         except OSError as error:
-            raise self.disk.fail(f"truncation of {self.topic_partition}", error) from error
+            raise self.disk.fail(f"truncation of {self.topic_partition}", error, lasting=True) from error
         self.log_start_offset = offset
         self.leader_epochs.clear()
         self.producers.clear(offset)
         self._set_end(offset)
         self.flusher.rolled()
 
-    def _lower_recovery_point(self, end_offset: int) -> None:
-        """Tell the flusher of a truncation; write a lower recovery point to the disk first, because records that are
-        appended after the cut must not count as synced after a crash."""
+    def _lower_recovery_point(self, end_offset: int, *, checkpoint: bool = False) -> None:
+        """Report a truncation to the flusher; write a lower recovery point to the disk first, because records that are
+        appended after the cut must not count as synced after a crash. With `checkpoint` the log start offset is lower,
+        too: otherwise those records would be before it."""
         lower = end_offset < self.flusher.recovery_point
         self.flusher.truncated(end_offset)
-        if lower:
+        if lower or checkpoint:
             self.disk.checkpoint_now()
 
     def _set_end(self, offset: int) -> None:
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.leader_epochs.truncate_end(offset)
+        self._gaps = [gap for gap in self._gaps if gap.next_offset <= offset]
         self._ends.clear()
+
+    def drop_damaged(self) -> None:
+        """Remove everything from the first damage on, to fetch it again from the leader.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        first = min((bad.offset for bad in self.damage if bad.certain), default=None)
+        if first is not None:
+            log.warning(
+                "records after damage are fetched again", partition=str(self.topic_partition), from_offset=first
+            )
+            first = max(first, self.log_start_offset)
+            self.high_watermark = min(self.high_watermark, first)
+            self.truncate_to(first)
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start offset; the next retention check removes the segments before it.
@@ -494,16 +712,16 @@ class Log:
             self.leader_epochs.truncate_start(offset)
             self._ends.clear()
 
-    def _remove_segments(self, old: Sequence[Segment], now_ms: int) -> None:
-        if old:
-            self._discard_files(old, now_ms)
-            self.segments.replace(old, [])
+    def _discard_files(self, old: Iterable[Segment]) -> None:
+        """Rename the files of segments; they are unlinked after ``file.delete.delay.ms``.
 
-    def _discard_files(self, old: Sequence[Segment], now_ms: int) -> None:
-        """Rename the files of segments; they are unlinked after ``file.delete.delay.ms``."""
+        Args:
+            old: in this order, so that a crash leaves a log without a gap: the first one first from the log's start,
+                the last one first from its end.
+        """
         for segment in old:
             segment.close()
-            self.disk.discard(segment.rename(names.DELETED), now_ms + self.settings.file_delete_delay_ms)
+            self.disk.discard(segment.rename(names.DELETED), self.settings.file_delete_delay_ms)
         self._ends.clear()
         self.flusher.renamed()
 
@@ -518,6 +736,8 @@ class Log:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         segment, settings = self.segments.active, self.settings
+        # When the time of day is set back, the segment is as old as if it had been begun at that moment.
+        segment.created_ms = min(segment.created_ms, now_ms)
         if segment.size and (
             now_ms - segment.created_ms > settings.segment_ms
             or (settings.compact and 0 <= segment.first_timestamp < now_ms - settings.max_compaction_lag_ms)
@@ -542,11 +762,12 @@ class Log:
             if found.number == len(segments):
                 # The active segment has expired too: continue in an empty one, so that offsets do not start again.
                 self.roll(now_ms)
-            self._remove_segments(old, now_ms)
+            self._discard_files(old)
+            segments.replace(old, [])
             self.start_at(segments.first_offset)
             remove_snapshots_before(self.disk.files, self.path, segments.first_offset)
         except OSError as error:
-            raise self.disk.fail(f"retention of {self.topic_partition}", error) from error
+            raise self.disk.fail(f"retention of {self.topic_partition}", error, lasting=True) from error
         log.info(
             "segments removed",
             partition=str(self.topic_partition),
@@ -585,7 +806,7 @@ class Log:
             for bases, base in groups:
                 replaced = [known[each] for each in bases] if fits else []
                 if replaced:
-                    self._discard_files(replaced, replaced[0].created_ms)
+                    self._discard_files(replaced)
                 for suffix in names.SEGMENT_FILES:
                     path = names.offset_path(self.path, base, suffix)
                     swap = path.with_name(path.name + names.SWAP)
@@ -596,11 +817,12 @@ class Log:
                 if replaced:
                     new = Segment(files, self.path, base, replaced[0].created_ms)
                     new.load()
-                    new.trust(0, new.size)
+                    self._has_aborted = self._has_aborted or new.has_aborted
+                    new.trust(0, new.size, None)
                     new.close()
                     self.segments.replace(replaced, [new])
         except OSError as error:
-            self.disk.fail(f"compaction of {self.topic_partition}", error)
+            self.disk.fail(f"compaction of {self.topic_partition}", error, lasting=True)
             return False
         return fits
 
@@ -631,19 +853,27 @@ class Log:
         for segment in self.segments:
             segment.close()
 
-    def close(self) -> None:
-        """Flush, save the producer state and close the files. After a disk failure nothing is written.
+    def finish(self) -> Callable[[], None] | None:
+        """Write indexes and producer state before :meth:`close`.
+
+        Returns:
+            A function that syncs everything, for any thread; it raises OSError. None if everything is on the disk since
+            the last start.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            OSError: the disk failed.
         """
-        if self.disk.failure is None:
-            try:
-                self.segments.active.seal()
-                self._write_snapshot()
-                remove_snapshots_before(self.disk.files, self.path, self.log_end_offset, keep=2)
-            except OSError as error:
-                raise self.disk.fail(f"close of {self.topic_partition}", error) from error
-            self.flusher.flush_now()
+        end = self.log_end_offset
+        saved = end == self.segments.first_offset or end in snapshot_offsets(self.disk.files, self.path)
+        if self.flusher.settled and saved:
+            return None
+        self.segments.active.seal()
+        self._write_snapshot()
+        remove_snapshots_before(self.disk.files, self.path, end, keep=2)
+        return self.flusher.sync_all()
+
+    def close(self) -> None:
+        """Close the files. Nothing is written."""
+        self.flusher.closed()
         for segment in self.segments:
             segment.close()

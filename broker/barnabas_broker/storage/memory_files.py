@@ -154,9 +154,6 @@ class MemoryFiles:
         self._node(handle)
         del self._open[handle]
 
-    def duplicate(self, handle: int) -> int:
-        return self._handle(*self._node(handle))
-
     def read(self, handle: int, size: int, position: int) -> bytes:
         node, path = self._node(handle)
         if self.fault is not None:
@@ -219,6 +216,9 @@ class MemoryFiles:
 
     def is_directory(self, path: Path) -> bool:
         return self._names.get(str(path), False) is None
+
+    def is_link(self, path: Path) -> bool:
+        return False
 
     def exists(self, path: Path) -> bool:
         return str(path) in self._names

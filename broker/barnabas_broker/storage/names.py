@@ -12,6 +12,10 @@ SNAPSHOT: Final = ".snapshot"
 #: The files of a segment.
 SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
+INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+
+#: What recovery has set aside.
+DAMAGED: Final = ".damaged"
 #: A file that is removed from the log, and unlinked later.
 DELETED: Final = ".deleted"
 #: A file that the cleaner is writing.
@@ -29,9 +33,6 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
-
-#: The metadata log in directories of Apache Kafka; it is not a topic here.
-METADATA_TOPIC: Final = "__cluster_metadata"
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -94,6 +95,24 @@ def deleted_directory(topic_partition: TopicPartition, unique: str) -> str:
     """
     suffix = f"-{topic_partition.partition}.{unique}-delete"
     return topic_partition.topic[: _LONGEST - len(suffix)] + suffix
+
+
+def stray_directory(topic_partition: TopicPartition, unique: str) -> str:
+    """The name that a partition's directory gets when the metadata do not know the partition.
+
+    Args:
+        topic_partition: the partition.
+        unique: 32 hexadecimal digits.
+    """
+    return deleted_directory(topic_partition, unique).removesuffix("-delete") + "-stray"
+
+
+def parse_stray_directory(name: str) -> TopicPartition | None:
+    """The partition that was set aside in a directory of this name; None if the name is another one."""
+    before, dot, after = name.rpartition(".")
+    if not dot or not is_deleted_directory(name) or not after.endswith("-stray"):
+        return None
+    return parse_partition_directory(before)
 
 
 def is_deleted_directory(name: str) -> bool:

@@ -1,19 +1,24 @@
-"""The state of a partition's idempotent producers (KIP-98, KIP-360; ``ProducerStateManager``, ``ProducerAppendInfo``).
+"""The state of a partition's idempotent and transactional producers (KIP-98, KIP-360, KIP-890, KIP-1228;
+``ProducerStateManager``, ``ProducerAppendInfo``).
 
 Keeps the epoch and the last five batches of each producer id. A batch that is sent again is answered with its first
-offset, a batch with a gap in the sequence is rejected, and so is a batch of a fenced producer. Pure: the log reads and
-writes the bytes of snapshots.
+offset, a batch with a gap in the sequence is rejected, and so is a batch of a fenced producer.
+
+A transaction is open on the partition from its first batch to its marker. `read_committed` consumers read up to the
+first unstable offset: the start of the oldest transaction that is open, or that has ended with a marker that is not
+replicated yet. A transaction is begun only with a :class:`Verification`, which proves that the coordinator knew of it
+after the last marker was written. Pure: the log reads and writes the bytes of snapshots.
 """
 
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.records.batches import BatchHeader
+from barnabas_protocol.records.batches import TRANSACTIONAL, BatchHeader
 from barnabas_protocol.wire import Buffer
 
 #: Batches that are kept for a producer: the most that a client may have in flight.
@@ -22,6 +27,9 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 _MAX_SEQUENCE: Final = 2**31 - 1
+_MAX_EPOCH: Final = 2**15 - 1
+#: The first transaction version in which each transaction has an epoch of its own (KIP-890).
+EPOCH_PER_TRANSACTION: Final = 2
 
 _SNAPSHOT_VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hIi")
@@ -50,6 +58,61 @@ class BatchInfo(NamedTuple):
     def first_offset(self) -> int:
         """The offset of its first record."""
         return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that ended on this partition: its producer, its first offset, and the offset of its marker.
+
+    Attributes:
+        aborted: it ended with an ABORT marker.
+        last_stable_offset: of the log with the marker, if all of it were replicated.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class Verification:
+    """The question whether a producer's transaction is open at its coordinator (Kafka's ``VerificationStateEntry``).
+
+    The append that begins the transaction presents it. A marker that was written meanwhile makes it void, unless it can
+    only be that of an earlier transaction: see :meth:`outlives`.
+
+    Args:
+        since: when it began, in ms.
+        sequence: of the batch to append.
+        epoch: of the producer.
+        bumps_epoch: each transaction of the producer has an epoch of its own (transaction version 2).
+
+    Attributes:
+        lowest_sequence: the smallest sequence that was to be appended: a batch with a larger one must not overtake it.
+    """
+
+    __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since")
+
+    def __init__(self, since: int, sequence: int, epoch: int, *, bumps_epoch: bool) -> None:
+        self.since = since
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.bumps_epoch = bumps_epoch
+
+    def wanted(self, sequence: int, epoch: int) -> None:
+        """Another batch is to be appended."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+    def outlives(self, marker_epoch: int) -> bool:
+        """Whether a marker with this epoch ended a transaction before the one that was asked about.
+
+        If each transaction has an epoch of its own, its marker has a larger one. A client may begin the next
+        transaction before all markers of the last one are written; its coordinator adds partitions only afterwards.
+        """
+        return self.bumps_epoch and self.epoch >= marker_epoch
 
 
 class ProducerState:
@@ -129,7 +192,7 @@ class ProducerState:
                     f"Out of order sequence number for producer {self.producer_id}: {first} (incoming seq. number), "
                     f"{last} (current end sequence number)",
                 )
-        if self.transaction_start >= 0 and not header.attributes & 0x10:
+        if self.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.producer_id}"
             )
@@ -148,8 +211,34 @@ class ProducerState:
             )
         )
         self.last_timestamp = header.max_timestamp
-        if header.attributes & 0x10 and self.transaction_start < 0:
-            self.transaction_start = base_offset
+
+    def check_marker(self, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Check that a marker may be appended.
+
+        From transaction version 2 on, a transaction ends with a larger epoch than it was written with, so that a late
+        marker cannot end the next one (KIP-1228). A marker that is written again ends nothing, and is no error.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        larger = transaction_version >= EPOCH_PER_TRANSACTION
+        if larger and epoch == self.epoch:
+            # The largest epoch cannot be followed by another one.
+            valid = self.transaction_start < 0 or epoch == _MAX_EPOCH
+        else:
+            valid = epoch >= self.epoch
+        if not valid:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {self.producer_id} is {epoch}, which is {'<=' if larger else '<'} the last seen "
+                f"epoch {self.epoch} (TV{transaction_version})",
+            )
+        if coordinator_epoch < self.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {self.producer_id}: {coordinator_epoch} (zombie), "
+                f"{self.coordinator_epoch} (current)",
+            )
 
     def ended(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
         """Apply a transaction marker that was appended."""
@@ -178,28 +267,102 @@ class Producers:
     Attributes:
         states: by producer id.
         end_offset: the offset up to which the log is applied, exclusive: the offset of the next snapshot.
+        open: the open transactions: by first offset, in order, the producer id.
+        unreplicated: the first offsets and marker offsets of ended transactions whose marker is not known to be below
+            the high watermark, in order of the markers.
+        verifications: by producer id, what was asked of coordinators.
     """
 
-    __slots__ = ("end_offset", "states")
+    __slots__ = ("_first_unreplicated", "end_offset", "open", "states", "unreplicated", "verifications")
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerState] = {}
         self.end_offset = 0
+        self.open: OrderedDict[int, int] = OrderedDict()
+        self.unreplicated: deque[tuple[int, int]] = deque()
+        self.verifications: dict[int, Verification] = {}
+        #: The smallest first offset in `unreplicated`.
+        self._first_unreplicated = 0
 
     def duplicate_of(self, header: BatchHeader) -> BatchInfo | None:
         """The earlier batch that a client's batch duplicates, if it is among the producer's last five."""
         state = self.states.get(header.producer_id)
         return None if state is None else state.find_duplicate(header)
 
-    def check(self, header: BatchHeader, *, sequence: bool) -> None:
+    def check(self, header: BatchHeader, *, sequence: bool, verification: Verification | None = None) -> None:
         """Check that a batch may be appended next.
 
+        Args:
+            header: of the batch.
+            sequence: whether to check its sequence. Batches of a coordinator have none.
+            verification: of its transaction, if the batch begins one; a coordinator may have none.
+
         Raises:
-            KafkaError: see :meth:`ProducerState.check`.
+            KafkaError: see :meth:`ProducerState.check`; INVALID_TXN_STATE also if a transaction would begin that is
+                not verified.
         """
         state = self.states.get(header.producer_id)
+        if header.attributes & TRANSACTIONAL:
+            self._check_verified(state, header, sequence, verification)
         if state is not None:
             state.check(header, sequence=sequence)
+
+    def _check_verified(
+        self, state: ProducerState | None, header: BatchHeader, sequence: bool, verification: Verification | None
+    ) -> None:
+        known = self.verifications.get(header.producer_id)
+        epoch, first = header.producer_epoch, header.base_sequence
+        if state is not None and epoch < state.epoch:
+            raise _old_epoch(state, epoch)
+        # A coordinator has asked itself; but what it presents must still count.
+        asked = sequence or verification is not None
+        if asked and not _is_open(state, epoch) and (known is None or known is not verification):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        if known is not None and sequence:
+            if known.bumps_epoch and first != 0 and (state is None or not state.batches):
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for producer {header.producer_id}: {first} (incoming seq. number). "
+                    "Expected sequence 0 for transactions v2 idempotent producer with no existing state.",
+                )
+            if first > known.lowest_sequence:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Out of order sequence number for producer {header.producer_id}: {first} (incoming seq. number), "
+                    f"{known.lowest_sequence} (earliest seen sequence)",
+                )
+
+    def verify(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> Verification | None:
+        """What an append to a transaction needs before it: a question to its coordinator, unless it is open here.
+
+        Args:
+            producer_id: of the producer.
+            epoch: of the producer.
+            sequence: of the batch to append.
+            now_ms: the time of day.
+            bumps_epoch: see :class:`Verification`.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        state = self.states.get(producer_id)
+        if state is not None and epoch < state.epoch:
+            raise _old_epoch(state, epoch)
+        if _is_open(state, epoch):
+            return None
+        known = self.verifications.get(producer_id)
+        if known is None:
+            known = self.verifications[producer_id] = Verification(now_ms, sequence, epoch, bumps_epoch=bumps_epoch)
+        else:
+            known.wanted(sequence, epoch)
+        return known
+
+    def not_verified(self, producer_id: int, verification: Verification) -> None:
+        """The coordinator knows of no such transaction: forget the question."""
+        if self.verifications.get(producer_id) is verification:
+            del self.verifications[producer_id]
 
     def wrote(self, header: BatchHeader, base_offset: int) -> None:
         """Add a data batch with a producer id that was appended."""
@@ -207,20 +370,73 @@ class Producers:
         if state is None:
             state = self.states[header.producer_id] = ProducerState(header.producer_id)
         state.wrote(header, base_offset)
+        if header.attributes & TRANSACTIONAL:
+            self.verifications.pop(header.producer_id, None)
+            if state.transaction_start < 0:
+                state.transaction_start = base_offset
+                self.open[base_offset] = header.producer_id
 
-    def ended(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """Apply a transaction marker that was appended."""
+    # Transactions
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Check that a transaction marker may be appended; see :meth:`ProducerState.check_marker`.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        state = self.states.get(producer_id)
+        if state is not None:
+            state.check_marker(epoch, coordinator_epoch, transaction_version)
+
+    def ended(
+        self, header: BatchHeader, offset: int, coordinator_epoch: int, timestamp: int, *, aborted: bool
+    ) -> CompletedTransaction | None:
+        """Apply a transaction marker that was appended.
+
+        Args:
+            header: of its batch.
+            offset: of the marker.
+            coordinator_epoch: in the marker.
+            timestamp: of the marker, in ms.
+            aborted: it is an ABORT marker.
+
+        Returns:
+            The transaction that it ended, if the producer had one open here.
+        """
+        producer_id = header.producer_id
+        asked = self.verifications.get(producer_id)
+        if asked is not None and not asked.outlives(header.producer_epoch):
+            del self.verifications[producer_id]
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerState(producer_id)
-        state.ended(epoch, coordinator_epoch, timestamp)
+        first = state.transaction_start
+        state.ended(header.producer_epoch, coordinator_epoch, timestamp)
+        if first < 0:
+            return None
+        self.open.pop(first, None)
+        self._first_unreplicated = min(first, self._first_unreplicated) if self.unreplicated else first
+        self.unreplicated.append((first, offset))
+        return CompletedTransaction(producer_id, first, offset, aborted, next(iter(self.open), offset + 1))
+
+    def replicated(self, high_watermark: int) -> None:
+        """Everything before `high_watermark` is replicated: transactions that ended there are stable."""
+        waiting, before = self.unreplicated, len(self.unreplicated)
+        while waiting and waiting[0][1] < high_watermark:
+            waiting.popleft()
+        if waiting and len(waiting) < before:
+            self._first_unreplicated = min(first for first, _ in waiting)
 
     def first_unstable_offset(self) -> int | None:
-        """The start of the oldest open transaction; None if none is open."""
-        return min((s.transaction_start for s in self.states.values() if s.transaction_start >= 0), default=None)
+        """The start of the oldest transaction that is open or whose marker is not replicated; None if there is none."""
+        first = next(iter(self.open), None)
+        if self.unreplicated and (first is None or self._first_unreplicated < first):
+            return self._first_unreplicated
+        return first
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove producers that have written nothing for `expiration_ms` and have no open transaction."""
+        """Remove producers that have written nothing for `expiration_ms` and have no open transaction, and questions
+        to coordinators that are as old."""
         gone = [
             producer_id
             for producer_id, state in self.states.items()
@@ -228,11 +444,21 @@ class Producers:
         ]
         for producer_id in gone:
             del self.states[producer_id]
+        for producer_id in [n for n, each in self.verifications.items() if now_ms - each.since >= expiration_ms]:
+            del self.verifications[producer_id]
 
     def clear(self, end_offset: int) -> None:
         """Remove all producers; the log continues at `end_offset`."""
-        self.states.clear()
-        self.end_offset = end_offset
+        self._replace([], end_offset)
+
+    def _replace(self, states: Iterable[ProducerState], end_offset: int) -> None:
+        self.states, self.end_offset = {state.producer_id: state for state in states}, end_offset
+        starts = ((state.transaction_start, state.producer_id) for state in self.states.values())
+        self.open = OrderedDict(sorted(each for each in starts if each[0] >= 0))
+        # The snapshot does not say which markers are replicated.
+        self.unreplicated = deque(each for each in self.unreplicated if each[1] < end_offset)
+        self._first_unreplicated = min((first for first, _ in self.unreplicated), default=0)
+        self.verifications.clear()
 
     def snapshot(self) -> bytes:
         """Format a ``.snapshot`` file: version, CRC-32C of the rest, entries with the last batch of each producer."""
@@ -258,8 +484,19 @@ class Producers:
         Raises:
             CorruptSnapshot: nothing was replaced.
         """
-        states = {state.producer_id: state for state in read_snapshot(content)}
-        self.states, self.end_offset = states, end_offset
+        self._replace(read_snapshot(content), end_offset)
+
+
+def _is_open(state: ProducerState | None, epoch: int) -> bool:
+    """Whether a transaction of this epoch is open."""
+    return state is not None and state.transaction_start >= 0 and state.epoch == epoch
+
+
+def _old_epoch(state: ProducerState, epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch of producer {state.producer_id} is {epoch}, which is smaller than the last seen epoch {state.epoch}",
+    )
 
 
 def read_snapshot(content: Buffer) -> list[ProducerState]:

@@ -1,30 +1,31 @@
 """Loads a log from the disk at start (``LogLoader``).
 
 After a clean shutdown, and before the recovery point, files are trusted. Beyond it every batch is checked: its CRC, its
-structure, its offsets. A torn tail is truncated. A corrupt batch in a closed segment that is followed by valid batches
-up to the segment's end is not a torn tail: it is logged and kept, and reads of it answer CORRUPT_MESSAGE.
+structure, its offsets. What is sound is kept, wherever the damage is. Damage that sound batches follow stays in its
+file, and reads of it answer CORRUPT_MESSAGE. What follows the last sound batch of a segment is copied to a file
+``*.damaged`` and cut off, so that appends can continue. Segments are never removed.
 """
 
+import errno
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.index import CorruptIndex
 from barnabas_broker.storage.producers import Producers
-from barnabas_broker.storage.scan import BadBatch, scan
+from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.snapshots import load_snapshot, remove_snapshots_after, replay, replay_segments
 from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
-
-#: The largest offset.
-LONG_MAX: Final = 2**63 - 1
 
 log = logger("storage")
 
@@ -39,14 +40,16 @@ class Recovered(NamedTuple):
     recovery_point: int
     leader_epochs: LeaderEpochs
     producers: Producers
+    gaps: Sequence[Damage] = ()
 
 
 class Checkpointed(NamedTuple):
-    """A log's entries in the checkpoint files; 0 where there is none."""
+    """A log's entries in the checkpoint files; 0 where there is none. It is compacted up to `cleaned`."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    cleaned: int = 0
     clean: bool = False
 
 
@@ -69,6 +72,7 @@ class Recovery:
         self._now_ms = now_ms
         self._producers = Producers()
         self._epochs = LeaderEpochs()
+        self._gaps: list[Damage] = []
 
     def load(self) -> Recovered:
         """Read, check and repair.
@@ -80,11 +84,12 @@ class Recovery:
         self._epochs = self._read_epochs()
         bases = self._tidy()
         if not bases:
-            return self.empty(known.log_start_offset)
+            return self.empty(max(known.log_start_offset, known.recovery_point, *(gap.offset for gap in self._gaps)))
         segments = [Segment(files, path, base, self._now_ms) for base in bases]
         log_start = max(known.log_start_offset, bases[0])
         trusted = LONG_MAX if known.clean else known.recovery_point
         rebuilt = self._load_indexes(segments)
+        self._check_transactions(segments, rebuilt, log_start, trusted)
         if not known.clean:
             # Beyond it the batches are scanned anyway, and the checkpoint may be older than a truncation.
             self._epochs.truncate_end(trusted)
@@ -94,23 +99,29 @@ class Recovery:
             # The scan must not replay anything: the snapshot of the shutdown is loaded once the end is known.
             self._producers.end_offset = LONG_MAX
         end = self._check(segments, rebuilt, trusted)
-        remove_snapshots_after(files, path, end)
+        # What was truncated may come back with a crash. Only up to the recovery point do snapshots and log agree.
+        if remove_snapshots_after(files, path, min(end, trusted)):
+            files.sync_directory(path)
         if known.clean:
             load_snapshot(files, path, self._producers, log_start, end)
             replay_segments(segments, self._producers, end)
         self._producers.end_offset = end
         if log_start > end:
             log.error(
-                "log ends before its start offset, deleting its segments", path=str(path), start=log_start, end=end
+                "log ends before its start offset, its segments are set aside", path=str(path), start=log_start, end=end
             )
-            self._drop(segments)
+            for segment in segments:
+                segment.close()
+                segment.rename(names.DAMAGED)
             return self.empty(log_start)
         self._epochs.truncate_end(end)
         self._epochs.truncate_start(log_start)
         for segment in segments[:-1]:
             segment.close()
         high_watermark = min(max(known.high_watermark, log_start), end)
-        return Recovered(segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers)
+        return Recovered(
+            segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers, self._gaps
+        )
 
     def empty(self, start: int) -> Recovered:
         """Create an empty log that begins at an offset.
@@ -119,9 +130,12 @@ class Recovery:
             OSError: the disk failed.
         """
         segment = Segment.create(self._files, self._path, start, self._now_ms)
+        # The next start must not know producers that this one does not know.
+        if remove_snapshots_after(self._files, self._path, -1):
+            self._files.sync_directory(self._path)
         self._producers.clear(start)
         self._epochs.clear()
-        return Recovered([segment], start, start, start, start, self._epochs, self._producers)
+        return Recovered([segment], start, start, start, start, self._epochs, self._producers, self._gaps)
 
     # Files
 
@@ -141,6 +155,12 @@ class Recovery:
         found = [(name, parsed) for name in files.names(path) if (parsed := names.parse_offset_name(name)) is not None]
         cleaned = [parsed[0] for _, parsed in found if parsed[1].endswith(names.CLEANED)]
         swapped = [parsed for _, parsed in found if parsed[1].endswith(names.SWAP)]
+        # Indexes whose segment was being removed. They go first: an index without a log tells of a lost file.
+        removed = {parsed[0] for _, parsed in found if parsed[1] == names.LOG + names.DELETED}
+        logs = {parsed[0] for _, parsed in found if parsed[1] in (names.LOG, names.LOG + names.SWAP)}
+        for name, (base, suffix) in found:
+            if suffix in names.INDEXES and base in removed - logs:
+                files.remove(path / name)
         for name, (_, suffix) in found:
             if suffix.endswith((names.DELETED, names.CLEANED, ".tmp")):
                 files.remove(path / name)
@@ -159,8 +179,8 @@ class Recovery:
         )
         for name in files.names(path):
             parsed = names.parse_offset_name(name)
-            if parsed and parsed[1] in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX) and parsed[0] not in bases:
-                files.remove(path / name)
+            if parsed and parsed[1] == names.INDEX and parsed[0] not in bases:
+                self._miss(parsed[0], bases)
         return bases
 
     def _finish_swap(self, swapped: Sequence[tuple[int, str]]) -> None:
@@ -187,11 +207,12 @@ class Recovery:
             files.rename(source, names.offset_path(path, offset, suffix.removesuffix(names.SWAP)))
         files.sync_directory(path)
 
-    def _drop(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
-            segment.close()
-            for removed in segment.rename(names.DELETED):
-                self._files.remove(removed)
+    def _miss(self, base: int, bases: Sequence[int]) -> None:
+        """Note that a segment's ``.log`` file is missing. Its index stays, to tell of it at the next start."""
+        file = names.offset_path(self._path, base, names.LOG)
+        following = min((each for each in bases if each > base), default=max(base, self._known.recovery_point))
+        self._gaps.append(Damage(0, 0, base, following, file, "the file is missing"))
+        log.error("log file is missing", file=str(file), offset=base, next_offset=following)
 
     def _load_indexes(self, segments: Sequence[Segment]) -> set[Segment]:
         """Load the indexes; the segments whose indexes must be rebuilt."""
@@ -207,106 +228,156 @@ class Recovery:
                 segment.close()
         return rebuilt
 
+    def _check_transactions(
+        self, segments: Sequence[Segment], rebuilt: set[Segment], log_start: int, trusted: int
+    ) -> None:
+        """Check the indexes of aborted transactions, and build those again that are corrupt, up to `trusted`."""
+        for n, segment in enumerate(segments):
+            if segment in rebuilt or (segment.has_aborted and not self._has_valid_transactions(segment)):
+                producers, base = Producers(), segment.base_offset
+                load_snapshot(self._files, self._path, producers, log_start, base)
+                replay_segments(segments[:n], producers, base)
+                following = segments[n + 1].base_offset if n + 1 < len(segments) else LONG_MAX
+                segment.replace_transactions(replay_segments([segment], producers, min(trusted, following)))
+            if n + 1 < len(segments) and segment not in rebuilt:
+                segment.close()
+
+    def _has_valid_transactions(self, segment: Segment) -> bool:
+        try:
+            segment.transactions.check()
+        except CorruptIndex as error:
+            file = str(segment.path(names.TXN_INDEX))
+            log.warning("transaction index is corrupt, rebuilding it", file=file, reason=str(error))
+            return False
+        return True
+
     # Batches
 
     def _check(self, segments: list[Segment], rebuilt: set[Segment], trusted: int) -> int:
-        """Check the batches beyond the recovery point; the log end offset. Segments after a torn tail are deleted."""
+        """Check the batches beyond the recovery point; the log end offset."""
         end = segments[0].base_offset
-        for n, segment in enumerate(segments):
-            following = segments[n + 1].base_offset if n + 1 < len(segments) else None
+        for segment, following in pairwise(segments):
+            segment.following = following.base_offset
+        for segment in segments:
             # Where the recovery point is the end of a closed segment, the entry that sealing added to its time index
             # may not have been synced.
-            if following is not None and following < trusted and segment not in rebuilt:
-                end = following
-                continue
-            start = segment.resume(trusted)
-            end, whole = self._scan(segment, start, trusted, following)
-            if not whole:
-                removed = segments[n + 1 :]
-                del segments[n + 1 :]
-                if removed:
-                    log.error(
-                        "segments after a torn tail are deleted",
-                        path=str(self._path),
-                        segments=[d.base_offset for d in removed],
-                    )
-                    self._drop(removed)
-                break
-            if following is not None:
+            if segment.following is not None and segment.following < trusted and segment not in rebuilt:
+                self._check_end(segment, segment.following)
+            else:
+                end = self._scan(segment, segment.resume(trusted))
+            if segment.following is not None:
                 segment.seal()
-                end = following
-            elif end < trusted < LONG_MAX and segment.bad:
-                # Synced batches are corrupt up to the end of the file: keep them, and continue in a new segment.
-                segments.append(Segment.create(self._files, self._path, trusted, self._now_ms))
-                return trusted
+                end = segment.following
+        last, synced = segments[-1], self._known.recovery_point
+        if not last.size:
+            # Compaction keeps the last record of a log: a gap that nothing follows is a loss.
+            self._gaps = [
+                gap._replace(certain=gap.certain or gap.next_offset == last.base_offset) for gap in self._gaps
+            ]
+        if end < synced:
+            # Synced batches are gone: their offsets are not given to other records.
+            if not any(gap.offset <= end < gap.next_offset for gap in self._gaps):
+                self._gap(last, end, synced, "the log ends before its recovery point", certain=True)
+            if last.size:
+                last.seal()
+            segments.append(Segment.create(self._files, self._path, synced, self._now_ms))
+            return synced
         return end
 
-    def _scan(self, segment: Segment, start: int, trusted: int, following: int | None) -> tuple[int, bool]:
-        """Check and index the batches of a segment from a position on.
+    def _check_end(self, segment: Segment, following: int) -> None:
+        """Check that a trusted segment ends where the next one begins, unless compaction has removed records."""
+        if following <= self._known.cleaned:
+            return
+        offset, compacted = segment.base_offset, False
+        for start in (segment.position_before(LONG_MAX), 0):
+            for at, header, _ in segment.walk(start, verify=False):
+                compacted = compacted or (at > start and header.base_offset > offset) or header.is_sparse
+                offset = header.next_offset
+            # Only a segment that ends too early is read from its start, to find out whether it was compacted.
+            if offset >= following or compacted:
+                return
+        self._gap(segment, offset, following, "the segment ends before the next one begins", certain=False)
+
+    def _scan(self, segment: Segment, start: int) -> int:
+        """Check and index the batches of a segment from a position on; the offset after the last one.
 
         Args:
             segment: indexed up to `start`.
             start: the position.
-            trusted: batches before this offset have been synced, and are not truncated.
-            following: the base offset of the next segment; None for the last segment.
-
-        Returns:
-            The offset after its last batch, and whether the segment is whole; if not, it has been truncated.
         """
-        position, offset, compacted = start, segment.base_offset, False
+        offset, compacted, sound = segment.base_offset, False, start
         interval = self._settings.index_interval_bytes
-        while True:
-            try:
-                for at, header, batch in segment.walk(position, verify=True, offset=offset):
-                    if following is not None and header.last_offset >= following:
-                        raise BadBatch(at, offset, None, f"offset {header.last_offset}, next segment {following}")
-                    segment.note(at, header.last_offset, header.max_timestamp, interval)
-                    self._take(header, batch)
-                    gap = at != start and header.base_offset > offset
-                    compacted = compacted or gap or header.count <= header.last_offset_delta
-                    offset = header.next_offset
-                segment.trust(start, segment.size)
-                # Compaction leaves gaps. If the segment has none, a gap before the next segment is a lost tail.
-                return offset, compacted or following is None or offset == following or following <= trusted
-            except BadBatch as bad:
-                if bad.offset < trusted:
-                    offset = bad.offset
-                    size = bad.size or segment.size - bad.position
-                elif following is not None and self._is_valid_after(segment, bad, following):
-                    size = bad.size or 0
-                else:
-                    self._cut(segment, bad)
-                    return max(bad.offset, segment.base_offset), False
-                segment.mark_bad(bad.position, size, bad.offset, bad.reason)
-                position = bad.position + size
-                if position >= segment.size:
-                    return offset, True
+        for at, header, batch in segment.walk(start, verify=True):
+            segment.note(at, header.last_offset, header.max_timestamp, interval)
+            self._take(segment, header, batch)
+            if at != sound:
+                start = at
+            elif at != start and header.base_offset > offset:
+                compacted = True
+            compacted = compacted or header.is_sparse
+            offset, sound = header.next_offset, at + header.size
+        segment.trust(start, sound, offset)
+        following = segment.following
+        tail = next((bad for bad in segment.bad if bad.end == segment.size), None)
+        if tail is not None:
+            offset = max(tail.offset, segment.base_offset)
+            self._cut(segment, tail)
+        if following is not None and offset < following and (tail is not None or not compacted):
+            self._gap(
+                segment,
+                offset,
+                following,
+                "the segment ends before the next one begins" if tail is None else tail.reason,
+                certain=tail is not None,
+            )
+        return offset
 
-    def _is_valid_after(self, segment: Segment, bad: BadBatch, following: int) -> bool:
-        """Whether valid batches follow, so that one batch is corrupt and the tail is not torn."""
-        if bad.size is None:
-            return False
-        offset = bad.offset
-        try:
-            for _, header, _ in segment.walk(bad.position + bad.size, verify=True, offset=bad.offset):
-                offset = header.next_offset
-        except BadBatch:
-            return False
-        return bad.offset < offset <= following
+    def _gap(self, segment: Segment, offset: int, next_offset: int, reason: str, *, certain: bool) -> None:
+        file = segment.path(names.LOG)
+        self._gaps.append(Damage(segment.size, 0, offset, next_offset, file, reason, certain))
+        log.error("records are missing", file=str(file), offset=offset, next_offset=next_offset, reason=reason)
 
-    def _take(self, header: BatchHeader, batch: Buffer) -> None:
+    def _take(self, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
         if header.leader_epoch > self._epochs.latest:
             self._epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0 and header.base_offset >= self._producers.end_offset:
-            replay(self._producers, header, batch)
+            aborted = replay(self._producers, header, batch)
+            if aborted is not None:
+                segment.aborted(aborted)
 
-    def _cut(self, segment: Segment, bad: BadBatch) -> None:
+    def _cut(self, segment: Segment, tail: Damage) -> None:
+        """Copy what follows the last sound batch to a file of its own, and cut it off."""
+        files = self._files
+        aside = names.offset_path(self._path, segment.base_offset, f"{names.LOG}.{tail.position}{names.DAMAGED}")
+        try:
+            self._copy(segment, tail, aside)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            # A broker whose disk is full must start, to remove old segments; no sound batch is among the bytes.
+            files.remove(aside)
+            log.error("damaged end of a log cannot be kept, the disk is full", file=str(aside), bytes=tail.size)
+        files.sync_directory(self._path)
         log.warning(
-            "torn tail is truncated",
-            file=str(segment.path(names.LOG)),
-            position=bad.position,
-            offset=bad.offset,
-            bytes=segment.size - bad.position,
-            reason=bad.reason,
+            "damaged end of a log is set aside",
+            file=str(aside),
+            position=tail.position,
+            offset=tail.offset,
+            bytes=tail.size,
+            reason=tail.reason,
         )
-        segment.truncate(bad.position, bad.offset)
+        segment.truncate(tail.position, tail.offset)
+
+    def _copy(self, segment: Segment, tail: Damage, aside: Path) -> None:
+        files = self._files
+        copy = files.open(aside, create=True)
+        try:
+            # An earlier copy of the same place is kept.
+            at = files.size(copy)
+            for position in range(tail.position, segment.size, CHUNK):
+                data = files.read(segment.handle, min(CHUNK, segment.size - position), position)
+                files.write(copy, [data], at)
+                at += len(data)
+            files.sync(copy)
+        finally:
+            files.close(copy)

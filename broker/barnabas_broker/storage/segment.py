@@ -1,21 +1,27 @@
-"""One segment of a log: a ``.log`` file and its two indexes (Kafka's ``LogSegment``).
+"""One segment of a log: a ``.log`` file, its two indexes, and the index of its aborted transactions (Kafka's
+``LogSegment``).
 
 Only the last segment of a log is written. Its indexes grow in memory, and are written to their files when the log is
 flushed, rolled or closed; recovery rebuilds them beyond the recovery point. The files of the other segments are opened
 and mapped when they are read.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from barnabas_broker.logs import logger
+from barnabas_broker.shortages import is_shortage
 from barnabas_broker.storage import names
-from barnabas_broker.storage.files import Files
+from barnabas_broker.storage.damage import Damage, DamagedLog
+from barnabas_broker.storage.files import Files, put_file, read_all
 from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, CorruptIndex, OffsetIndex, TimeIndex
-from barnabas_broker.storage.scan import scan, sizes
+from barnabas_broker.storage.scan import CHUNK, BadBatch, find_sound, scan, sizes
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import FileSlice, OpenFile, Part
+from barnabas_broker.storage.transaction_index import ENTRY as TRANSACTION_ENTRY
+from barnabas_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.records.batches import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, check_batch, read_header
 from barnabas_protocol.wire import Buffer
@@ -26,6 +32,7 @@ log = logger("storage")
 _LOOK: Final = 4096
 #: Batches of more bytes than this stay in the file until they are sent.
 _WORTH_LEAVING: Final = 256 * 1024
+_INT64: Final = struct.Struct(">q")
 
 
 class Segment:
@@ -41,24 +48,33 @@ class Segment:
         size: of the ``.log`` file, in bytes.
         max_timestamp: its largest timestamp, in ms; `max_timestamp_offset` is the last offset of that batch.
         first_timestamp: the largest timestamp of its first batch, from which ``segment.ms`` counts; -1 if unknown.
-        bad: known corrupt batches, as (position, size, offset).
+        bad: what is known to be damaged, by position.
+        next_offset: the offset after the last batch that was noted.
+        following: the base offset of the next segment; None for the last one.
+        has_aborted: its index of aborted transactions has entries.
     """
 
     __slots__ = (
         "_file",
+        "_flaws",
         "_index",
         "_indexed_at",
         "_saved",
         "_time_index",
+        "_transactions",
         "_verified",
+        "_verified_next",
         "bad",
         "base_offset",
         "created_ms",
         "directory",
         "files",
         "first_timestamp",
+        "following",
+        "has_aborted",
         "max_timestamp",
         "max_timestamp_offset",
+        "next_offset",
         "size",
     )
 
@@ -71,16 +87,24 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
-        self.bad: list[tuple[int, int, int]] = []
+        self.bad: list[Damage] = []
+        self.next_offset = base_offset
+        self.following: int | None = None
+        #: How often damage was found or mended.
+        self._flaws = 0
         self._file: OpenFile | None = None
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._transactions: TransactionIndex | None = None
+        self.has_aborted = False
         #: The position of the last index entry's batch, or 0.
         self._indexed_at = 0
         #: The number of entries of each index in its file.
-        self._saved = (0, 0)
+        self._saved = (0, 0, 0)
         #: The range of the file whose CRCs this process has written or checked.
         self._verified = (0, 0)
+        #: The offset after that range, if it is known.
+        self._verified_next: int | None = None
 
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int, now_ms: int) -> "Segment":
@@ -90,6 +114,7 @@ class Segment:
         files.truncate(segment.handle, 0)
         segment._index, segment._time_index = OffsetIndex(base_offset), TimeIndex(base_offset)
         segment._rewrite_indexes()
+        files.remove(segment.path(names.TXN_INDEX))
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -101,9 +126,10 @@ class Segment:
     @property
     def handle(self) -> int:
         """The handle of the ``.log`` file, which is opened if necessary."""
-        return self._open().handle
+        return self.open().handle
 
-    def _open(self) -> OpenFile:
+    def open(self) -> OpenFile:
+        """The ``.log`` file, which is opened if necessary."""
         if self._file is None:
             self._file = OpenFile(self.files, self.files.open(self.path(names.LOG)))
         return self._file
@@ -115,6 +141,7 @@ class Segment:
             CorruptIndex: its indexes must be rebuilt.
         """
         self.size = self.files.size(self.handle)
+        self.has_aborted = self.files.exists(self.path(names.TXN_INDEX))
         last_offset, last_position = self.index.last()
         if last_position >= self.size > 0 or last_offset < self.base_offset:
             raise CorruptIndex(f"entry at position {last_position} of {self.size} bytes")
@@ -123,7 +150,7 @@ class Segment:
             raise CorruptIndex(f"time index entry of offset {last.offset}")
         self.max_timestamp, self.max_timestamp_offset = last
         self._indexed_at = last_position
-        self._saved = (self.index.count, self.time_index.count)
+        self._saved = (self.index.count, self.time_index.count, self.transactions.count)
         if self.size >= HEADER_SIZE:
             first = HEADER.unpack(self.files.read(self.handle, HEADER_SIZE, 0))
             if first[3] == 2:
@@ -143,6 +170,15 @@ class Segment:
             self._time_index = TimeIndex(self.base_offset, self._map(names.TIME_INDEX))
         return self._time_index
 
+    @property
+    def transactions(self) -> TransactionIndex:
+        """The aborted transactions whose markers it has."""
+        if self._transactions is None:
+            # Not mapped: a search may go on while the file is truncated.
+            content = read_all(self.files, self.path(names.TXN_INDEX)) if self.has_aborted else b""
+            self._transactions = TransactionIndex(self.base_offset, content)
+        return self._transactions
+
     def _map(self, suffix: str) -> memoryview:
         try:
             handle = self.files.open(self.path(suffix))
@@ -153,9 +189,16 @@ class Segment:
         finally:
             self.files.close(handle)
 
+    def release(self) -> None:
+        """Close its file until it is used again. The indexes of an active segment stay: they are not in their files."""
+        if self.following is None:
+            self._file = None
+        else:
+            self.close()
+
     def close(self) -> None:
         """Close handles and unmap files. Nothing is written."""
-        self._file = self._index = self._time_index = None
+        self._file = self._index = self._time_index = self._transactions = None
 
     def rename(self, suffix: str) -> list[Path]:
         """Add `suffix` to the names of all its files; their new paths."""
@@ -194,10 +237,16 @@ class Segment:
     def append(self, buffers: Sequence[Buffer], size: int) -> int:
         """Write batches at the end, and return their position. Call :meth:`note` for each of them."""
         position = self.size
-        self.files.write(self.handle, buffers, position)
+        try:
+            self.files.write(self.handle, buffers, position)
+        except OSError as error:
+            # What was written of it, to a disk that is full, must not be found behind a shorter batch.
+            if is_shortage(error) and self._file is not None:
+                self.files.truncate(self.handle, position)
+            raise
         self.size = position + size
         if self._verified[1] == position:
-            self._verified = (self._verified[0], self.size)
+            self._verified, self._verified_next = (self._verified[0], self.size), None
         return position
 
     def note(self, position: int, last_offset: int, max_timestamp: int, interval: int) -> None:
@@ -209,6 +258,7 @@ class Segment:
             max_timestamp: its largest timestamp.
             interval: the least number of bytes between two entries.
         """
+        self.next_offset = last_offset + 1
         if not position:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -218,23 +268,29 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._indexed_at = position
 
+    def aborted(self, transaction: AbortedTransaction) -> None:
+        """Note an aborted transaction, whose marker is in the file."""
+        self.transactions.append(transaction)
+        self.has_aborted = True
+
     def seal(self) -> None:
-        """Close the segment for appends: add the largest timestamp to the time index, and write both indexes."""
+        """Close the segment for appends: add the largest timestamp to the time index, and write all indexes."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
         # From now on they are read from their files.
-        self._index = self._time_index = None
+        self._index = self._time_index = self._transactions = None
 
     def save_indexes(self) -> None:
         """Write index entries that are not in the files yet."""
-        index, time_index = self.index, self.time_index
-        now = (index.count, time_index.count)
+        index, time_index, transactions = self.index, self.time_index, self.transactions
+        now = (index.count, time_index.count, transactions.count)
         if now == self._saved:
             return
         for suffix, entry_size, saved, content in (
             (names.INDEX, OFFSET_ENTRY.size, self._saved[0], index.content(self._saved[0])),
             (names.TIME_INDEX, TIME_ENTRY.size, self._saved[1], time_index.content(self._saved[1])),
+            (names.TXN_INDEX, TRANSACTION_ENTRY.size, self._saved[2], transactions.content(self._saved[2])),
         ):
             if content:
                 self._write(suffix, content, saved * entry_size)
@@ -252,7 +308,7 @@ class Segment:
     def _rewrite_indexes(self) -> None:
         self._write(names.INDEX, self.index.content(), 0)
         self._write(names.TIME_INDEX, self.time_index.content(), 0)
-        self._saved = (self.index.count, self.time_index.count)
+        self._saved = (self.index.count, self.time_index.count, self._saved[2])
 
     def reset_indexes(self) -> None:
         """Empty the indexes; :meth:`note` must be called again for all batches."""
@@ -267,19 +323,45 @@ class Segment:
         # This copies the index: a map must not outlive the truncation of its file.
         self.time_index.truncate(next_offset)
         self._rewrite_indexes()
+        self._cut_transactions(next_offset)
         self.files.truncate(self.handle, position)
         self.size = position
         self._indexed_at = self.index.last()[1]
         self._verified = (min(self._verified[0], position), min(self._verified[1], position))
-        self.bad = [bad for bad in self.bad if bad[0] < position]
+        self._verified_next = None
+        self.bad = [bad for bad in self.bad if bad.position < position]
+        self.next_offset = next_offset
         # Batches after the last entry of the time index may have larger timestamps.
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
-        start = self.index.position_before(self.max_timestamp_offset)
+        start = self.position_before(self.max_timestamp_offset)
         for _, header, _ in self.walk(start, verify=False):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
         if not position:
             self.first_timestamp = -1
+
+    def _cut_transactions(self, offset: int) -> None:
+        """Remove the aborted transactions whose markers are at `offset` or later, from the file, too. In place: at no
+        time may the file lack an entry that stays."""
+        transactions = self.transactions
+        if transactions.last_offset < offset:
+            return
+        transactions.truncate(offset)
+        saved = min(self._saved[2], transactions.count)
+        if saved < self._saved[2]:
+            self._write(names.TXN_INDEX, b"", saved * TRANSACTION_ENTRY.size)
+        self.has_aborted = self._saved[2] > 0 or transactions.count > 0
+        self._saved = (*self._saved[:2], saved)
+
+    def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """Replace the index of aborted transactions, and its file, in one step."""
+        index = self._transactions = TransactionIndex(self.base_offset)
+        for transaction in transactions:
+            index.append(transaction)
+        self.has_aborted = self.has_aborted or index.count > 0
+        if self.has_aborted:
+            put_file(self.files, self.path(names.TXN_INDEX), index.content())
+        self._saved = (*self._saved[:2], index.count)
 
     def resume(self, offset: int) -> int:
         """Keep the index entries up to `offset`, and remove the others.
@@ -288,50 +370,224 @@ class Segment:
             The position of the last indexed batch, from which on :meth:`note` must be called again.
         """
         index, time_index = self.index, self.time_index
-        position = index.position_before(offset)
+        position = self.position_before(offset)
         index.truncate(position + 1)
         last_offset, self._indexed_at = index.last()
         time_index.truncate(last_offset + 1 if position else self.base_offset)
         self.max_timestamp, self.max_timestamp_offset = time_index.last()
-        self._saved = (min(self._saved[0], index.count), min(self._saved[1], time_index.count))
+        self._saved = (min(self._saved[0], index.count), min(self._saved[1], time_index.count), self._saved[2])
+        self._cut_transactions(offset)
         return position
 
     def walk(
-        self, start: int, *, verify: bool, offset: int | None = None
+        self, start: int, *, verify: bool, end: int | None = None, expected: int | None = None
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield its batches from position `start` on; see :func:`~barnabas_broker.storage.scan.scan`."""
-        least = self.base_offset if offset is None else offset
-        return scan(self.files, self.handle, start=start, end=self.size, offset=least, verify=verify)
+        """Yield its sound batches from position `start` on, each with its position; damage is noted and skipped.
 
-    def trust(self, start: int, end: int) -> None:
-        """The CRCs from `start` to `end` are known to be valid."""
+        Args:
+            start: the position of a batch.
+            verify: whether to check CRC and structure. If not, the third value is only the batch's header.
+            end: where to stop: batches that begin there or later are left out; by default the end of the file.
+            expected: the base offset of the first batch, if it is known.
+        """
+        end, exact = self.size if end is None else end, True
+        if expected is None:
+            # Where an index entry proves the base offset of a batch, so that the later ones follow from it.
+            position, offset = self._boundary_before(start), self.base_offset
+            if position:
+                offset = HEADER.unpack(self.files.read(self.handle, HEADER_SIZE, position))[0]
+        else:
+            position, offset = start, expected
+        while position < end:
+            bad = self._bad_at(position)
+            if bad is not None:
+                position, offset, exact = bad.end, max(offset, bad.offset), False
+                continue
+            stop = min((bad.position for bad in self.bad if bad.position > position), default=self.size)
+            try:
+                for at, header, batch in scan(
+                    self.files,
+                    self.handle,
+                    start=position,
+                    end=stop,
+                    offset=offset,
+                    verify=verify,
+                    limit=self._limit,
+                    following=self.following,
+                    exact=exact,
+                    file_end=self.size,
+                    chunk_size=min(max(end - position, _LOOK), CHUNK),
+                ):
+                    if at >= end:
+                        return
+                    if at >= start:
+                        yield at, header, batch
+                    position, offset, exact = at + header.size, header.next_offset, True
+            except BadBatch as error:
+                known, flaws = set(self.bad), self._flaws
+                if not verify:
+                    # A wrong length, which only a CRC shows, may have led here.
+                    for at, _, _ in self.walk(start, verify=True):
+                        if at > error.position:
+                            break
+                if flaws == self._flaws:
+                    self._mend_or_mark(error)
+                first = next((bad for bad in self.bad if bad not in known), None)
+                if first is not None:
+                    position, offset = first.position, first.offset
+
+    @property
+    def _limit(self) -> int:
+        """All its offsets are before this one."""
+        most = self.base_offset + MOST_RELATIVE + 1
+        return most if self.following is None else min(self.following, most)
+
+    def _bad_at(self, position: int) -> Damage | None:
+        """The known damage at a position."""
+        return next((bad for bad in self.bad if bad.position <= position < bad.end), None)
+
+    def damage_at(self, offset: int) -> Damage | None:
+        """The known damage that affects an offset."""
+        return next((bad for bad in self.bad if bad.offset <= offset < bad.next_offset), None)
+
+    def _mend_or_mark(self, error: BadBatch) -> None:
+        """Restore a base offset that its neighbours prove, or note the damage up to the next sound batch."""
+        self._flaws += 1
+        if error.misplaced and error.size is not None:
+            batch = self.files.read(self.handle, error.size, error.position)
+            try:
+                check_batch(read_header(batch), batch)
+            except DecodeError:
+                pass
+            else:
+                self.files.write(self.handle, [_INT64.pack(error.offset)], error.position)
+                log.warning(
+                    "base offset of a batch was damaged and is restored",
+                    file=str(self.path(names.LOG)),
+                    position=error.position,
+                    offset=error.offset,
+                    reason=error.reason,
+                )
+                return
+        later = next((bad for bad in self.bad if bad.position > error.position), None)
+        stop = self.size if later is None else later.position
+        found = find_sound(self.files, self.handle, error, end=stop, low=error.offset, limit=self._limit)
+        if found is not None:
+            end, next_offset = found[0], found[1].base_offset
+        else:
+            end, next_offset = stop, self.next_offset if self.following is None else self.following
+            if later is not None:
+                next_offset = later.offset
+        damage = Damage(
+            error.position,
+            end - error.position,
+            error.offset,
+            max(next_offset, error.offset),
+            self.path(names.LOG),
+            error.reason,
+        )
+        self.bad.append(damage)
+        self.bad.sort()
+        # The incomplete batch that an interrupted append leaves is reported when recovery cuts it off.
+        report = log.debug if error.size is None and end == self.size and self.following is None else log.error
+        report(
+            "log is damaged",
+            file=str(damage.file),
+            position=damage.position,
+            size=damage.size,
+            offset=damage.offset,
+            next_offset=damage.next_offset,
+            reason=damage.reason,
+        )
+
+    def _verify(self, start: int, end: int) -> bool:
+        """Check the batches from `start`, a batch's position, to at least `end`; whether damage was found."""
+        low, high = self._verified
+        expected = None
+        if low <= start <= high:
+            if end <= high:
+                return False
+            if self._verified_next is not None:
+                start, expected = high, self._verified_next
+        flaws, begin, done, next_offset = self._flaws, start, start, expected
+        for at, header, _ in self.walk(start, verify=True, end=end, expected=expected):
+            if at != done:
+                begin = at
+            done, next_offset = at + header.size, header.next_offset
+        self.trust(begin, done, next_offset)
+        return self._flaws != flaws
+
+    def trust(self, start: int, end: int, next_offset: int | None) -> None:
+        """The batches from `start` to `end` are known to be sound; the last one ends before `next_offset`, if known."""
         low, high = self._verified
         if start <= high and end >= low:
             self._verified = (min(low, start), max(high, end))
+            if end >= high:
+                self._verified_next = next_offset
         elif end - start > high - low:
-            self._verified = (start, end)
+            self._verified, self._verified_next = (start, end), next_offset
 
     # Reading
+
+    def position_before(self, offset: int) -> int:
+        """The position of a batch from which to search for the one that holds `offset`; never after it.
+
+        An index entry that does not match its batch is not used, as if the index were empty: either is damaged.
+        """
+        last, position = self.index.before(offset)
+        return position if last <= offset and self._agrees(last, position) else 0
+
+    def _boundary_before(self, position: int) -> int:
+        """The largest known start of a batch that is not after `position`; 0 if there is none."""
+        last, boundary = self.index.before_position(position)
+        return boundary if boundary <= position and self._agrees(last, boundary) else 0
+
+    def _agrees(self, last_offset: int, position: int) -> bool:
+        """Whether the batch that an index entry names is in the log."""
+        if not 0 < position <= self.size - HEADER_SIZE:
+            return False
+        data = self.files.read(self.handle, HEADER_SIZE, position)
+        if len(data) < HEADER_SIZE:
+            return False
+        fields = HEADER.unpack(data)
+        return bool(fields[3] == 2 and fields[0] + fields[6] == last_offset)
 
     def locate(self, offset: int, end: int) -> tuple[int, BatchHeader] | None:
         """The first batch before position `end` that ends at `offset` or later, with its position, or None.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE.
+            KafkaError: CORRUPT_MESSAGE, the batch is damaged.
         """
-        position = self.index.position_before(offset)
         files, handle = self.files, self.handle
+        position = start = self.position_before(offset)
         while position + HEADER_SIZE <= end:
-            chunk = files.read(handle, min(_LOOK, end - position), position)
+            bad = self._bad_at(position) if self.bad else None
+            if bad is not None:
+                if offset < bad.next_offset:
+                    raise DamagedLog(bad)
+                position = bad.end
+                continue
+            stop = min((bad.position for bad in self.bad if bad.position > position), default=end)
+            chunk = files.read(handle, min(_LOOK, stop - position), position)
             at = 0
             while at + HEADER_SIZE <= len(chunk):
                 fields = HEADER.unpack_from(chunk, at)
                 size = fields[1] + LENGTH_END
-                if size < HEADER_SIZE or fields[3] != 2 or position + at + size > end:
-                    raise self._corrupt(position + at, offset)
+                here = position + at
+                if size < HEADER_SIZE or fields[3] != 2 or here + size > end:
+                    for sound, _, _ in self.walk(start, verify=True):
+                        if sound > here:
+                            break
+                    if self._bad_at(here) is None:
+                        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.path(names.LOG)} has no batch at {here}")
+                    return self.locate(offset, end)
                 if fields[0] + fields[6] >= offset:
-                    return position + at, BatchHeader(fields[0], size, *fields[2:])
+                    if self._verify(start, here + size):
+                        return self.locate(offset, end)
+                    return here, BatchHeader(fields[0], size, *fields[2:])
                 at += size
+            if not at and position + len(chunk) >= stop:
+                break
             position += at
         return None
 
@@ -348,11 +604,11 @@ class Segment:
         Raises:
             KafkaError: CORRUPT_MESSAGE.
         """
-        for bad_position, bad_size, bad_offset in self.bad:
-            if bad_position <= position < bad_position + bad_size:
-                raise self._corrupt(bad_position, bad_offset)
-            if position < bad_position < end:
-                end = bad_position
+        for bad in self.bad:
+            if bad.position <= position < bad.end:
+                raise DamagedLog(bad)
+            if position < bad.position < end:
+                end = bad.position
         if end <= position:
             return memoryview(b"")
         want = end - position
@@ -364,19 +620,18 @@ class Segment:
             else:
                 want = max_bytes
         if want > _WORTH_LEAVING and (size := self._verified_size(position, want, end)):
-            return FileSlice(self._open(), position, size)
+            return FileSlice(self.open(), position, size)
         view = memoryview(self.files.read(self.handle, want, position))
         if len(view) < want:
-            raise self._corrupt(position + len(view), self.base_offset)
+            raise self._cut_off(position + len(view))
         if position + want != end and want != first_size:
-            boundary = self.index.boundary_before(position + want)
+            boundary = self._boundary_before(position + want)
             want = sizes(view, max(boundary - position, 0), want)
             if not want and min_one:
                 return self.read(position, self._first_size(view, position), end, max_bytes, min_one=True)
             view = view[:want]
-        low, high = self._verified
-        if position < low or position + want > high:
-            view = self._verify(view, position)
+        if self._verify(position, position + want):
+            return self.read(position, first_size, end, max_bytes, min_one=min_one)
         return view
 
     def _verified_size(self, position: int, want: int, end: int) -> int:
@@ -386,65 +641,23 @@ class Segment:
             return 0
         if position + want == end:
             return want
-        boundary = self.index.boundary_before(position + want)
+        boundary = self._boundary_before(position + want)
         if boundary <= position:
             return 0
         left = position + want - boundary
         return boundary - position + sizes(memoryview(self.files.read(self.handle, left, boundary)), 0, left)
 
-    def _verify(self, view: memoryview, position: int) -> memoryview:
-        """Check batches that this process has not checked yet; those before the first corrupt one.
-
-        Raises:
-            KafkaError: CORRUPT_MESSAGE, the first one is corrupt.
-        """
-        at = 0
-        try:
-            while at < len(view):
-                header = read_header(view, at)
-                check_batch(header, view[at : at + header.size], allow_empty=True, allow_gaps=True)
-                at += header.size
-        except DecodeError as error:
-            size, offset = self._frame(view, at)
-            self.mark_bad(position + at, size, offset, str(error))
-            if not at:
-                raise self._corrupt(position, offset) from error
-        self.trust(position, position + at)
-        return view[:at]
-
-    def _frame(self, view: memoryview, at: int) -> tuple[int, int]:
-        """The size and offset of a corrupt batch; everything after it if its header is not readable."""
-        try:
-            header = read_header(view, at)
-        except DecodeError:
-            return self.size - at, self.base_offset
-        return header.size, header.base_offset
-
-    def mark_bad(self, position: int, size: int, offset: int, reason: str) -> None:
-        """Log a corrupt batch; from now on reads of it answer CORRUPT_MESSAGE."""
-        if all(bad[0] != position for bad in self.bad):
-            self.bad.append((position, size, offset))
-            self.bad.sort()
-            log.error(
-                "corrupt batch",
-                file=str(self.path(names.LOG)),
-                position=position,
-                size=size,
-                offset=offset,
-                reason=reason,
-            )
-
     def _first_size(self, view: Buffer, position: int) -> int:
+        """The size of the batch at `position`, whose header is in `view`."""
         try:
             size = read_header(view).size
         except DecodeError as error:
-            raise self._corrupt(position, self.base_offset) from error
+            raise self._cut_off(position) from error
         if position + size > self.size:
-            raise self._corrupt(position, self.base_offset)
+            raise self._cut_off(position)
         return size
 
-    def _corrupt(self, position: int, offset: int) -> KafkaError:
+    def _cut_off(self, position: int) -> KafkaError:
         return KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"{self.path(names.LOG)} has no valid batch at position {position} (offset {offset} or later)",
+            ErrorCode.CORRUPT_MESSAGE, f"{self.path(names.LOG)} has no whole batch at position {position}"
         )

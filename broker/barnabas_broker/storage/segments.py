@@ -1,14 +1,19 @@
 """The segments of one log, in order, with look-ups by offset and timestamp (Kafka's ``LogSegments``)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
-from barnabas_broker.storage.scan import BadBatch
 from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.slices import OpenFile
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.records import decode_records
+from barnabas_protocol.records import BatchHeader, RecordsTooLarge, iter_records
+
+log = logger("storage")
 
 
 class TimestampAt(NamedTuple):
@@ -36,6 +41,14 @@ class Segments:
         self.items = list(items)
         self._bases = [segment.base_offset for segment in items]
         self.active = self.items[-1]
+        self._link()
+
+    def _link(self) -> None:
+        for segment, following in pairwise(self.items):
+            segment.following = following.base_offset
+        if self.items:
+            self.active = self.items[-1]
+            self.active.following = None
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.items)
@@ -68,6 +81,7 @@ class Segments:
 
     def append(self, segment: Segment) -> None:
         """Add a segment, which becomes the active one."""
+        self.active.following = segment.base_offset
         self.items.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -77,8 +91,7 @@ class Segments:
         at = self.items.index(old[0])
         self.items[at : at + len(old)] = new
         self._bases[at : at + len(old)] = [segment.base_offset for segment in new]
-        if self.items:
-            self.active = self.items[-1]
+        self._link()
 
     def starts_with(self, segments: Sequence[Segment]) -> bool:
         """Whether these are the first segments, and the active one is not among them."""
@@ -86,43 +99,63 @@ class Segments:
 
     # Timestamps
 
-    def find_timestamp(self, timestamp: int, log_start_offset: int) -> TimestampAt | None:
-        """The first record from the log start offset on whose timestamp is at least `timestamp` (ms).
+    def batch_for_timestamp(self, timestamp: int, start: int) -> "FoundBatch | None":
+        """The first batch that ends at `start` or later and says that it has a timestamp from `timestamp` (ms) on.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
-        for segment in self.items:
-            if segment.max_timestamp >= timestamp:
-                start = max(segment.time_index.before(timestamp).offset, log_start_offset)
-                found = _search(segment, segment.index.position_before(start), timestamp, log_start_offset)
-                if found is not None:
-                    return found
+        for n in range(self.floor(start), len(self.items)):
+            segment = self.items[n]
+            if segment.max_timestamp < timestamp:
+                continue
+            try:
+                before = max(segment.time_index.before(timestamp).offset, start)
+                for at, header, _ in segment.walk(segment.position_before(before), verify=False):
+                    if header.max_timestamp >= timestamp and header.next_offset > start and header.count:
+                        return FoundBatch(segment.open(), segment.path(names.LOG), at, header)
+            except DecodeError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG)}: {error}") from error
+            except OSError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment.path(names.LOG)}: {error}") from error
         return None
 
-    def find_max_timestamp(self, log_start_offset: int) -> TimestampAt | None:
-        """The first record with the largest timestamp.
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of all segments, in ms; -1 if no batch has one."""
+        return max(segment.max_timestamp for segment in self.items)
+
+
+class FoundBatch(NamedTuple):
+    """A batch that may hold the record that is looked for: the file, its path, the batch's position and header."""
+
+    file: OpenFile
+    path: Path
+    position: int
+    header: BatchHeader
+
+    def find(self, timestamp: int, start: int, max_bytes: int, stopped: Callable[[], bool]) -> TimestampAt | None:
+        """The first record from offset `start` on whose timestamp is at least `timestamp`; for a thread.
+
+        Of a batch that is larger than `max_bytes` when decompressed, its first offset.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
-        segment = max(self.items, key=lambda segment: segment.max_timestamp)
-        if segment.max_timestamp < 0:
-            return None
-        position = segment.index.position_before(segment.max_timestamp_offset)
-        return _search(segment, position, segment.max_timestamp, log_start_offset)
-
-
-def _search(segment: Segment, position: int, timestamp: int, log_start_offset: int) -> TimestampAt | None:
-    try:
-        for at, header, _ in segment.walk(position, verify=False):
-            if header.max_timestamp < timestamp or header.next_offset <= log_start_offset or not header.count:
-                continue
-            for record in decode_records(segment.files.read(segment.handle, header.size, at)):
-                if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                    return TimestampAt(record.timestamp, record.offset, header.leader_epoch)
-    except (BadBatch, DecodeError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG)}: {error}") from error
-    except OSError as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment.path(names.LOG)}: {error}") from error
-    return None
+        header = self.header
+        try:
+            batch = self.file.files.read(self.file.handle, header.size, self.position)
+            for records in iter_records(batch, max_bytes=max_bytes):
+                for record in records:
+                    if record.timestamp >= timestamp and record.offset >= start:
+                        return TimestampAt(record.timestamp, record.offset, header.leader_epoch)
+                if stopped():
+                    return None
+        except RecordsTooLarge as error:
+            log.warning("batch is not looked into", file=str(self.path), offset=header.base_offset, reason=str(error))
+            return TimestampAt(header.max_timestamp, max(header.base_offset, start), header.leader_epoch)
+        except DecodeError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.path}: {error}") from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}") from error
+        return None

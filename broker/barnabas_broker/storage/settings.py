@@ -30,6 +30,7 @@ class LogSettings:
     min_cleanable_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    max_decompressed_bytes: int
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
@@ -56,4 +57,5 @@ class LogSettings:
             min_cleanable_ratio=config[keys.MIN_CLEANABLE_DIRTY_RATIO],
             min_compaction_lag_ms=config[keys.MIN_COMPACTION_LAG_MS],
             max_compaction_lag_ms=config[keys.MAX_COMPACTION_LAG_MS],
+            max_decompressed_bytes=config.broker[keys.MESSAGE_MAX_DECOMPRESSED_BYTES],
         )

@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.files import Files, read_all
-from barnabas_broker.storage.producers import CorruptSnapshot, Producers
-from barnabas_broker.storage.scan import BadBatch
+from barnabas_broker.storage.producers import CompletedTransaction, CorruptSnapshot, Producers
 from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.transaction_index import AbortedTransaction
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import ControlType, control_record_type, decode_records
 from barnabas_protocol.records.batches import CONTROL, BatchHeader
 from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
+
+#: Bytes of the records of a control batch at most; there is one, of a few bytes.
+_MOST_CONTROL: Final = 64 * 1024
 
 
 def snapshot_offsets(files: Files, path: Path) -> list[int]:
@@ -62,11 +66,12 @@ def load_snapshot(files: Files, path: Path, producers: Producers, start: int, en
     producers.clear(start)
 
 
-def remove_snapshots_after(files: Files, path: Path, end: int) -> None:
-    """Remove the producer snapshots that were taken beyond the end of the log."""
-    for offset in snapshot_offsets(files, path):
-        if offset > end:
-            files.remove(names.offset_path(path, offset, names.SNAPSHOT))
+def remove_snapshots_after(files: Files, path: Path, end: int) -> bool:
+    """Remove the producer snapshots that were taken beyond an offset; whether there were any."""
+    old = [offset for offset in snapshot_offsets(files, path) if offset > end]
+    for offset in old:
+        files.remove(names.offset_path(path, offset, names.SNAPSHOT))
+    return bool(old)
 
 
 def remove_snapshots_before(files: Files, path: Path, start: int, *, keep: int = 0) -> None:
@@ -76,41 +81,55 @@ def remove_snapshots_before(files: Files, path: Path, start: int, *, keep: int =
         files.remove(names.offset_path(path, offset, names.SNAPSHOT))
 
 
-def replay(producers: Producers, header: BatchHeader, batch: Buffer) -> None:
+def replay(producers: Producers, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
     """Apply a batch of a producer that is in the log to the producer state.
 
     Args:
         producers: the state.
         header: of the batch.
         batch: its bytes; read only if it is a control batch.
+
+    Returns:
+        The transaction that it has aborted, if it is a marker; the segment's index needs it.
     """
     if not header.attributes & CONTROL:
         producers.wrote(header, header.base_offset)
-        return
+        return None
+    ended: CompletedTransaction | None = None
     try:
-        for record in decode_records(batch):
-            if control_record_type(record) in (ControlType.ABORT, ControlType.COMMIT):
+        for record in decode_records(batch, max_bytes=_MOST_CONTROL):
+            kind = control_record_type(record)
+            if kind in (ControlType.ABORT, ControlType.COMMIT):
                 value = record.value or b""
                 epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
-                producers.ended(header.producer_id, header.producer_epoch, epoch, record.timestamp)
+                aborted = kind is ControlType.ABORT
+                # As in Kafka the transaction ends with its batch, which has one record.
+                ended = producers.ended(header, header.base_offset, epoch, record.timestamp, aborted=aborted) or ended
     except DecodeError as error:
         log.warning("control batch cannot be decoded", offset=header.base_offset, reason=str(error))
+    if ended is None or not ended.aborted:
+        return None
+    return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
 
 
-def replay_segments(segments: Sequence[Segment], producers: Producers, end: int) -> None:
-    """Apply the batches from where `producers` ends up to `end`. A segment is skipped from its first bad batch on."""
-    start = producers.end_offset
+def replay_segments(segments: Sequence[Segment], producers: Producers, end: int) -> list[AbortedTransaction]:
+    """Apply the batches from where `producers` ends up to `end`, with the batch that holds that offset: a log may begin
+    inside a batch. Damage is skipped.
+
+    Returns:
+        the transactions that were aborted there.
+    """
+    start, found = producers.end_offset, []
     for n, segment in enumerate(segments):
         if (n + 1 < len(segments) and segments[n + 1].base_offset <= start) or segment.base_offset >= end:
             continue
-        try:
-            position = segment.index.position_before(start)
-            for at, header, _ in segment.walk(position, verify=False):
-                if header.base_offset >= end:
-                    break
-                if header.base_offset >= start and header.producer_id >= 0:
-                    control = header.attributes & CONTROL
-                    replay(producers, header, segment.files.read(segment.handle, header.size, at) if control else b"")
-        except BadBatch as error:
-            segment.mark_bad(error.position, error.size or segment.size - error.position, error.offset, error.reason)
+        for at, header, _ in segment.walk(segment.position_before(start), verify=False):
+            if header.base_offset >= end:
+                break
+            if header.next_offset > start and header.producer_id >= 0:
+                control = header.attributes & CONTROL
+                batch = segment.files.read(segment.handle, header.size, at) if control else b""
+                if (aborted := replay(producers, header, batch)) is not None:
+                    found.append(aborted)
     producers.end_offset = end
+    return found

@@ -38,11 +38,11 @@ class Broker:
 
     Args:
         process: run it in a process of its own; otherwise on a thread of this process, which starts sooner, but cannot
-            be killed and shares the interpreter with the test.
-        config: Kafka's keys, over defaults that suit tests (:data:`TEST_DEFAULTS`).
-        host: the address to listen on.
-        port: the port to listen on; 0 picks a free one, which the broker then keeps.
-        data_dir: the folder of its log; None for a temporary folder that :meth:`close` removes.
+            be killed and shares the interpreter with the test. Default: True.
+        config: Kafka's keys, over defaults that suit tests (:data:`TEST_DEFAULTS`). Default: None.
+        host: the address to listen on. Default: "127.0.0.1".
+        port: the TCP port to listen on; 0 picks a free one, which the broker then keeps. Default: 0.
+        data_dir: the folder of its log. Default: None, for a temporary folder that :meth:`close` removes.
 
     Attributes:
         faults: injects faults.
@@ -60,6 +60,8 @@ class Broker:
         self.faults = Faults(self)
         self._process = process
         self._config = {**TEST_DEFAULTS, **{key: _text(value) for key, value in (config or {}).items()}}
+        if self._config.keys() & {"log.dir", "log.dirs"}:
+            raise ValueError("log.dir and log.dirs are not accepted: give the folder as data_dir")
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -107,7 +109,7 @@ class Broker:
             self._discard()
             link = self._link = self._open()
             self._closer = weakref.finalize(self, link.close)
-            config = {"log.dir": str(self.data_dir), **self._config}
+            config = {"log.dirs": str(self.data_dir), **self._config}
             history = {group: each["events"] for group, each in self._history.items()}
             count = self._requests[-1].number if self._requests else 0
             command = {
@@ -124,9 +126,8 @@ class Broker:
                 self._discard()
                 raise
             self._port = started["port"]
-            for key, near in started["unknown"].items():
-                hint = f"; did you mean {near[0]}?" if near else ""
-                warnings.warn(f"{key}: no such configuration key, ignored{hint}", stacklevel=2)
+            for warning in started["warnings"]:
+                warnings.warn(warning, stacklevel=2)
 
     def _open(self) -> HostLink:
         if self._folder is None:
@@ -321,9 +322,9 @@ class Broker:
             group: its id.
             since: ignore events before this time, in seconds since 1970.
         """
-        told = self._histories().get(group, {"told": []})["told"]
+        explanations = self._histories().get(group, {"explanations": []})["explanations"]
         lines = []
-        for each in told:
+        for each in explanations:
             if each["time"] >= int(since * 1000):
                 clock = time.strftime("%H:%M:%S", time.localtime(each["time"] / 1000))
                 lines.append(f"{clock}.{each['time'] % 1000:03d}  {each['text']}")
@@ -340,6 +341,11 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Create a topic; clients can use it at once.
+
+        Args:
+            name: its name.
+            partitions: the number of partitions.
+            config: Kafka's configuration keys for topics.
 
         Raises:
             ValueError: the broker refuses it; the text says why.

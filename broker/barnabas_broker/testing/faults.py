@@ -59,6 +59,9 @@ class Faults:
     first request that meets the fault, counting from 1 and from now; `times`, how many requests meet it from then on,
     None for all; `client_id`, to leave other clients alone. They last until they are ended, cleared, or the broker is
     stopped; they outlast a restart.
+
+    Args:
+        broker: the broker.
     """
 
     def __init__(self, broker: Target) -> None:
@@ -80,6 +83,13 @@ class Faults:
         client_id: str | None = None,
     ) -> Fault:
         """Answer late. The request is carried out when it arrives; responses on a connection keep their order.
+
+        Args:
+            api: the API whose requests meet it.
+            seconds: how late.
+            nth: the first request that meets it.
+            times: how many requests meet it.
+            client_id: the client whose requests meet it.
 
         Raises:
             ValueError: there is no such API, or a number is out of range.

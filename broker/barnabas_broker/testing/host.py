@@ -7,10 +7,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Any, Final
 
-from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.config.checks import check_config
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
@@ -83,19 +83,14 @@ class BrokerHost:
             history: the events of every group before this start.
 
         Returns:
-            The port, and the configuration keys that do not exist, each with keys of a similar name.
+            The port, and warnings about the configuration.
         """
         self._given, self._where = config, (host, port)
         self._log.count, self._past = count, history
-        settings = Config(BROKER_KEYS, config)
-        try:
-            unknown = settings.check()
-        except ConfigError as error:
-            raise BrokerError(str(error)) from error
+        warnings = check_config(Config(BROKER_KEYS, config))
         await self._start()
         self._warming = asyncio.get_running_loop().create_task(warm_up())
-        near = {name: get_close_matches(name, BROKER_KEYS, 1) for name in unknown}
-        return {"port": self._where[1], "unknown": near}
+        return {"port": self._where[1], "warnings": warnings}
 
     async def _start(self) -> None:
         config = Config(BROKER_KEYS, dict(self._given))
@@ -189,7 +184,7 @@ class BrokerHost:
         """The events of every group, and their explanations."""
         events = self._past if self._broker is None else _histories(self._broker, self._past)
         return {
-            group: {"events": each, "told": [told.as_data() for told in explain(each)]}
+            group: {"events": each, "explanations": [explanation.as_data() for explanation in explain(each)]}
             for group, each in events.items()
         }
 

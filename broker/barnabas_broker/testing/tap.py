@@ -6,6 +6,7 @@ response is wrong.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.handlers.context import RequestContext
-from barnabas_broker.handlers.dispatch import Dispatch, Handled, Route
+from barnabas_broker.handlers.dispatch import Dispatch, Route
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.produce import Produce
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
@@ -46,7 +48,8 @@ class Tap:
     def __init__(self, dispatch: Dispatch, log: RequestLog, rules: Rules) -> None:
         routes = dispatch.routes.items()
         table = {key: replace(route, handler=partial(self._handle, key, route)) for key, route in routes}
-        self._dispatch = Dispatch(dispatch.services, table)
+        # The tap handles a request where it is dispatched, so large ones are decoded there as well.
+        self._dispatch = Dispatch(dispatch.services, table, large=sys.maxsize)
         self._log = log
         self._rules = rules
         self._current = SeenRequest(0, 0.0, "", 0, "", "")
@@ -171,7 +174,7 @@ class Tap:
             None if this request has no field for it; the next request meets the rule then.
         """
         if isinstance(request, Produce) and request.head.acks == 0:
-            raise CloseConnection(f"{rule.code.name}, made by a test, and acks=0 leaves no other way to tell")
+            raise CloseConnection(f"{rule.code.name}, made by a test, and acks=0 leaves no other way to report it")
         if isinstance(request, MetadataRequest):
             return self._wrong_metadata(route, context, request, rule)
         code = rule.code
@@ -185,7 +188,7 @@ class Tap:
         return answer
 
     def _wrong_metadata(self, route: Route, context: RequestContext, request: MetadataRequest, rule: Rule) -> Handled:
-        """Metadata with an error for every topic, and the true brokers: the client needs them to go on."""
+        """Metadata with an error for every topic, and the true brokers: the client needs them to continue."""
         if request.topics is None or (not request.topics and context.version == 0):
             names = context.services.cluster.image.topics
             request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])

@@ -5,22 +5,27 @@ notes. With ``raise_errors=False`` it returns a result for each item instead, wi
 where aiokafka has them, else those of Kafka's ``Admin.java``.
 """
 
+import asyncio
 import ssl
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from barnabas_client.admin import messages
-from barnabas_client.admin.driver import Driver
+from barnabas_client.admin import messages, transactions
+from barnabas_client.admin.driver import CoordinatorType, Driver
 from barnabas_client.admin.messages import Offsets, PartitionResults
 from barnabas_client.admin.refusals import not_mentioned, raise_first, refusal
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerLogDirs,
     ClusterDescription,
     ConfigResource,
     ConfigResult,
     DeletedRecords,
+    ElectionType,
+    EligibleLeaders,
+    FencedProducer,
     GroupDescription,
     GroupListing,
     GroupListings,
@@ -28,17 +33,25 @@ from barnabas_client.admin.types import (
     ListedOffset,
     NewTopic,
     OffsetSpec,
+    PartitionProducer,
+    PartitionProducers,
+    PartitionReassignment,
     PartitionResult,
     TopicResult,
+    TransactionDescription,
+    TransactionListing,
+    TransactionListings,
 )
 from barnabas_client.checks import offsets_of
-from barnabas_client.config import ClientConfig, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SecurityProtocol, parse_servers
 from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
-from barnabas_client.lifecycle import Lifecycle
+from barnabas_client.lifecycle import Home, Lifecycle
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
-from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_client.tasks import end
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from barnabas_protocol.messages.create_partitions import CreatePartitionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -47,12 +60,22 @@ from barnabas_protocol.messages.delete_topics import DeleteTopicsResponse
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.describe_configs import DescribeConfigsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from barnabas_protocol.messages.describe_producers import DescribeProducersResponse
+from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
+from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
+from barnabas_protocol.messages.end_txn import EndTxnResponse
 from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from barnabas_protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.list_offsets import ListOffsetsResponse
+from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_protocol.messages.offset_commit import OffsetCommitResponse
 from barnabas_protocol.messages.offset_delete import OffsetDeleteResponse
 from barnabas_protocol.messages.offset_fetch import OffsetFetchResponse
+from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from barnabas_protocol.registry import ApiKey
 
 __all__ = ["Admin"]
@@ -71,21 +94,38 @@ class Admin:
         async with Admin(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("flights", num_partitions=6)])
 
-    :class:`~barnabas_client.config.ClientConfig` describes the settings. Nothing is connected before :meth:`start`.
+    Nothing is connected before :meth:`start`.
+
+    Args:
+        bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
+            names the others. Default: "localhost:9092".
+        client_id: the name of this client in the brokers' logs. Default: "barnabas-admin".
+        request_timeout_ms: how long a call may take. Default: 40000 ms.
+        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580). Default:
+            100 ms.
+        retry_backoff_max_ms: the longest pause before a retry. Default: 1000 ms.
+        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
+        connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
+        security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
+        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
+            `ssl.create_default_context`.
+
+    Raises:
+        TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
 
     def __init__(
         self,
         *,
-        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
         client_id: str = "barnabas-admin",
-        request_timeout_ms: int = 40_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 540_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        request_timeout_ms: int = ClientConfig.request_timeout_ms,
+        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
+        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
+        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
+        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
+        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
     ) -> None:
         self._config = ClientConfig(
             servers=parse_servers(bootstrap_servers),
@@ -99,6 +139,8 @@ class Admin:
             ssl_context=ssl_context,
         )
         self._state = Lifecycle.NEW
+        self._home = Home("admin client")
+        self._starting: asyncio.Task[None] | None = None
         self._network = Network(self._config)
         self._driver = Driver(self._network)
 
@@ -109,23 +151,39 @@ class Admin:
 
         Raises:
             KafkaConnectionError: no broker answers. `start` may then be called again.
-            IllegalStateError: it was started before.
+            IllegalStateError: it was started before, or is closed meanwhile.
         """
         if self._state is not Lifecycle.NEW:
             raise IllegalStateError("start(): this admin client was started already. To do: make a new one")
+        self._home.settle()
+        self._state = Lifecycle.STARTING
+        # In a task of its own, so that a close can cancel it wherever it waits.
+        self._starting = asyncio.get_running_loop().create_task(self._network.start(), name="barnabas-admin-start")
         try:
-            await self._network.start()
-        except BaseException:
+            await self._starting
+            if self._state is not Lifecycle.STARTING:
+                raise _closed_while_starting()
+        except BaseException as error:
             await self._network.close()
-            self._network = Network(self._config)
-            self._driver = Driver(self._network)
+            caller = asyncio.current_task()
+            if self._state is Lifecycle.STARTING:
+                self._state = Lifecycle.NEW
+                self._network = Network(self._config)
+                self._driver = Driver(self._network)
+            elif isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
+                raise _closed_while_starting() from None
             raise
         self._state = Lifecycle.RUNNING
 
     async def close(self) -> None:
-        """Disconnect. A second call does nothing."""
-        running, self._state = self._state is Lifecycle.RUNNING, Lifecycle.CLOSED
-        if running:
+        """Disconnect. A second call does nothing. A :meth:`start` in progress ends."""
+        if self._state is Lifecycle.CLOSED:
+            return
+        self._home.check()
+        before, self._state = self._state, Lifecycle.CLOSED
+        if before is Lifecycle.STARTING:
+            await end(self._starting)
+        if before is not Lifecycle.NEW:
             await self._network.close()
 
     async def stop(self) -> None:
@@ -645,6 +703,366 @@ class Admin:
             tuple(Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in described),
         )
 
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[BrokerLogDirs]:
+        """The log directories of brokers, with the size of each replica, by node id ascending.
+
+        Args:
+            broker_ids: the brokers; all live ones if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error of a broker; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a broker could not be asked.
+        """
+        driver, what = self._running(), "describe the log directories of broker"
+        request = DescribeLogDirsRequest(topics=None)
+
+        async def ask(node: int) -> BrokerLogDirs | KafkaError:
+            return messages.described_log_dirs(node, await self._network.ask(node, request, DescribeLogDirsResponse))
+
+        found = await driver.ask_brokers(what, ask, self._milliseconds(timeout_ms), broker_ids)
+        results = [
+            BrokerLogDirs(node, one) if isinstance(one, KafkaError) else one for node, one in sorted(found.items())
+        ]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    # Transactions.
+
+    async def list_transactions(
+        self,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        *,
+        duration_ms: int | None = None,
+        pattern: str | None = None,
+        timeout_ms: int | None = None,
+        raise_errors: bool = True,
+    ) -> TransactionListings:
+        """All transactional ids, ascending. Every broker is asked, since each knows those that it coordinates.
+
+        Args:
+            states: only those in these states, such as "Ongoing".
+            producer_ids: only those of these producer ids.
+            duration_ms: only transactions that have been open for longer, in milliseconds (Kafka 3.8 and later).
+            pattern: only ids that match this regular expression, of RE2's syntax (Kafka 4.1 and later).
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error of a broker; otherwise it is in `errors`.
+
+        Raises:
+            KafkaError: a broker could not be asked.
+        """
+        driver = self._running()
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=-1 if duration_ms is None else duration_ms,
+            transactional_id_pattern=pattern,
+        )
+
+        async def ask(node: int) -> list[TransactionListing] | KafkaError:
+            return transactions.listed(node, await self._network.ask(node, request, ListTransactionsResponse))
+
+        found = await driver.ask_brokers("list the transactions of broker", ask, self._milliseconds(timeout_ms))
+        listings = [one for those in found.values() if not isinstance(those, KafkaError) for one in those]
+        errors = [one for one in found.values() if isinstance(one, KafkaError)]
+        if raise_errors:
+            raise_first(GroupResult("", error) for error in errors)
+        return TransactionListings(sorted(listings, key=lambda one: one.transactional_id), errors)
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[TransactionDescription]:
+        """Transactions with their producer, times and partitions.
+
+        Args:
+            transactional_ids: the names of the producers' transactions.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a transactional id is not known, or its coordinator did not answer.
+        """
+
+        async def ask(node: int, names: list[str]) -> dict[str, TransactionDescription | KafkaError]:
+            request = DescribeTransactionsRequest(transactional_ids=names)
+            return transactions.described(node, await self._network.ask(node, request, DescribeTransactionsResponse))
+
+        found = await self._running().ask_coordinators(
+            "describe transaction",
+            transactional_ids,
+            ask,
+            self._milliseconds(timeout_ms),
+            of=CoordinatorType.TRANSACTION,
+        )
+        results = [
+            TransactionDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()
+        ]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> dict[TopicPartition, PartitionProducers]:
+        """The producers that partitions remember: those with an open transaction, and others that were active lately.
+
+        Args:
+            partitions: which.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+            KafkaError: a leader did not answer.
+        """
+
+        async def ask(
+            cluster: Cluster, leader: int, those: list[TopicPartition]
+        ) -> dict[TopicPartition, list[PartitionProducer] | KafkaError]:
+            request = transactions.describe_producers_request(those)
+            return transactions.producers(await self._network.ask(leader, request, DescribeProducersResponse))
+
+        found = await self._running().ask_leaders(
+            "describe the producers of", list(partitions), ask, self._milliseconds(timeout_ms)
+        )
+        results = {
+            tp: PartitionProducers(error=one)
+            if isinstance(one, KafkaError)
+            else PartitionProducers(tuple(sorted(one, key=lambda known: known.producer_id)))
+            for tp, one in found.items()
+        }
+        if raise_errors:
+            raise_first(results.values())
+        return results
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int = 0,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Write an ABORT marker into one partition, past the coordinator. It ends a transaction that *hangs*: one that
+        its coordinator does not know. A transaction that it knows is ended by :meth:`fence_producers`.
+
+        Args:
+            partition: with the open transaction.
+            producer_id: see :meth:`describe_producers`, as for the epochs.
+            producer_epoch: of the producer id.
+            coordinator_epoch: of its last marker.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: the leader refused it.
+        """
+
+        async def ask(
+            cluster: Cluster, leader: int, those: list[TopicPartition]
+        ) -> dict[TopicPartition, bool | KafkaError]:
+            request = transactions.abort_request(partition, producer_id, producer_epoch, coordinator_epoch)
+            return transactions.aborted(await self._network.ask(leader, request, WriteTxnMarkersResponse))
+
+        found = await self._running().ask_leaders(
+            "abort the transaction in", [partition], ask, self._milliseconds(timeout_ms)
+        )
+        outcome = found[partition]
+        if isinstance(outcome, KafkaError):
+            raise outcome
+
+    async def end_transactions(
+        self, prepared: Iterable[PreparedTransaction], *, committed: bool, timeout_ms: int | None = None
+    ) -> dict[PreparedTransaction, KafkaError | None]:
+        """Commit or abort transactions of :meth:`Producer.prepare_transaction`. No producer id is asked for, so nothing
+        is fenced; a second call with the same arguments changes nothing.
+
+        Args:
+            prepared: at most one of a transactional id.
+            committed: False aborts them.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Returns:
+            For each the error, None if it is decided. INVALID_PRODUCER_EPOCH or PRODUCER_FENCED: it is aborted, or
+            another producer has taken over; a transaction whose decision was not answered may also be ended.
+
+        Raises:
+            ValueError: two have the same transactional id.
+            KafkaError: no broker answers.
+        """
+        given = list(prepared)
+        by_name = {one.transactional_id: one for one in given}
+        if len(by_name) != len(given):
+            raise ValueError("end_transactions: two of them have the same transactional id")
+
+        async def end(node: int, name: str) -> bool | KafkaError:
+            request, at_most = transactions.end_request(by_name[name], committed=committed)
+            response = await self._network.ask(node, request, EndTxnResponse, at_most=at_most)
+            return transactions.ended(by_name[name], response, committed=committed)
+
+        async def ask(node: int, names: list[str]) -> dict[str, bool | KafkaError]:
+            return {name: await end(node, name) for name in names}
+
+        verb = "commit" if committed else "abort"
+        found = await self._running().ask_coordinators(
+            f"{verb} the prepared transaction of",
+            by_name,
+            ask,
+            self._milliseconds(timeout_ms),
+            of=CoordinatorType.TRANSACTION,
+        )
+        return {by_name[name]: one if isinstance(one, KafkaError) else None for name, one in found.items()}
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[FencedProducer]:
+        """Fence the producers of transactional ids, and abort their open transactions.
+
+        Args:
+            transactional_ids: the names of the producers' transactions; the coordinator creates those it does not know.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a coordinator refused it, or did not answer.
+        """
+
+        async def fence(node: int, name: str) -> FencedProducer | KafkaError:
+            request = transactions.fence_request(name)
+            return transactions.fenced(name, await self._network.ask(node, request, InitProducerIdResponse))
+
+        async def ask(node: int, names: list[str]) -> dict[str, FencedProducer | KafkaError]:
+            return {name: await fence(node, name) for name in names}
+
+        found = await self._running().ask_coordinators(
+            "fence the producer of",
+            transactional_ids,
+            ask,
+            self._milliseconds(timeout_ms),
+            of=CoordinatorType.TRANSACTION,
+        )
+        results = [
+            FencedProducer(name, error=one) if isinstance(one, KafkaError) else one for name, one in found.items()
+        ]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    # Replicas and leaders.
+
+    async def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> PartitionResults:
+        """Begin to move replicas to other brokers, or cancel that (KIP-455).
+
+        Returns when the controller has accepted it. :meth:`list_partition_reassignments` shows which are not completed.
+
+        Args:
+            reassignments: for each partition the node ids of its new replicas, the preferred leader first; None cancels
+                the reassignment of the partition.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other partitions; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a partition does not exist, is not being reassigned, or cannot have these replicas.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        response = await self._running().ask_controller(
+            messages.reassignments_request(reassignments, _for_broker(milliseconds)),
+            AlterPartitionReassignmentsResponse,
+            lambda response: (response.error_code,),
+            milliseconds,
+        )
+        found = messages.altered_reassignments(response)
+        if isinstance(found, KafkaError):
+            raise found
+        return _partition_results("reassign", reassignments, found, raise_errors)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions whose replicas are being moved, ascending.
+
+        Args:
+            partitions: only these; all if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: the controller could not be asked.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        response = await self._running().ask_controller(
+            messages.list_reassignments_request(partitions, _for_broker(milliseconds)),
+            ListPartitionReassignmentsResponse,
+            lambda response: (response.error_code,),
+            milliseconds,
+        )
+        found = messages.listed_reassignments(response)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def describe_eligible_leaders(
+        self, topics: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, EligibleLeaders]:
+        """The replicas outside of the ISR that may lead partitions: the first 2,000 partitions of these topics.
+
+        Args:
+            topics: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: the broker is too old to know them, or does not answer.
+        """
+        response = await self._running().ask_controller(
+            messages.eligible_leaders_request(_names("describe_eligible_leaders", topics)),
+            DescribeTopicPartitionsResponse,
+            lambda response: (),
+            self._milliseconds(timeout_ms),
+        )
+        return messages.eligible_leaders(response)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> PartitionResults:
+        """Elect the leaders of partitions.
+
+        Args:
+            election_type: which replica becomes the leader.
+            partitions: which; all that need it if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other partitions; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the partition has the right leader already (ELECTION_NOT_NEEDED), the replica cannot lead
+                (PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE), or the controller refused it for
+                another reason.
+        """
+        milliseconds = self._milliseconds(timeout_ms)
+        asked = None if partitions is None else list(partitions)
+        response = await self._running().ask_controller(
+            messages.elect_leaders_request(ElectionType(election_type), asked, _for_broker(milliseconds)),
+            ElectLeadersResponse,
+            lambda response: (response.error_code,),
+            milliseconds,
+        )
+        found = messages.elected_leaders(response)
+        if isinstance(found, KafkaError):
+            raise found
+        return _partition_results("elect the leader", found if asked is None else asked, found, raise_errors)
+
     # Inside.
 
     def _running(self) -> Driver:
@@ -655,10 +1073,11 @@ class Admin:
         """
         if self._state is Lifecycle.CLOSED:
             raise IllegalStateError("this admin client was closed. To do: make a new one")
-        if self._state is Lifecycle.NEW:
+        if self._state is not Lifecycle.RUNNING:
             raise IllegalStateError(
                 "this admin client is not started. To do: await start() first, or use it in `async with`"
             )
+        self._home.check()
         return self._driver
 
     def _milliseconds(self, timeout_ms: int | None) -> int:
@@ -667,6 +1086,10 @@ class Admin:
         if timeout_ms < 1:
             raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 1")
         return timeout_ms
+
+
+def _closed_while_starting() -> IllegalStateError:
+    return IllegalStateError("this admin client was closed while it started")
 
 
 def _for_broker(milliseconds: int) -> int:

@@ -8,6 +8,7 @@ again, because groups and leaders move. Source: ``KafkaAdminClient.java`` and it
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from barnabas_client.admin.refusals import COORDINATOR_MOVED, not_mentioned, refusal
@@ -25,6 +26,18 @@ from barnabas_protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class CoordinatorType(Enum):
+    """What a coordinator coordinates, by its key type in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def noun(self) -> str:
+        """What its ids name."""
+        return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 
 class Round(NamedTuple, Generic[K, V]):
@@ -111,7 +124,11 @@ class Driver:
         return await network.ask_any(request, answer)
 
     async def ask_brokers(
-        self, what: str, ask: Callable[[int], Awaitable[V | KafkaError]], milliseconds: int
+        self,
+        what: str,
+        ask: Callable[[int], Awaitable[V | KafkaError]],
+        milliseconds: int,
+        nodes: Iterable[int] | None = None,
     ) -> dict[int, V | KafkaError]:
         """Ask every broker of the cluster.
 
@@ -119,6 +136,7 @@ class Driver:
             what: as for :meth:`settle`.
             ask: asks a broker, by node id.
             milliseconds: the time for all attempts.
+            nodes: only these brokers.
         """
 
         async def round_of(left: list[int]) -> Round[int, V]:
@@ -138,7 +156,8 @@ class Driver:
             await asyncio.gather(*(one(node) for node in left))
             return outcome
 
-        return await self.settle(what, (await self._network.refresh()).brokers, round_of, milliseconds)
+        known = (await self._network.refresh()).brokers
+        return await self.settle(what, known if nodes is None else nodes, round_of, milliseconds)
 
     async def ask_coordinators(
         self,
@@ -146,19 +165,22 @@ class Driver:
         groups: Iterable[str],
         ask: Callable[[int, list[str]], Awaitable[Mapping[str, V | KafkaError]]],
         milliseconds: int,
+        *,
+        of: CoordinatorType = CoordinatorType.GROUP,
     ) -> dict[str, V | KafkaError]:
-        """Ask the coordinator of each group.
+        """Ask the coordinator of each group, or of each transactional id.
 
         Args:
             what: as for :meth:`settle`.
             groups: their ids.
             ask: asks a broker, by node id, about the groups that it coordinates.
             milliseconds: the time for all attempts.
+            of: what the ids are.
         """
 
         async def round_of(left: list[str]) -> Round[str, V]:
             outcome: Round[str, V] = Round.empty()
-            by_node = await self._coordinators(left, outcome)
+            by_node = await self._coordinators(left, of, outcome)
 
             async def one(node: int, names: list[str]) -> None:
                 try:
@@ -364,7 +386,9 @@ class Driver:
                 "use a newer broker"
             )
 
-    async def _coordinators(self, groups: list[str], outcome: Round[str, V]) -> dict[int, list[str]]:
+    async def _coordinators(
+        self, groups: list[str], of: CoordinatorType, outcome: Round[str, V]
+    ) -> dict[int, list[str]]:
         """The groups by the node ids of their coordinators; groups whose coordinator is not known go to `outcome`."""
         network = self._network
         by_node: defaultdict[int, list[str]] = defaultdict(list)
@@ -373,14 +397,14 @@ class Driver:
 
         async def find(group: str) -> None:
             try:
-                request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+                request = FindCoordinatorRequest(key_type=of.value, coordinator_keys=[group])
                 response = await network.ask_any(request, FindCoordinatorResponse)
                 found = response.coordinators[0]
             except KafkaError as error:
                 outcome.failed([group], error)
                 return
             if found.error_code != ErrorCode.NONE:
-                outcome.failed([group], refusal(found.error_code, f"find group {group!r}", found.error_message))
+                outcome.failed([group], refusal(found.error_code, f"find {of.noun} {group!r}", found.error_message))
             elif found.node_id not in network.cluster.brokers:
                 network.want_refresh()
                 outcome.again[group] = KafkaConnectionError(f"the coordinator of {group!r}, {found.node_id}, is not up")

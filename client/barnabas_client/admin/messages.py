@@ -10,6 +10,7 @@ from typing import Final
 from barnabas_client.admin.refusals import COORDINATOR_MOVED, refusal, refused
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerLogDirs,
     ConfigEntry,
     ConfigResource,
     ConfigResult,
@@ -17,12 +18,15 @@ from barnabas_client.admin.types import (
     ConfigSynonym,
     ConfigType,
     DeletedRecords,
+    EligibleLeaders,
     GroupDescription,
     GroupOffset,
     GroupResult,
     ListedOffset,
+    LogDir,
     MemberDescription,
     NewTopic,
+    PartitionReassignment,
     PartitionResult,
     ResourceType,
     TopicResult,
@@ -32,6 +36,12 @@ from barnabas_client.membership.consumer_protocol import PROTOCOL_TYPE, by_topic
 from barnabas_client.network.metadata import Cluster, Node
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -59,6 +69,13 @@ from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from barnabas_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -70,6 +87,11 @@ from barnabas_protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from barnabas_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
 )
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -130,6 +152,7 @@ def created_topics(response: CreateTopicsResponse) -> list[TopicResult]:
             one.topic_id,
             one.num_partitions,
             one.replication_factor,
+            {entry.name: entry.value for entry in one.configs or ()},
         )
         for one in response.topics
     ]
@@ -315,6 +338,133 @@ def config_owner(resource: ConfigResource) -> int | None:
     """The node id of the broker that alone can answer for a resource; None if any broker can."""
     named = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
     return int(resource.name) if named else None
+
+
+# Replicas and leaders.
+
+
+def reassignments_request(
+    reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+) -> AlterPartitionReassignmentsRequest:
+    """Create the request of AlterPartitionReassignments."""
+
+    def partition(topic: str, number: int) -> ReassignablePartition:
+        replicas = reassignments[TopicPartition(topic, number)]
+        return ReassignablePartition(
+            partition_index=number, replicas=None if replicas is None else [int(node) for node in replicas]
+        )
+
+    topics = [
+        ReassignableTopic(name=topic, partitions=[partition(topic, number) for number in numbers])
+        for topic, numbers in by_topic(reassignments)
+    ]
+    return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
+
+
+def altered_reassignments(response: AlterPartitionReassignmentsResponse) -> PartitionResults | KafkaError:
+    """Read the response of AlterPartitionReassignments."""
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, "reassign partitions", response.error_message)
+    return {
+        TopicPartition(topic.name, one.partition_index): PartitionResult(
+            refused(one.error_code, f"reassign {topic.name}-{one.partition_index}", one.error_message)
+        )
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+def eligible_leaders_request(topics: Iterable[str]) -> DescribeTopicPartitionsRequest:
+    """Create the request of DescribeTopicPartitions."""
+    return DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in topics])
+
+
+def eligible_leaders(response: DescribeTopicPartitionsResponse) -> dict[TopicPartition, EligibleLeaders]:
+    """Read the response of DescribeTopicPartitions."""
+    return {
+        TopicPartition(topic.name or "", one.partition_index): EligibleLeaders(
+            tuple(one.eligible_leader_replicas or ()), tuple(one.last_known_elr or ())
+        )
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def list_reassignments_request(
+    partitions: Iterable[TopicPartition] | None, timeout_ms: int
+) -> ListPartitionReassignmentsRequest:
+    """Create the request of ListPartitionReassignments; None stands for all partitions."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic(partitions)
+        ]
+    return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
+
+
+def listed_reassignments(
+    response: ListPartitionReassignmentsResponse,
+) -> dict[TopicPartition, PartitionReassignment] | KafkaError:
+    """Read the response of ListPartitionReassignments."""
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, "list reassignments", response.error_message)
+    return {
+        TopicPartition(topic.name, one.partition_index): PartitionReassignment(
+            tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+        )
+        for topic in sorted(response.topics, key=lambda topic: topic.name)
+        for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+    }
+
+
+def elect_leaders_request(
+    election_type: int, partitions: Iterable[TopicPartition] | None, timeout_ms: int
+) -> ElectLeadersRequest:
+    """Create the request of ElectLeaders; None stands for all partitions."""
+    topics = None
+    if partitions is not None:
+        topics = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions)]
+    return ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=timeout_ms)
+
+
+def elected_leaders(response: ElectLeadersResponse) -> PartitionResults | KafkaError:
+    """Read the response of ElectLeaders. A partition that has the right leader is left out if all were asked for."""
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, "elect leaders")
+    return {
+        TopicPartition(topic.topic, one.partition_id): PartitionResult(
+            refused(one.error_code, f"elect the leader of {topic.topic}-{one.partition_id}", one.error_message)
+        )
+        for topic in response.replica_election_results
+        for one in topic.partition_result
+    }
+
+
+def described_log_dirs(node_id: int, response: DescribeLogDirsResponse) -> BrokerLogDirs | KafkaError:
+    """Read the response of DescribeLogDirs; replicas that are moving between directories count where they are."""
+    what = f"describe the log directories of broker {node_id}"
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, what)
+    return BrokerLogDirs(
+        node_id,
+        None,
+        tuple(
+            LogDir(
+                one.log_dir,
+                refused(one.error_code, f"use {one.log_dir} of broker {node_id}"),
+                {
+                    TopicPartition(topic.name, each.partition_index): each.partition_size
+                    for topic in one.topics
+                    for each in topic.partitions
+                    if not each.is_future_key
+                },
+                one.total_bytes,
+                one.usable_bytes,
+            )
+            for one in response.results
+        ),
+    )
 
 
 # Groups.

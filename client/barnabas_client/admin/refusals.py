@@ -9,6 +9,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 #: Error codes of a broker that is not the coordinator, or not ready yet.
 COORDINATOR_MOVED: Final = frozenset(
     (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -20,6 +21,8 @@ _REMEDIES: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: "stop the group's members first: while it has some, only they set its offsets",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that subscribe to the topic first",
     ErrorCode.INVALID_PARTITIONS: "ask for at least one, and for more than there are: they cannot be taken away",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "look at the producers of the partition again: that one has another epoch now",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "look at the producers of the partition again: the coordinator has moved",
     ErrorCode.INVALID_CONFIG: "check key and value against Kafka's documentation",
 }
 

@@ -31,6 +31,15 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = -3
 
 
+class ElectionType(IntEnum):
+    """Which replica an election makes the leader."""
+
+    #: The first replica of the partition, if it is in sync.
+    PREFERRED = 0
+    #: Any live replica, if no in-sync replica is live; records that it does not have are lost (KIP-460).
+    UNCLEAN = 1
+
+
 class ResourceType(_Codes):
     """The type of a resource that has a configuration."""
 
@@ -81,7 +90,12 @@ class ConfigOp(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A resource that has a configuration: a topic by name, or a broker by id, with "" for all brokers."""
+    """A resource that has a configuration.
+
+    Attributes:
+        type: what it is.
+        name: of a topic; the id of a broker, "" for the default of all brokers.
+    """
 
     type: ResourceType
     name: str
@@ -101,7 +115,13 @@ class ConfigResource(NamedTuple):
 
 
 class AlterConfigOp(NamedTuple):
-    """A change of one configuration key."""
+    """A change of one configuration key.
+
+    Attributes:
+        name: Kafka's key.
+        value: the new value, or the items to append or subtract, separated by commas. Default: None, for a deletion.
+        op: what to do. Default: ConfigOp.SET.
+    """
 
     name: str
     value: str | None = None
@@ -114,10 +134,11 @@ class NewTopic:
 
     Attributes:
         name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.
-        num_partitions: -1 for the broker's default.
-        replication_factor: -1 for the broker's default.
-        replica_assignments: for each partition the node ids of its replicas, instead of the two numbers.
-        topic_configs: configuration keys, such as ``{"retention.ms": "60000"}``.
+        num_partitions: the number of partitions. Default: -1 partitions, which is the broker's default.
+        replication_factor: the number of replicas of each partition. Default: -1 replicas, which is the broker's
+            default.
+        replica_assignments: for each partition the node ids of its replicas, instead of the two numbers. Default: {}.
+        topic_configs: configuration keys, such as ``{"retention.ms": "60000"}``. Default: {}.
     """
 
     name: str
@@ -131,7 +152,13 @@ class NewTopic:
 class TopicResult:
     """The result of an operation on a topic.
 
-    `topic_id` is all zero, and the numbers are -1, if the response does not have them.
+    Attributes:
+        name: of the topic.
+        error: None if the operation succeeded.
+        topic_id: 16 bytes; all zero if the response does not have it.
+        num_partitions: the number of partitions; -1 if the response does not have it.
+        replication_factor: the number of replicas of each partition; -1 if the response does not have it.
+        configs: the configuration of a created topic, all keys of it; empty if the response does not have it.
     """
 
     name: str
@@ -139,11 +166,18 @@ class TopicResult:
     topic_id: bytes = bytes(16)
     num_partitions: int = -1
     replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster."""
+    """The cluster.
+
+    Attributes:
+        cluster_id: its id.
+        controller_id: the node id of the controller; -1 if there is none.
+        brokers: the live brokers.
+    """
 
     cluster_id: str
     controller_id: int
@@ -151,15 +185,86 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class EligibleLeaders:
+    """The replicas outside of the ISR that may lead a partition (KIP-966).
+
+    Attributes:
+        eligible: the node ids of the replicas that have all committed records.
+        last_known: those of the replicas that had them, and may have lost some since.
+    """
+
+    eligible: tuple[int, ...]
+    last_known: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A partition whose replicas are being moved (KIP-455).
+
+    Attributes:
+        replicas: the node ids of all its replicas, those included that are added or removed.
+        adding: those that are added.
+        removing: those that are removed when the added ones are in sync.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A directory with logs of a broker.
+
+    Attributes:
+        path: on the broker's machine.
+        error: None if the directory can be used.
+        sizes: the bytes of each partition in it.
+        total_bytes: the size of its disk; -1 if the broker is too old to have it in its response.
+        usable_bytes: the free bytes of its disk; -1 if the broker is too old to have it in its response.
+    """
+
+    path: str
+    error: KafkaError | None
+    sizes: Mapping[TopicPartition, int]
+    total_bytes: int = -1
+    usable_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogDirs:
+    """The log directories of a broker.
+
+    Attributes:
+        node_id: the broker.
+        error: None if the broker answered.
+        log_dirs: its directories.
+    """
+
+    node_id: int
+    error: KafkaError | None = None
+    log_dirs: tuple[LogDir, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result of a change to the committed offset of a partition."""
+    """The result of a change to a partition: to its replicas, its leader, or a committed offset.
+
+    Attributes:
+        error: None if the change succeeded.
+    """
 
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """The log start offset of a partition after the deletion of records; -1 if the deletion failed."""
+    """The result of deleting records of a partition.
+
+    Attributes:
+        low_watermark: the log start offset after the deletion; -1 if it failed.
+        error: None if the deletion succeeded.
+    """
 
     low_watermark: int = -1
     error: KafkaError | None = None
@@ -167,7 +272,14 @@ class DeletedRecords:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The result of looking up an offset: -1 if there is no record at or after the given time."""
+    """The result of looking up an offset.
+
+    Attributes:
+        offset: -1 if there is no record at or after the given time.
+        timestamp: of the record there, in milliseconds since 1970; -1 if it was not looked up by time.
+        leader_epoch: of the record there; -1 if it is not known.
+        error: None if the look-up succeeded.
+    """
 
     offset: int = -1
     timestamp: int = -1
@@ -176,7 +288,13 @@ class ListedOffset:
 
 
 class ConfigSynonym(NamedTuple):
-    """A key whose value applies if a value is removed."""
+    """A key whose value applies if a value is removed.
+
+    Attributes:
+        name: Kafka's key.
+        value: None if it is sensitive.
+        source: where the value comes from.
+    """
 
     name: str
     value: str | None
@@ -215,7 +333,13 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResult:
-    """The configuration of a resource, or the result of a change to it, without `entries`."""
+    """The configuration of a resource, or the result of a change to it.
+
+    Attributes:
+        resource: the resource.
+        error: None if the operation succeeded.
+        entries: the configured values by key; empty after a change.
+    """
 
     resource: ConfigResource
     error: KafkaError | None = None
@@ -224,7 +348,14 @@ class ConfigResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. State and type are "" if the broker is too old to have them in its response."""
+    """A group in a list.
+
+    Attributes:
+        group_id: its name.
+        protocol_type: "consumer" if its members are consumers; "" if it never had members.
+        state: such as "Stable" or "Empty"; "" if the broker is too old to have it in its response.
+        type: "classic" or "consumer"; "" if the broker is too old to have it in its response.
+    """
 
     group_id: str
     protocol_type: str = ""
@@ -238,7 +369,12 @@ class GroupListing:
 
 
 class GroupListings(list[GroupListing]):
-    """Groups, and in `errors` the errors of brokers whose groups are missing."""
+    """A list of groups.
+
+    Attributes:
+        groups: what the list begins with.
+        errors: the errors of brokers whose groups are missing.
+    """
 
     def __init__(self, groups: Iterable[GroupListing] = (), errors: Iterable[KafkaError] = ()) -> None:
         super().__init__(groups)
@@ -295,7 +431,12 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """The result of an operation on a group."""
+    """The result of an operation on a group.
+
+    Attributes:
+        group_id: its name.
+        error: None if the operation succeeded.
+    """
 
     group_id: str
     error: KafkaError | None = None
@@ -303,9 +444,125 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """A committed offset of a group for a partition; `offset` is None if none is committed."""
+    """A committed offset of a group for a partition.
+
+    Attributes:
+        offset: of the next record to read; None if none is committed.
+        metadata: a text that is stored with it.
+        leader_epoch: of the last record that was read, -1 if it is not known (KIP-320).
+        error: None if the look-up succeeded.
+    """
 
     offset: int | None = None
     metadata: str = ""
     leader_epoch: int = -1
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id, from a list of them.
+
+    Attributes:
+        transactional_id: the name of a producer's transactions.
+        producer_id: of that producer.
+        state: "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
+            "PrepareEpochFence" or "Dead".
+        coordinator_id: the node id of the broker that coordinates it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+class TransactionListings(list[TransactionListing]):
+    """A list of transactional ids.
+
+    Attributes:
+        transactions: what the list begins with.
+        errors: the errors of brokers whose transactions are missing.
+    """
+
+    def __init__(self, transactions: Iterable[TransactionListing] = (), errors: Iterable[KafkaError] = ()) -> None:
+        super().__init__(transactions)
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id and its transaction.
+
+    Attributes:
+        transactional_id: the name of a producer's transactions.
+        error: why it cannot be described; TRANSACTIONAL_ID_NOT_FOUND if the coordinator does not know it.
+        state: see :class:`TransactionListing`.
+        producer_id: of the producer; -1 with an error.
+        producer_epoch: of the producer id; -1 with an error.
+        timeout_ms: after which the coordinator aborts the transaction, in milliseconds.
+        start_time_ms: of the transaction, in milliseconds since 1970; None if there is none.
+        partitions: of the transaction.
+        coordinator_id: the node id of the broker that coordinates it; -1 with an error.
+    """
+
+    transactional_id: str
+    error: KafkaError | None = None
+    state: str = ""
+    producer_id: int = -1
+    producer_epoch: int = -1
+    timeout_ms: int = -1
+    start_time_ms: int | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    coordinator_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProducer:
+    """A producer that a partition remembers.
+
+    Attributes:
+        producer_id: of the producer.
+        producer_epoch: of the producer id.
+        last_sequence: the sequence number of its last record, -1 if there is none.
+        last_timestamp_ms: of its last batch, in milliseconds since 1970.
+        coordinator_epoch: of its last marker, -1 if there is none.
+        transaction_start_offset: the first offset of its open transaction; None if there is none.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProducers:
+    """The producers that a partition remembers.
+
+    Attributes:
+        producers: by producer id ascending.
+        error: None if the look-up succeeded.
+    """
+
+    producers: tuple[PartitionProducer, ...] = ()
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FencedProducer:
+    """The result of fencing the producer of a transactional id.
+
+    Attributes:
+        transactional_id: the name of the producer's transactions.
+        producer_id: of the producer; -1 with an error.
+        producer_epoch: the new epoch, which no producer has; -1 with an error.
+        error: None if it succeeded.
+    """
+
+    transactional_id: str
+    producer_id: int = -1
+    producer_epoch: int = -1
     error: KafkaError | None = None

@@ -53,7 +53,12 @@ class MemberSubscription:
 
 
 class PartitionCounts(dict[str, int]):
-    """How many partitions each topic has, and in `racks`, where known, the racks of each partition's replicas."""
+    """How many partitions each topic has.
+
+    Attributes:
+        counts: the number of partitions by topic, which is the dictionary itself.
+        racks: where known, the racks of each partition's replicas, by topic.
+    """
 
     __slots__ = ("racks",)
 

@@ -31,7 +31,7 @@ class StickyAssignor(Assignor):
     """Balanced; members preferably receive the partitions that they had before.
 
     All partitions of a member are revoked before it rejoins, and most of them assigned to it again. The member itself
-    tells the leader which ones it had: this object remembers them from one rebalance to the next.
+    reports to the leader which ones it had: this object remembers them from one rebalance to the next.
     """
 
     name = "sticky"

@@ -16,6 +16,7 @@ from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import CODECS
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.counts import counted
 
 _LINGER_MS = 5
 _BATCH = 131_072
@@ -44,9 +45,10 @@ async def bench(arguments: Namespace, output: Output) -> int:
         output.data(results)
     else:
         for one in results:
+            amount = f"{counted(one['records'], 'record')}, {counted(one['bytes'], 'byte')}"
             output.line(
-                f"{one['what']}: {one['records']:,} records, {one['bytes']:,} bytes in {one['seconds']:.2f} s: "
-                f"{one['records_per_second']:,} records/s, {one['megabytes_per_second']:,} MB/s"
+                f"{one['what']}: {amount} in {one['seconds']:.2f} s: {one['records_per_second']:,} records/s, "
+                f"{one['megabytes_per_second']:,} MB/s"
             )
     return DONE
 
@@ -140,4 +142,5 @@ COMMAND: Final = Command(
     help="measure how many records per second can be written and read",
     add_arguments=_arguments,
     run=bench,
+    reports=("barnabas_client.producer",),
 )

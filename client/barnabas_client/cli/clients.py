@@ -4,24 +4,15 @@ from argparse import Namespace
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.cli.failures import UsageError
-from barnabas_client.config import parse_servers
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.producer.producer import Producer
 
 CLIENT_ID: Final = "barnabas-cli"
-#: The environment variable with the default of --bootstrap-servers.
-ENVIRONMENT: Final = "BARNABAS_BOOTSTRAP"
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
 def _common(arguments: Namespace) -> dict[str, Any]:
-    try:
-        parse_servers(arguments.bootstrap)
-    except ValueError as error:
-        raise UsageError(f"argument -b/--bootstrap-servers: {error}") from None
     return {
-        "bootstrap_servers": arguments.bootstrap,
+        "bootstrap_servers": arguments.servers.text,
         "request_timeout_ms": max(round(arguments.timeout * 1000), 1),
         "client_id": CLIENT_ID,
     }

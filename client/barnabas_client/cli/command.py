@@ -28,6 +28,7 @@ class Command:
         add_arguments: adds its arguments to its parser.
         run: runs it with the parsed arguments.
         offline: whether it works without a broker, so that it has no connection options.
+        reports: names of the loggers whose warnings are not shown, because the command reports these failures itself.
     """
 
     path: tuple[str, ...]
@@ -35,6 +36,7 @@ class Command:
     add_arguments: Callable[[ArgumentParser], None]
     run: Run
     offline: bool = False
+    reports: tuple[str, ...] = ()
 
 
 def checked(convert: Callable[[str], T]) -> Callable[[str], T]:

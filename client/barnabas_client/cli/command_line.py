@@ -8,29 +8,26 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import uvloop
 
+from barnabas_client.cli import servers
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, UsageError
 from barnabas_client.cli.output import Output
+from barnabas_client.cli.parser import Parser
 from barnabas_protocol.errors import DecodeError, KafkaError
 
 _EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line is not valid."
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that reports an error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and exit with status 2."""
-        self.exit(USAGE, f"{self.prog.split()[0]}: {message} (see {self.prog} --help)\n")
 
 
 class _Terminated(KeyboardInterrupt):
@@ -41,13 +38,15 @@ class _Terminated(KeyboardInterrupt):
 class CommandLine:
     """The command line of a program that has commands.
 
+    Every command has the option --json, and commands that are not offline have those that name brokers; their
+    `arguments` then have the brokers as `servers`, see :class:`~barnabas_client.cli.servers.Servers`.
+
     Attributes:
         name: its name, which starts each line of its errors.
         description: one sentence for its help.
         commands: its own commands.
         sections: for each first word of commands of two words, one line of help.
-        add_options: adds the options that stand before the command.
-        add_command_options: adds the options that every command has.
+        add_options: adds further options of all commands that are not offline.
         plugins: returns the commands of other packages; called only if no own command matches.
         loggers: names of the loggers whose warnings are shown.
     """
@@ -55,8 +54,7 @@ class CommandLine:
     name: str
     description: str
     commands: Sequence[Command]
-    add_command_options: Callable[[Parser, Command], None]
-    add_options: Callable[[Parser], None] = lambda parser: None
+    add_options: Callable[[argparse._ActionsContainer], None]
     sections: Mapping[str, str] = field(default_factory=dict)
     plugins: Callable[[], Sequence[Command]] = tuple
     loggers: tuple[str, ...] = ("barnabas_client",)
@@ -69,7 +67,7 @@ class CommandLine:
         """
         words = tuple(argv)
         own = any(words[: len(command.path)] == command.path for command in self.commands)
-        return self.parser(self.commands if own else self.every_command()).parse_args(list(argv))
+        return self.parser(self.commands if own else self.every_command()).parse(list(argv))
 
     def every_command(self) -> list[Command]:
         """The own commands and those of other packages.
@@ -84,7 +82,8 @@ class CommandLine:
     def parser(self, commands: Iterable[Command]) -> Parser:
         """The tree of parsers for `commands`."""
         root = Parser(prog=self.name, description=self.description, epilog=_EPILOG)
-        self.add_options(root)
+        root.add_argument("--version", action="version", version=_version(self.name))
+        self._add_options(root)
         heads = root.add_subparsers(metavar="COMMAND", required=True)
         sections: dict[str, argparse._SubParsersAction[Parser]] = {}
         for command in commands:
@@ -92,13 +91,21 @@ class CommandLine:
             if rest and head not in sections:
                 help = self.sections.get(head, "")
                 section = heads.add_parser(head, help=help, description=_sentence(help))
+                self._add_options(section)
                 sections[head] = section.add_subparsers(metavar="COMMAND", required=True)
             leaves = sections[head] if rest else heads
             leaf = leaves.add_parser(command.path[-1], help=command.help, description=_sentence(command.help))
             command.add_arguments(leaf)
-            self.add_command_options(leaf, command)
+            self._add_options(leaf.add_argument_group("options of all commands"), offline=command.offline)
             leaf.set_defaults(command=command, command_line=self)
         return root
+
+    def _add_options(self, to: argparse._ActionsContainer, *, offline: bool = False) -> None:
+        """Add the options that may stand before, between and after the words of a command."""
+        if not offline:
+            servers.add_options(to)
+            self.add_options(to)
+        to.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, argv: Sequence[str]) -> int:
         """Run the command that `argv` names.
@@ -106,28 +113,33 @@ class CommandLine:
         Returns:
             The exit status: 0 done, 1 failed, 2 the command line is not valid, 130 after Ctrl-C, 143 after SIGTERM.
         """
+        _standard_streams()
         try:
             arguments = self.parse(argv)
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else FAILED
         output = Output(self.name, json=arguments.json)
         try:
-            with _warnings_shown(self.loggers, output), _sigterm_raises():
+            with _warnings_shown(self.loggers, arguments.command.reports, output), _sigterm_raises():
                 status = self._call(arguments, output)
-            output.out.flush()
         except BrokenPipeError:
-            # The reader of our output has closed it. Python would report that once more when it flushes at exit.
-            _discard_output(output)
+            output.discard()  # the reader has what it wants
             return DONE
         except _Terminated:
             return TERMINATED
         except KeyboardInterrupt:
             return INTERRUPTED
+        try:
+            output.out.flush()
+        except BrokenPipeError:
+            output.discard()
         return status
 
     def _call(self, arguments: argparse.Namespace, output: Output) -> int:
         command: Command = arguments.command
         try:
+            if not command.offline:
+                arguments.servers = servers.find_servers(arguments.bootstrap, arguments.cluster, os.environ)
             outcome = command.run(arguments, output)
             return outcome if isinstance(outcome, int) else _in_loop(outcome)
         except UsageError as error:
@@ -140,7 +152,7 @@ class CommandLine:
         except OSError as error:
             output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except (KafkaError, DecodeError) as error:
-            output.error(str(error))
+            output.error(for_command_line(error) + ("" if command.offline else arguments.servers.note(error)))
             for note in getattr(error, "__notes__", ()):
                 output.error(note)
         return FAILED
@@ -190,12 +202,13 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def _warnings_shown(loggers: Iterable[str], output: Output) -> Iterator[None]:
-    """Show warnings of `loggers` as lines of the command."""
+def _warnings_shown(loggers: Iterable[str], reported: Iterable[str], output: Output) -> Iterator[None]:
+    """Show warnings of `loggers` as lines of the command, except those of `reported`, which it reports itself."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            output.error(f"{record.levelname.lower()}: {record.getMessage()}")
+            if not any(f"{record.name}.".startswith(f"{name}.") for name in reported):
+                output.error(f"{record.levelname.lower()}: {_warning(record)}")
 
     handler = Lines(logging.WARNING)
     with ExitStack() as stack:
@@ -208,13 +221,35 @@ def _warnings_shown(loggers: Iterable[str], output: Output) -> Iterator[None]:
         yield
 
 
-def _discard_output(output: Output) -> None:
+def _warning(record: logging.LogRecord) -> str:
+    """The text of a log record; a record of the client has an event, fields, and often a reason."""
+    event, fields = getattr(record, "event", None), dict(getattr(record, "fields", {}))
+    if event is None:
+        return record.getMessage()
+    reason = fields.pop("reason", None)
+    where = f" ({', '.join(f'{name} {value}' for name, value in fields.items())})" if fields else ""
+    return f"{event}{where}" + (f": {for_command_line(str(reason))}" if reason else "")
+
+
+def _standard_streams() -> None:
+    """Open what the caller has closed of standard input, output and error.
+
+    Otherwise the next descriptor that this process opens would be one of them, which uvloop refuses.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
+def _version(program: str) -> str:
     try:
-        descriptor = output.out.fileno()
-    except (OSError, ValueError):
-        return
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), descriptor)
+        return f"{program} {version('barnabas')}"
+    except PackageNotFoundError:
+        return f"{program}, from a source tree"
 
 
 def _sentence(text: str) -> str:

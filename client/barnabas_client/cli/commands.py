@@ -1,8 +1,6 @@
 """The `barnabas` program: every command of this package, and the options that they have in common."""
 
 import argparse
-import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from barnabas_client.cli import (
@@ -16,64 +14,33 @@ from barnabas_client.cli import (
     produce,
     reset,
     topics,
+    transactions,
     values,
     watch,
 )
-from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
-from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.command_line import CommandLine, Parser
+from barnabas_client.cli.cluster import elections, moves, status
+from barnabas_client.cli.command import checked
+from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.plugins import plugin_commands
 
 _SECTIONS: Final = {
     "topics": "list, create, describe, change and delete topics",
     "groups": "describe consumer groups, explain their rebalances, and reset their offsets",
+    "transactions": "list, describe and abort transactions, and find those that hang",
+    "cluster": "describe brokers, find partitions with problems, and move replicas and leaders",
     "dump": "print the contents of internal topics and log files",
     "log": "check a broker's log directory",
 }
 
 
-def _add_options(parser: Parser) -> None:
-    parser.add_argument("--version", action="version", version=_version())
-    _add_common(parser)
-    parser.set_defaults(bootstrap=os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP, json=False, timeout=15.0)
-
-
-def _add_command_options(parser: Parser, command: Command) -> None:
-    if command.offline:
-        _add_json(parser)
-    else:
-        _add_common(parser.add_argument_group("connection and output"))
-
-
-def _add_common(to: argparse._ActionsContainer) -> None:
-    """Add options that may stand before or after the command; a default would override the other place's value."""
-    to.add_argument(
-        "-b",
-        "--bootstrap-servers",
-        dest="bootstrap",
-        metavar="HOST:PORT",
-        default=argparse.SUPPRESS,
-        help=f"bootstrap servers, separated by commas (default: ${ENVIRONMENT}, else {DEFAULT_BOOTSTRAP})",
-    )
+def _add_options(to: argparse._ActionsContainer) -> None:
     to.add_argument(
         "--timeout",
         type=checked(values.seconds),
         metavar="TIME",
-        default=argparse.SUPPRESS,
+        default=15.0,
         help="how long a response may take, such as 5s (default: 15s)",
     )
-    _add_json(to)
-
-
-def _add_json(to: argparse._ActionsContainer) -> None:
-    to.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-
-
-def _version() -> str:
-    try:
-        return f"barnabas {version('barnabas')}"
-    except PackageNotFoundError:
-        return "barnabas, from a source tree"
 
 
 COMMAND_LINE: Final = CommandLine(
@@ -89,6 +56,13 @@ COMMAND_LINE: Final = CommandLine(
         watch.COMMAND,
         reset.COMMAND,
         groups.DELETE,
+        *transactions.COMMANDS,
+        status.STATUS,
+        status.DESCRIBE_BROKER,
+        moves.REASSIGN,
+        moves.REBALANCE,
+        moves.DECOMMISSION,
+        elections.COMMAND,
         dump.COMMAND,
         bench.COMMAND,
         ping.COMMAND,
@@ -96,6 +70,5 @@ COMMAND_LINE: Final = CommandLine(
     ),
     sections=_SECTIONS,
     add_options=_add_options,
-    add_command_options=_add_command_options,
     plugins=plugin_commands,
 )

@@ -39,7 +39,7 @@ def completion(arguments: Namespace, output: Output) -> int:
     """Print the script of a shell."""
     command_line: CommandLine = arguments.command_line
     places = walk(command_line.parser(command_line.every_command()))
-    output.line(_SCRIPTS[arguments.shell](places))
+    output.lines([_SCRIPTS[arguments.shell](places)])
     return DONE
 
 

@@ -60,16 +60,16 @@ def _printer(arguments: Namespace, output: Output) -> Printer:
         if arguments.format is not None:
             raise UsageError("--json and --format exclude each other")
         return json_line
-    if arguments.format is None:
+    if arguments.format is None and not output.terminal:
         return value_line
     try:
-        return compile_format(arguments.format)
+        return compile_format(arguments.format or r"%v\n", terminal=output.terminal)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
 def _settings(arguments: Namespace) -> dict[str, object]:
-    return {"isolation_level": "read_committed" if arguments.read_committed else "read_uncommitted"}
+    return {"isolation_level": arguments.isolation_level, "group_protocol": arguments.group_protocol}
 
 
 def _member(arguments: Namespace) -> Consumer:
@@ -148,6 +148,12 @@ async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit")
+    parser.add_argument(
+        "--group-protocol",
+        choices=("classic", "consumer"),
+        default="classic",
+        help="with --group: consumer has the broker compute the assignment (KIP-848; default: classic)",
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from-beginning",
@@ -181,7 +187,19 @@ def _arguments(parser: ArgumentParser) -> None:
         help=r"%%k key, %%v value, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%K and %%V sizes,"
         r" \n \t \r \xNN (default: '%%v\n')",
     )
-    parser.add_argument("--read-committed", action="store_true", help="skip records of open and aborted transactions")
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="read_committed leaves out records of open and aborted transactions (default: read_uncommitted)",
+    )
+    parser.add_argument(
+        "--read-committed",
+        dest="isolation_level",
+        action="store_const",
+        const="read_committed",
+        help="the same as --isolation-level read_committed",
+    )
 
 
 COMMAND: Final = Command(path=("consume",), help="print records", add_arguments=_arguments, run=consume)

@@ -52,7 +52,7 @@ async def dump_offsets(arguments: Namespace, output: Output) -> int:
         firsts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
         ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     starts = {tp: one.offset for tp, one in firsts.items()}
-    broken = 0
+    broken = printed = 0
     async for records in read(arguments, starts, {tp: one.offset for tp, one in ends.items()}, follow=arguments.follow):
         for record in records:
             try:
@@ -63,8 +63,15 @@ async def dump_offsets(arguments: Namespace, output: Output) -> int:
                 continue
             if shown is not None:
                 output.row(shown)
+                printed += 1
         output.out.flush()
         output.check()
+    if arguments.group is not None and not printed and not broken:
+        kind = {None: "records", "offsets": "committed offsets", "groups": "metadata"}[arguments.only]
+        raise CommandError(
+            f"topic {OFFSETS_TOPIC} has no {kind} of group {arguments.group!r}. To do: check its name with "
+            "`barnabas groups list`"
+        )
     return FAILED if broken else DONE
 
 

@@ -4,6 +4,7 @@ The events of a group are in the partition that the group has in ``__consumer_of
 explains them: see :func:`~barnabas_client.cli.plugins.find_explainer`.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from barnabas_client.admin.admin import Admin
@@ -15,6 +16,7 @@ from barnabas_client.cli.values import shown_time
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, partition_for
+from barnabas_protocol.printable import printable
 
 
 class EventRange(NamedTuple):
@@ -25,12 +27,12 @@ class EventRange(NamedTuple):
     end: int
 
 
-async def locate(admin: Admin, group: str, since: int | None) -> EventRange | None:
-    """Look up where the events of a group are; None if the brokers do not record events.
+async def locate(admin: Admin, groups: Collection[str], since: int | None) -> list[EventRange]:
+    """Look up where the events of groups are; nothing if the brokers do not record events.
 
     Args:
         admin: of the brokers.
-        group: the group id.
+        groups: the group ids; none for all groups.
         since: leave out events before this time, in ms since 1970.
 
     Raises:
@@ -38,11 +40,16 @@ async def locate(admin: Admin, group: str, since: int | None) -> EventRange | No
     """
     (topic,) = await admin.describe_topics([EVENTS_TOPIC], raise_errors=False)
     if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not topic.partitions:
-        return None
-    tp = TopicPartition(EVENTS_TOPIC, partition_for(group, len(topic.partitions)))
-    end = (await admin.list_offsets({tp: OffsetSpec.LATEST}))[tp].offset
-    first = (await admin.list_offsets({tp: OffsetSpec.EARLIEST if since is None else max(since, 0)}))[tp].offset
-    return EventRange(tp, end if first < 0 else first, end)
+        return []
+    numbers = {partition_for(group, len(topic.partitions)) for group in groups} or set(topic.partitions)
+    partitions = [TopicPartition(EVENTS_TOPIC, number) for number in sorted(numbers)]
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    start = OffsetSpec.EARLIEST if since is None else max(since, 0)
+    firsts = await admin.list_offsets(dict.fromkeys(partitions, start))
+    return [
+        EventRange(tp, ends[tp].offset if firsts[tp].offset < 0 else firsts[tp].offset, ends[tp].offset)
+        for tp in partitions
+    ]
 
 
 def require_explainer() -> ExplainEvents:
@@ -60,11 +67,16 @@ def require_explainer() -> ExplainEvents:
     return explainer
 
 
+def time_of_day(explanation: Explanation) -> str:
+    """The time of day of an explanation."""
+    return shown_time(explanation["time"]).partition(" ")[2]
+
+
 def lines(explanation: Explanation, output: Output) -> list[str]:
     """Format an explanation as lines."""
     when = output.styled(shown_time(explanation["time"]), Style.FAINT)
-    out = [f"{when}  {explanation['text']}"]
-    out += (f"    {detail}" for detail in explanation.get("details", ()))
+    out = [f"{when}  {printable(explanation['text'])}"]
+    out += (f"    {printable(detail)}" for detail in explanation.get("details", ()))
     if explanation.get("remedy"):
-        out.append(f"    {output.styled('To do:', Style.WARN)} {explanation['remedy']}")
+        out.append(f"    {output.styled('To do:', Style.WARN)} {printable(explanation['remedy'])}")
     return out

@@ -10,6 +10,7 @@ from barnabas_client.cli.events import EventRange, lines, locate, require_explai
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.reading import read
+from barnabas_protocol.counts import counted
 from barnabas_protocol.internal_topics import EVENTS_TOPIC
 
 #: A rebalance may begin so much earlier than the time of --since.
@@ -22,13 +23,13 @@ async def explain(arguments: Namespace, output: Output) -> int:
     group = arguments.group
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
-        where = await locate(admin, group, None if since is None else since - _MARGIN_MS)
-    if where is None:
+        located = await locate(admin, [group], None if since is None else since - _MARGIN_MS)
+    if not located:
         raise CommandError(
             f"group {group!r} cannot be explained: these brokers have no topic {EVENTS_TOPIC}. Barnabas brokers create "
             "it at the first rebalance, Apache Kafka does not. To do: name a Barnabas broker with --bootstrap-servers"
         )
-    values = await _values(arguments, where)
+    values = await _values(arguments, located[0])
     if not values and since is None:
         raise CommandError(
             f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`"
@@ -38,10 +39,9 @@ async def explain(arguments: Namespace, output: Output) -> int:
         output.data(explanations)
         return DONE
     for one in explanations:
-        for text in lines(one, output):
-            output.line(text)
+        output.lines(lines(one, output))
     if not explanations:
-        output.note(f"No event of group {group!r} matches, of {len(values)} events.")
+        output.note(f"No event of group {group!r} matches, of {counted(len(values), 'event')}.")
     return DONE
 
 

@@ -1,6 +1,6 @@
 """Formats consumed records: with kcat's format letters, or as JSON. Pure.
 
-A format is compiled once into a function. Keys and values are printed as their bytes.
+A format is compiled once into a function. Keys and values are printed as their bytes, except on terminals.
 """
 
 import base64
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas_client.structs import ConsumerRecord
+from barnabas_protocol.printable import printable
 
 #: Returns the bytes to print for a record.
 Printer = Callable[[ConsumerRecord], bytes]
@@ -28,10 +29,20 @@ def _headers(record: ConsumerRecord) -> bytes:
     )
 
 
-_LETTERS: Final[dict[str, Printer]] = {
+def for_terminal(data: bytes) -> bytes:
+    """Escape what a terminal would act on, and bytes that are not UTF-8; newlines and tabs stay."""
+    return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
+
+
+#: What records contain as bytes of a client.
+_CONTENTS: Final[dict[str, Printer]] = {
     "k": lambda record: record.key or b"",
     "v": lambda record: record.value or b"",
     "s": lambda record: record.value or b"",  # as in kcat
+    "h": _headers,
+}
+_LETTERS: Final[dict[str, Printer]] = {
+    **_CONTENTS,
     "K": lambda record: _size(record.key),
     "V": lambda record: _size(record.value),
     "S": lambda record: _size(record.value),
@@ -39,13 +50,16 @@ _LETTERS: Final[dict[str, Printer]] = {
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
     "T": lambda record: b"%d" % record.timestamp,
-    "h": _headers,
     "%": lambda record: b"%",
 }
 
 
-def compile_format(text: str) -> Printer:
+def compile_format(text: str, *, terminal: bool = False) -> Printer:
     r"""Compile a format such as ``%p:%o %k=%v\n``.
+
+    Args:
+        text: the format. Its own characters are printed as they are.
+        terminal: whether keys, values and headers are escaped with :func:`for_terminal`.
 
     Raises:
         ValueError: a letter has no meaning.
@@ -57,7 +71,7 @@ def compile_format(text: str) -> Printer:
                 raise ValueError(
                     f"the format has %{letter}, which has no meaning: use {' '.join('%' + one for one in _LETTERS)}"
                 )
-            parts.append(_LETTERS[letter])
+            parts.append(_escaped(_LETTERS[letter]) if terminal and letter in _CONTENTS else _LETTERS[letter])
         else:
             parts.append(_constant(bytes([int(code, 16)]) if code else _literal(escape, plain or other)))
 
@@ -65,6 +79,10 @@ def compile_format(text: str) -> Printer:
         return b"".join(part(record) for part in parts)
 
     return printer
+
+
+def _escaped(content: Printer) -> Printer:
+    return lambda record: for_terminal(content(record))
 
 
 def _constant(data: bytes) -> Printer:
@@ -105,7 +123,22 @@ def json_line(record: ConsumerRecord) -> bytes:
         "value": shown(record.value),
         "headers": [[name, shown(content)] for name, content in record.headers],
     }
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_text(value).encode() + b"\n"
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    r"""Format data as JSON. Characters that a terminal would act on are ``\uXXXX``, all others stay as they are.
+
+    Args:
+        value: the data.
+        indent: spaces per level; None for one line without spaces.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)
+    if indent is None and text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def shown(data: bytes | None) -> Any:

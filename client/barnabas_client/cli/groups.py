@@ -7,12 +7,14 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, values
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_partitions
-from barnabas_client.cli.view import GroupView, Row, look, members_as_data
+from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
 
 OFFSET_COLUMNS: Final = (
@@ -34,6 +36,18 @@ _STATE_COLUMNS: Final = (
     Column("#MEMBERS", 0),
 )
 _LIST_COLUMNS: Final = (Column("GROUP", 25), Column("STATE", 20), Column("TYPE"), Column("PROTOCOL", 0))
+#: The states and types of groups, as ListGroups names them (``GroupState.java``, ``GroupType.java``).
+GROUP_STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Empty",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+GROUP_TYPES: Final = ("classic", "consumer", "share", "streams")
 
 
 async def list_groups(arguments: Namespace, output: Output) -> int:
@@ -57,7 +71,7 @@ async def list_groups(arguments: Namespace, output: Output) -> int:
         for one in groups:
             output.line(one.group_id)
     for error in groups.errors:
-        output.error(str(error))
+        output.error(for_command_line(error))
     return FAILED if groups.errors else DONE
 
 
@@ -77,8 +91,8 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
                 data.append(await _describe(admin, group, arguments, output))
             except KafkaError as error:
                 status = FAILED
-                output.error(str(error))
-                data.append({"group": group.group_id, "error": str(error)})
+                output.error(for_command_line(error))
+                data.append({"group": group.group_id, "error": for_command_line(error)})
     if output.json:
         output.data(data)
     return status
@@ -94,6 +108,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
         raise group.error
     whole = not (arguments.members or arguments.state)
     view = await look(admin, group) if whole or output.json else GroupView(group, [])
+    waits = await waiting(admin, view.rows)
     if not output.json:
         output.line()
         if arguments.members:
@@ -104,8 +119,16 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
             output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
         if not group.members:
             output.out.flush()
-            output.note(f"\nConsumer group '{group.group_id}' has no active members.")
-    return as_data(view)
+            output.note("")
+            output.note(f"Consumer group '{group.group_id}' has no active members.")
+        for one in waits:
+            producer = "" if one.producer_id is None else f" of producer id {one.producer_id}"
+            name = "" if one.transactional_id is None else f" ({one.transactional_id})"
+            output.note(
+                f"{one.partition}: read_committed consumers wait at offset {one.offset} for an open transaction"
+                f"{producer}{name}; {counted(one.records, 'record')} behind it"
+            )
+    return {**as_data(view), "waits_for_transactions": [one.as_data() for one in waits]}
 
 
 def offset_cells(group_id: str, row: Row) -> Sequence[object]:
@@ -165,6 +188,7 @@ def as_data(view: GroupView) -> dict[str, Any]:
         "assignment_strategy": group.protocol,
         "coordinator": None if broker is None else {"id": broker.node_id, "host": broker.host, "port": broker.port},
         "lag": view.lag,
+        "uncommitted": view.uncommitted,
         "offsets": [row.as_data() for row in view.rows],
         "members": members_as_data(group.members),
     }
@@ -187,13 +211,13 @@ async def delete_groups(arguments: Namespace, output: Output) -> int:
     if output.json:
         output.data(
             [
-                {"group": group, "partition": partition, "error": None if error is None else str(error)}
+                {"group": group, "partition": partition, "error": None if error is None else for_command_line(error)}
                 for group, partition, error in rows
             ]
         )
     for group, partition, refusal in rows:
         if refusal is not None:
-            output.error(str(refusal))
+            output.error(for_command_line(refusal))
         elif not output.json:
             output.line(f"{group}: {'deleted' if partition is None else f'offset of {partition} deleted'}")
     return FAILED if any(refusal is not None for _, _, refusal in rows) else DONE
@@ -222,12 +246,16 @@ def _style(state: str) -> Style:
 
 def _list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-l", "--long", action="store_true", help="include state, type and protocol")
-    parser.add_argument(
-        "--state", action="append", default=[], metavar="STATE", help="only groups in this state; repeatable"
-    )
-    parser.add_argument(
-        "--type", action="append", default=[], metavar="TYPE", help="only groups of this type; repeatable"
-    )
+    for name, known, what in (("--state", GROUP_STATES, "in this state"), ("--type", GROUP_TYPES, "of this type")):
+        parser.add_argument(
+            name,
+            action="append",
+            default=[],
+            type=values.any_case(known),
+            choices=known,
+            metavar=name[2:].upper(),
+            help=f"only groups {what}: {', '.join(known)}; repeatable",
+        )
 
 
 def _describe_arguments(parser: ArgumentParser) -> None:

@@ -1,15 +1,23 @@
-"""The output of commands: lines, columns and JSON on standard output, notes and errors on standard error.
+r"""The output of commands: lines, columns and JSON on standard output, notes and errors on standard error.
+
+Names, ids and reasons come from clients. All text goes through :func:`~barnabas_protocol.printable.printable`, so
+that no client can clear the reader's screen or forge a line; in JSON, the same characters are ``\uXXXX``.
 
 Colour is used on terminals only, unless NO_COLOR is set (https://no-color.org) or TERM is "dumb".
 """
 
-import json
 import os
 import select
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TextIO
+
+from barnabas_client.cli.formats import json_text
+from barnabas_protocol.printable import printable
+
+#: Kafka's tools separate fields by tabs.
+_KEPT: Final = "\t"
 
 
 class Style(Enum):
@@ -24,10 +32,15 @@ class Style(Enum):
 
 
 class Column(NamedTuple):
-    """A column: its title and its smallest width; 0 for the last column, which is not padded."""
+    """A column: its title, its smallest width (0 for the last column, which is not padded), and its alignment."""
 
     title: str
     least: int = 15
+    right: bool = False
+
+    def aligned(self, text: str, width: int) -> str:
+        """Return `text` with spaces up to `width`."""
+        return text.rjust(width) if self.right else text.ljust(width)
 
 
 #: The styles of group states; other states are WARN.
@@ -52,23 +65,43 @@ class Output:
         dumb = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.color = (self.terminal and not dumb) if color is None else color
 
-    def line(self, text: str = "") -> None:
-        """Print a line of text."""
-        print(text, file=self.out)
+    def line(self, *parts: str | tuple[str, Style]) -> None:
+        """Print a line of text, of which parts may have a style."""
+        self.lines(["".join(self.styled(*((part, Style.PLAIN) if isinstance(part, str) else part)) for part in parts)])
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines that :meth:`styled` and :meth:`table_lines` returned."""
+        for text in lines:
+            print(text, file=self.out)
 
     def data(self, value: Any) -> None:
-        """Print the one JSON document of a command, for ``--json``."""
-        print(json.dumps(value, indent=2, ensure_ascii=False), file=self.out)
+        """Print the one JSON document of a command, for ``--json``.
+
+        The exit status is that of the work, which is done: a reader that has gone does not change it.
+        """
+        try:
+            print(json_text(value, indent=2), file=self.out, flush=True)
+        except BrokenPipeError:
+            self.discard()
 
     def row(self, value: Any) -> None:
         """Print one of several JSON documents, each on a line of its own."""
-        print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), file=self.out)
+        print(json_text(value), file=self.out)
 
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, and flush."""
         self.out.flush()
         self.out.buffer.write(data)
         self.out.buffer.flush()
+
+    def discard(self) -> None:
+        """Write to nowhere from now on: the reader of a pipe has gone, and Python flushes once more at exit."""
+        try:
+            descriptor = self.out.fileno()
+        except (OSError, ValueError):
+            return
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), descriptor)
 
     def check(self) -> None:
         """Check that the reader of a pipe is still there, while there is nothing to write.
@@ -87,37 +120,39 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print a line to standard error that is not an error."""
-        print(text, file=self.err)
+        print(printable(text, _KEPT), file=self.err)
 
     def error(self, text: str) -> None:
         """Print what failed, in one line."""
-        print(f"{self.program}: {' '.join(text.split())}", file=self.err)
+        print(printable(f"{self.program}: {' '.join(text.split())}"), file=self.err)
 
     def styled(self, text: str, style: Style) -> str:
-        """Return `text`, with colour if colour is used."""
+        """Return `text`, escaped for terminals, with colour if colour is used."""
+        text = printable(text, _KEPT)
         return f"\x1b[{style.value}m{text}\x1b[0m" if self.color and style.value and text else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """Print columns as Kafka's tools do."""
-        for text in self.table_lines(columns, rows):
-            self.line(text)
+        self.lines(self.table_lines(columns, rows))
 
     def table_lines(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> list[str]:
         """The lines of :meth:`table`. A cell may be (text, style)."""
-        cells = [[_cell(cell) for cell in row] for row in rows]
+        cells = [[shown_cell(cell) for cell in row] for row in rows]
         widths = [
             max([column.least, len(column.title), *(len(row[at][0]) for row in cells)]) if column.least else 0
             for at, column in enumerate(columns)
         ]
-        head = " ".join(column.title.ljust(width) for column, width in zip(columns, widths, strict=True))
+        head = " ".join(column.aligned(column.title, width) for column, width in zip(columns, widths, strict=True))
         lines = [self.styled(head, Style.HEAD)]
         for row in cells:
-            parts = (self.styled(text.ljust(width), style) for (text, style), width in zip(row, widths, strict=True))
-            lines.append(" ".join(parts))
+            places = zip(row, columns, widths, strict=True)
+            lines.append(
+                " ".join(self.styled(column.aligned(text, width), style) for (text, style), column, width in places)
+            )
         return lines
 
 
-def _cell(cell: object) -> tuple[str, Style]:
-    if isinstance(cell, tuple):
-        return str(cell[0]), cell[1]
-    return ("-" if cell is None else str(cell)), Style.PLAIN
+def shown_cell(cell: object) -> tuple[str, Style]:
+    """The text of a cell, on one line and escaped for terminals, and its style."""
+    text, style = cell if isinstance(cell, tuple) else (cell, Style.PLAIN)
+    return ("-" if text is None else printable(str(text))), style

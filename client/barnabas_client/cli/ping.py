@@ -6,11 +6,12 @@ from argparse import ArgumentParser, Namespace
 from typing import Any, Final
 
 from barnabas_client.cli import values
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.clients import CLIENT_ID
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output
-from barnabas_client.config import Address, parse_servers
+from barnabas_client.config import Address
 from barnabas_client.network.connection import Connection
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -20,10 +21,7 @@ _PAUSE = 0.1
 
 async def ping(arguments: Namespace, output: Output) -> int:
     """Ask every bootstrap server; while none answers, again for the time of `--wait`."""
-    try:
-        servers = parse_servers(arguments.bootstrap)
-    except ValueError as error:
-        raise UsageError(f"argument -b/--bootstrap-servers: {error}") from None
+    servers = arguments.servers.addresses
     deadline = time.monotonic() + (arguments.wait or 0)
     while True:
         found = await asyncio.gather(*(_ask(server, arguments.timeout) for server in servers))
@@ -35,7 +33,7 @@ async def ping(arguments: Namespace, output: Output) -> int:
         output.data([_as_data(server, one) for server, one in zip(servers, found, strict=True)])
     for (host, port), one in zip(servers, found, strict=True):
         if isinstance(one, KafkaError):
-            output.error(str(one))
+            output.error(for_command_line(one) + arguments.servers.note(one))
         elif not output.json:
             output.line(
                 f"{host}:{port}: broker {one['broker']} of {one['brokers']}, cluster {one['cluster']}, "
@@ -74,7 +72,11 @@ async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
 
 def _as_data(server: Address, found: dict[str, Any] | KafkaError) -> dict[str, Any]:
     address = {"address": f"{server[0]}:{server[1]}"}
-    return {**address, "error": str(found)} if isinstance(found, KafkaError) else {**address, "error": None, **found}
+    return (
+        {**address, "error": for_command_line(found)}
+        if isinstance(found, KafkaError)
+        else {**address, "error": None, **found}
+    )
 
 
 def _arguments(parser: ArgumentParser) -> None:

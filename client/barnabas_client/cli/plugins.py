@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from barnabas_client.cli.command import Command
 
 COMMANDS_GROUP: Final = "barnabas.commands"
-EXPLAINERS_GROUP: Final = "barnabas.tellers"
+EXPLAINERS_GROUP: Final = "barnabas.explainers"
 
 #: What happened to a group, as data: `time` (ms since 1970), `generation`, `text`, `remedy` (or None), `details`
 #: (sentences) and `data` (the events).
@@ -41,7 +41,7 @@ def plugin_commands() -> list[Command]:
 def find_explainer() -> ExplainEvents | None:
     """The function that explains group events, None if it is not installed.
 
-    It is an entry point of the group ``barnabas.tellers`` in the package that writes the events.
+    It is an entry point of the group ``barnabas.explainers`` in the package that writes the events.
     """
     for point in entry_points(group=EXPLAINERS_GROUP):
         explainer: ExplainEvents = point.load()

@@ -6,11 +6,12 @@ import stat
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import BinaryIO, Final, NamedTuple
 
 from barnabas_client.cli import clients
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.formats import unescape
@@ -19,11 +20,14 @@ from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import CODECS
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import RecordMetadata
+from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
 
 _CHUNK: Final = 256 * 1024
 #: Short enough for a terminal, long enough to send a file in full batches.
 _LINGER_MS: Final = 5
+#: The topic and the broker decide how large a record may be; this is the broker's limit of a request.
+_MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024
 
 
 class LineFormat(NamedTuple):
@@ -73,16 +77,48 @@ async def produce(arguments: Namespace, output: Output) -> int:
     compression = None if arguments.compression == "none" else arguments.compression
     tally, start = _Tally(), time.perf_counter()
     with _opened(arguments.file) as stream:
-        producer = clients.producer(arguments, acks=acks, compression_type=compression, linger_ms=_LINGER_MS)
-        async with producer:
-            with bar(output, arguments.topic, _size(stream)) as advance:
+        settings = {"acks": acks, "compression_type": compression, "linger_ms": _LINGER_MS}
+        if arguments.transactional_id:
+            settings["transactional_id"] = arguments.transactional_id
+        producer = clients.producer(arguments, max_request_size=_MAX_REQUEST_SIZE, **settings)
+        async with producer, _transaction(producer, arguments):
+            with _progress(stream, arguments.topic, output) as advance:
                 async for data, lines in _lines(stream):
                     await _send(producer, arguments, line_format, lines, tally)
-                    advance(data)
+                    advance(data, tally.sent)
                     if tally.failure is not None:
                         break
             await producer.flush()
+            if tally.failure is not None and arguments.transactional_id:
+                await producer.abort_transaction()
+                tally.acknowledged = 0
     return _report(arguments.topic, tally, time.perf_counter() - start, output)
+
+
+def _transaction(producer: Producer, arguments: Namespace) -> AbstractAsyncContextManager[None]:
+    """One transaction around all lines, with --transactional-id."""
+    return producer.transaction() if arguments.transactional_id else nullcontext()
+
+
+@contextmanager
+def _progress(stream: BinaryIO, topic: str, output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress: in bytes of a file, or in records of a pipe. Typed input has none."""
+    total = _size(stream)
+    if total is not None:
+        with bar(output, topic, total) as advance:
+            yield lambda data, records: advance(data)
+    elif stream.isatty():
+        yield lambda data, records: None
+    else:
+        shown = 0
+
+        def count(data: int, records: int) -> None:
+            nonlocal shown
+            advance(records - shown)
+            shown = records
+
+        with bar(output, topic, None, unit="records") as advance:
+            yield count
 
 
 async def _send(
@@ -101,25 +137,26 @@ async def _send(
 
 def _report(topic: str, tally: _Tally, took: float, output: Output) -> int:
     failure = tally.failure
+    why = for_command_line(failure) if isinstance(failure, KafkaError) else repr(failure)
+    if failure is not None:
+        lost = tally.sent - tally.acknowledged
+        written = f"{counted(tally.acknowledged, 'record')} {'was' if tally.acknowledged == 1 else 'were'} written"
+        output.error(f"{written} to {topic}, {lost:,} {'was' if lost == 1 else 'were'} not: {why}")
+    elif not tally.sent:
+        output.note(f"nothing was read, so no record was written to {topic}")
+    elif output.err.isatty() and not output.json:
+        output.note(f"{counted(tally.acknowledged, 'record')} to {topic} in {took:.2f} s")
     if output.json:
-        error = None if failure is None else str(failure)
         output.data(
             {
                 "topic": topic,
                 "records": tally.acknowledged,
                 "bytes": tally.bytes,
                 "seconds": round(took, 3),
-                "error": error,
+                "error": None if failure is None else why,
             }
         )
-    if failure is not None:
-        lost = tally.sent - tally.acknowledged
-        why = failure if isinstance(failure, KafkaError) else repr(failure)
-        output.error(f"{tally.acknowledged} records were written to {topic}, {lost} were not: {why}")
-        return FAILED
-    if output.terminal and not output.json:
-        output.note(f"{tally.acknowledged:,} records to {topic} in {took:.2f} s")
-    return DONE
+    return DONE if failure is None else FAILED
 
 
 @contextmanager
@@ -141,6 +178,15 @@ def _size(stream: BinaryIO) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
+def _may_wait(stream: BinaryIO) -> bool:
+    """Whether a read may have to wait: for a pipe, a socket or a terminal. Only these can be waited for by the loop."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
+
+
 async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Yield lists of lines with the number of bytes that were read. The last line may have no line end."""
     rest = b""
@@ -153,7 +199,7 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, list[bytes]]]:
 
 async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
     """Yield what can be read. Waiting for a pipe or a terminal does not block the event loop."""
-    if _size(stream) is not None or not hasattr(stream, "fileno"):
+    if not _may_wait(stream):
         while chunk := stream.read(_CHUNK):
             yield chunk
             await asyncio.sleep(0)
@@ -180,7 +226,16 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--null", metavar="TEXT", help="send a key or value that equals TEXT as null (a tombstone)")
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="default: by key")
     parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="default: none")
+    parser.add_argument(
+        "--transactional-id", metavar="ID", help="send all lines in one transaction: all of them, or none"
+    )
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all", help="default: all")
 
 
-COMMAND: Final = Command(path=("produce",), help="send lines as records", add_arguments=_arguments, run=produce)
+COMMAND: Final = Command(
+    path=("produce",),
+    help="send lines as records",
+    add_arguments=_arguments,
+    run=produce,
+    reports=("barnabas_client.producer",),
+)

@@ -11,11 +11,13 @@ from typing import Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupOffset, OffsetSpec
 from barnabas_client.cli import clients, values
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.groups import committed_partitions
 from barnabas_client.cli.output import Column, Output
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _COLUMNS: Final = (Column("GROUP"), Column("TOPIC"), Column("PARTITION", 10), Column("NEW-OFFSET", 0))
@@ -48,7 +50,7 @@ async def reset(arguments: Namespace, output: Output) -> int:
     for note in plan.notes:
         output.error(f"warning: {note}")
     for error in errors.values():
-        output.error(str(error))
+        output.error(for_command_line(error))
     if not arguments.execute and not output.json:
         output.out.flush()
         output.note("Dry run, nothing was changed. To do: add --execute to commit these offsets.")
@@ -70,7 +72,7 @@ def _print(
                 "partition": tp.partition,
                 "old_offset": committed[tp].offset if tp in committed else None,
                 "new_offset": offset,
-                "error": str(errors[tp]) if tp in errors else None,
+                "error": for_command_line(errors[tp]) if tp in errors else None,
             }
             for tp, offset in rows
         ]
@@ -91,7 +93,7 @@ async def _check_inactive(admin: Admin, group: str) -> None:
     if found.error is None and found.state not in _INACTIVE:
         raise CommandError(
             f"offsets can only be reset while group {group!r} is inactive, but it is {found.state} with "
-            f"{len(found.members)} members. To do: stop the members first"
+            f"{counted(len(found.members), 'member')}. To do: stop the members first"
         )
 
 

@@ -1,8 +1,10 @@
 """`barnabas topics`: lists, creates, describes, changes and deletes topics."""
 
+import asyncio
 import base64
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
@@ -16,12 +18,22 @@ from barnabas_client.admin.types import (
     TopicResult,
 )
 from barnabas_client.cli import clients, values
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
-from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
 from barnabas_client.network.metadata import TopicInfo
+from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import (
+    EVENTS_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    SHARE_GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
+from barnabas_protocol.suggestions import did_you_mean
 
 
 async def list_topics(arguments: Namespace, output: Output) -> int:
@@ -44,25 +56,71 @@ async def create_topics(arguments: Namespace, output: Output) -> int:
     ]
     async with clients.admin(arguments) as admin:
         results = await admin.create_topics(topics, validate_only=arguments.dry_run, raise_errors=False)
+        suggestions = await _suggestions(
+            admin, arguments.topics[0], [one.error for one in results], dict(arguments.config)
+        )
     fine = ErrorCode.TOPIC_ALREADY_EXISTS if arguments.if_not_exists else None
     verb = "could be created" if arguments.dry_run else "created"
 
     def line(result: TopicResult) -> str:
         if result.num_partitions < 0:
             return f"{result.name}: {verb}"
-        partitions = "1 partition" if result.num_partitions == 1 else f"{result.num_partitions} partitions"
-        replicas = "1 replica" if result.replication_factor == 1 else f"{result.replication_factor} replicas"
-        return f"{result.name}: {verb}, {partitions}, {replicas}"
+        partitions = counted(result.num_partitions, "partition")
+        return f"{result.name}: {verb}, {partitions}, {counted(result.replication_factor, 'replica')}"
 
-    return _report(results, output, line, fine, "already exists, unchanged")
+    return _report(results, output, line, fine, "already exists, unchanged", suggestions)
+
+
+#: What is lost with an internal topic, for a question.
+_DAMAGE: Final = {
+    OFFSETS_TOPIC: "It holds the committed offsets of {groups}: each consumer would start again at the first or the "
+    "last record, and process records twice or never.",
+    TRANSACTIONS_TOPIC: "It holds the state of all transactions: open ones could neither be committed nor aborted.",
+    SHARE_GROUPS_TOPIC: "It holds what share groups have acknowledged: they would get records again.",
+    EVENTS_TOPIC: "It holds the history of {groups}: groups explain would have nothing to explain.",
+}
 
 
 async def delete_topics(arguments: Namespace, output: Output) -> int:
     """Delete topics."""
     async with clients.admin(arguments) as admin:
+        if not arguments.yes:
+            for name in dict.fromkeys(arguments.topics):
+                if name in INTERNAL_TOPICS and not await _confirmed(admin, name, output):
+                    return FAILED
         results = await admin.delete_topics(arguments.topics, raise_errors=False)
     fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if arguments.if_exists else None
     return _report(results, output, lambda result: f"{result.name}: deleted", fine, "does not exist")
+
+
+async def _confirmed(admin: Admin, name: str, output: Output) -> bool:
+    """Ask whether an internal topic shall be deleted; the answer is its name.
+
+    Raises:
+        UsageError: standard input is not a terminal, so the question cannot be asked.
+    """
+    listed = await admin.list_consumer_groups(raise_errors=False)
+    groups = counted(len(listed), "group")
+    damage = f"{name} is internal. {_DAMAGE[name].format(groups=groups)}"
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"{damage} To delete it without being asked, give --yes")
+    output.note(damage)
+    print("Type its name to delete it: ", end="", file=output.err, flush=True)
+    if await _typed_line() == name:
+        return True
+    output.error("nothing was deleted")
+    return False
+
+
+async def _typed_line() -> str:
+    """Wait for a line from the terminal; a blocking read would not end at Ctrl-C."""
+    loop, typed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, typed.set)
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline().strip()
 
 
 async def alter_topic(arguments: Namespace, output: Output) -> int:
@@ -78,17 +136,70 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
         raise UsageError("there is nothing to change: give --partitions, --set, --unset, --append or --subtract")
     done: list[str] = []
     async with clients.admin(arguments) as admin:
+        unchanged = await _not_set(admin, name, arguments.unset)
+        changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
         if arguments.partitions is not None:
             await admin.create_partitions({name: arguments.partitions}, validate_only=dry_run)
-            done.append(f"{arguments.partitions} partitions")
+            done.append(counted(arguments.partitions, "partition"))
         if changes:
-            await admin.incremental_alter_configs({ConfigResource.topic(name): changes}, validate_only=dry_run)
+            resource = ConfigResource.topic(name)
+            (result,) = await admin.incremental_alter_configs(
+                {resource: changes}, validate_only=dry_run, raise_errors=False
+            )
+            if result.error is not None:
+                keys = [change.name for change in changes]
+                raise CommandError(
+                    for_command_line(result.error) + await _suggestions(admin, name, [result.error], keys)
+                )
             done += (_shown(change) for change in changes)
     if output.json:
         output.data({"topic": name, "changes": done, "executed": not dry_run})
-    else:
+        return DONE
+    if done:
         output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
+    if unchanged:
+        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
     return DONE
+
+
+async def _not_set(admin: Admin, topic: str, keys: Sequence[str]) -> list[str]:
+    """The keys to unset that have no value of the topic's own.
+
+    Raises:
+        CommandError: a key does not exist. Brokers do not refuse to unset it.
+        KafkaError: the topic cannot be described.
+    """
+    if not keys:
+        return []
+    (found,) = await admin.describe_configs([ConfigResource.topic(topic)])
+    for key in keys:
+        if key not in found.entries:
+            raise CommandError(f"topics have no configuration key {key!r}{did_you_mean(key, found.entries)}")
+    return [key for key in keys if found.entries[key].source is not ConfigSource.TOPIC]
+
+
+async def _suggestions(admin: Admin, topic: str, errors: Iterable[KafkaError | None], keys: Iterable[str]) -> str:
+    """What to add to an error about configuration: for each unknown key, the known one that was probably meant.
+
+    The known keys are those that a topic with the same name would have, so that they are those of this version of the
+    brokers.
+
+    Args:
+        admin: of the brokers.
+        topic: its name; that of one that exists, or of one that could not be created.
+        errors: those of the operations; nothing is added to others than INVALID_CONFIG.
+        keys: the keys of the operations.
+    """
+    if all(error is None or error.code != ErrorCode.INVALID_CONFIG for error in errors):
+        return ""
+    (created,) = await admin.create_topics([NewTopic(topic, -1, -1)], validate_only=True, raise_errors=False)
+    known: Collection[str] = created.configs
+    if created.error is not None:
+        (described,) = await admin.describe_configs([ConfigResource.topic(topic)], raise_errors=False)
+        known = described.entries
+    return "".join(
+        f" ({key}{did_you_mean(key, known)})" for key in keys if key not in known and did_you_mean(key, known)
+    )
 
 
 def _shown(change: AlterConfigOp) -> str:
@@ -110,7 +221,7 @@ async def describe_topics(arguments: Namespace, output: Output) -> int:
     for topic in topics:
         if topic.error != ErrorCode.NONE:
             status = FAILED
-            output.error(str(error_for(topic.error, f"describe topic {topic.name!r}")))
+            output.error(for_command_line(error_for(topic.error, f"describe topic {topic.name!r}")))
         elif not output.json:
             _print_topic(topic, configs.get(topic.name), arguments.configs, output)
     return status
@@ -127,8 +238,10 @@ def _print_topic(topic: TopicInfo, configs: ConfigResult | None, every: bool, ou
     replication = max((len(one.replicas) for one in topic.partitions.values()), default=0)
     own = [f"{key}={value}" for key, value in _own(configs).items()]
     output.line(
-        f"Topic: {output.styled(topic.name, Style.HEAD)}\tTopicId: {_topic_id(topic)}\t"
-        f"PartitionCount: {len(topic.partitions)}\tReplicationFactor: {replication}\tConfigs: {','.join(own)}"
+        "Topic: ",
+        (topic.name, Style.HEAD),
+        f"\tTopicId: {_topic_id(topic)}\tPartitionCount: {len(topic.partitions)}"
+        f"\tReplicationFactor: {replication}\tConfigs: {','.join(own)}",
     )
     for number, one in sorted(topic.partitions.items()):
         leader = "none" if one.leader < 0 else str(one.leader)
@@ -138,7 +251,7 @@ def _print_topic(topic: TopicInfo, configs: ConfigResult | None, every: bool, ou
         )
     if every and configs is not None:
         if configs.error is not None:
-            output.error(str(configs.error))
+            output.error(for_command_line(configs.error))
         for name, entry in sorted(configs.entries.items()):
             output.line(f"\t{name}={entry.value}\t{entry.source.name}")
 
@@ -190,8 +303,9 @@ def _report(
     line: Callable[[TopicResult], str],
     fine: ErrorCode | None,
     why_fine: str,
+    suggestions: str = "",
 ) -> int:
-    """Print the result of each topic; returns the exit status."""
+    """Print the result of each topic, and `suggestions` after errors about configuration; returns the exit status."""
     failures: list[KafkaError] = []
     rows = []
     for result in results:
@@ -203,7 +317,7 @@ def _report(
             row["note"] = why_fine
         else:
             failures.append(error)
-            row["error"] = str(error)
+            row["error"] = for_command_line(error)
         rows.append(row)
         if output.json:
             continue
@@ -214,7 +328,8 @@ def _report(
     if output.json:
         output.data(rows)
     for failure in failures:
-        output.error(str(failure))
+        about_configs = failure.code == ErrorCode.INVALID_CONFIG
+        output.error(for_command_line(failure) + (suggestions if about_configs else ""))
     return FAILED if failures else DONE
 
 
@@ -269,6 +384,7 @@ def _alter_arguments(parser: ArgumentParser) -> None:
 def _delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument("--if-exists", action="store_true", help="do not fail for topics that do not exist")
+    parser.add_argument("--yes", action="store_true", help="do not ask before an internal topic is deleted")
 
 
 COMMANDS: Final = (

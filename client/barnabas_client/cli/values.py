@@ -4,7 +4,7 @@ Each function raises `ValueError` with a text that shows a valid value; argparse
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -110,6 +110,12 @@ def pair(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
+def any_case(known: Iterable[str]) -> Callable[[str], str]:
+    """A parser of one of the `known` words in any case; it returns other words as they are."""
+    by_lower = {word.lower(): word for word in known}
+    return lambda text: by_lower.get(text.lower(), text)
+
+
 def positive(text: str) -> int:
     """Parse a whole number of at least 1.
 
@@ -131,6 +137,31 @@ def seconds(text: str) -> float:
     if not value:
         raise ValueError(f"{text!r} is not a time: write it as 10 or 10s")
     return value
+
+
+_SIZES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def size(text: str) -> int:
+    """Parse ``10MB``, ``512KiB`` or a number of bytes.
+
+    Raises:
+        ValueError: `text` is not a size of at least one byte.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.lower())
+    value = 0 if found is None else round(float(found[1]) * _SIZES[found[2] or ""])
+    if value < 1:
+        raise ValueError(f"{text!r} is not a size: write it as 10MB, 512KiB or in bytes")
+    return value
+
+
+def shown_size(count: int) -> str:
+    """Format a number of bytes: ``512 B``, ``3.2 MB``."""
+    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 999.5 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{count} B" if unit == "B" else f"{amount:.0f} {unit}" if amount >= 99.5 else f"{amount:.1f} {unit}"
 
 
 def shown_time(milliseconds: int) -> str:

@@ -1,22 +1,26 @@
 """The current state of a consumer group: members, and for each partition committed offset, end offset and owner."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import GroupDescription, ListedOffset, MemberDescription, OffsetSpec
+from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
 from barnabas_client.structs import TopicPartition
 
 
 class Row(NamedTuple):
-    """A partition of a group; or a member without partitions, whose row has no partition."""
+    """A partition of a group; or a member without partitions, whose row has no partition.
+
+    `start`, the log start offset, is looked up only where no offset is committed.
+    """
 
     partition: TopicPartition | None
     committed: int | None
     end: int | None
     member: MemberDescription | None
+    start: int | None = None
 
     @property
     def lag(self) -> int | None:
@@ -24,6 +28,16 @@ class Row(NamedTuple):
         if self.committed is None or self.end is None:
             return None
         return max(self.end - self.committed, 0)
+
+    @property
+    def uncommitted(self) -> int | None:
+        """The number of records, if no offset is committed; None if there is one, or the number is not known.
+
+        How many of them are lag depends on the consumer: none with `auto_offset_reset` "latest", all with "earliest".
+        """
+        if self.committed is not None or self.end is None or self.start is None:
+            return None
+        return max(self.end - self.start, 0)
 
     def as_data(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -49,9 +63,25 @@ class GroupView:
     time: float = field(default_factory=time.time)
 
     @property
-    def lag(self) -> int:
-        """The sum of the known lags of all partitions."""
+    def lag(self) -> int | None:
+        """The sum of the lags of all partitions; None if there are none, or one is not known.
+
+        A partition without records has no lag, committed or not.
+        """
+        rows = [row for row in self.rows if row.partition is not None]
+        if not rows or any(row.lag is None and row.uncommitted != 0 for row in rows):
+            return None
+        return self.known_lag
+
+    @property
+    def known_lag(self) -> int:
+        """The sum of the lags of the partitions with a committed offset."""
         return sum(row.lag or 0 for row in self.rows)
+
+    @property
+    def uncommitted(self) -> int:
+        """The number of records in partitions without a committed offset."""
+        return sum(row.uncommitted or 0 for row in self.rows)
 
 
 async def look(admin: Admin, group: GroupDescription) -> GroupView:
@@ -63,19 +93,81 @@ async def look(admin: Admin, group: GroupDescription) -> GroupView:
     committed = await admin.list_consumer_group_offsets(group.group_id, raise_errors=False)
     owners = {tp: member for member in group.members for tp in member.partitions}
     partitions = sorted({*committed, *owners})
-    ends: dict[TopicPartition, ListedOffset] = {}
-    if partitions:
-        # A deleted partition, or one without a leader, has no end offset; the others are shown.
-        specs = dict.fromkeys(partitions, OffsetSpec.LATEST)
-        ends = await admin.list_offsets(specs, raise_errors=False)
-    rows = []
-    for tp in partitions:
-        end, offset = ends[tp], committed.get(tp)
-        rows.append(
-            Row(tp, offset.offset if offset else None, end.offset if end.error is None else None, owners.get(tp))
-        )
+    offsets = {tp: one.offset for tp, one in committed.items()}
+    ends = await _listed(admin, partitions, OffsetSpec.LATEST)
+    starts = await _listed(admin, [tp for tp in partitions if offsets.get(tp) is None], OffsetSpec.EARLIEST)
+    rows = [Row(tp, offsets.get(tp), ends.get(tp), owners.get(tp), starts.get(tp)) for tp in partitions]
     rows.extend(Row(None, None, None, member) for member in group.members if not member.partitions)
     return GroupView(group, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A partition in which an open transaction keeps ``read_committed`` consumers of a group from going on.
+
+    Attributes:
+        partition: the partition.
+        offset: where the transaction begins, and where the group stands: the last stable offset.
+        records: the number of records from there on.
+        producer_id: of the transaction; None if the leader does not say.
+        transactional_id: of the transaction; None if no coordinator knows it.
+    """
+
+    partition: TopicPartition
+    offset: int
+    records: int
+    producer_id: int | None
+    transactional_id: str | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Convert to JSON data."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "last_stable_offset": self.offset,
+            "records": self.records,
+            "producer_id": self.producer_id,
+            "transactional_id": self.transactional_id,
+        }
+
+
+async def waiting(admin: Admin, rows: Iterable[Row]) -> list[Waiting]:
+    """The partitions in which a group has read all up to an open transaction. Brokers without these APIs say nothing
+    about producers."""
+    lagging = {row.partition: row for row in rows if row.partition is not None and row.lag}
+    stable = {}
+    if lagging:
+        found = await admin.list_offsets(
+            dict.fromkeys(lagging, OffsetSpec.LATEST), read_committed=True, raise_errors=False
+        )
+        stable = {tp: one.offset for tp, one in found.items() if one.error is None}
+    stuck = {
+        tp: at
+        for tp, at in stable.items()
+        if lagging[tp].committed is not None and at <= (lagging[tp].committed or 0) and at < (lagging[tp].end or 0)
+    }
+    if not stuck:
+        return []
+    described = await admin.describe_producers(stuck, raise_errors=False)
+    producers = {
+        tp: next((one.producer_id for one in known.producers if one.transaction_start_offset == stuck[tp]), None)
+        for tp, known in described.items()
+    }
+    ids = sorted({one for one in producers.values() if one is not None})
+    listed = await admin.list_transactions(producer_ids=ids, raise_errors=False) if ids else []
+    names = {one.producer_id: one.transactional_id for one in listed}
+    return [
+        Waiting(tp, at, (lagging[tp].end or 0) - at, producers.get(tp), names.get(producers.get(tp) or -1))
+        for tp, at in sorted(stuck.items())
+    ]
+
+
+async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    """Look up offsets; deleted partitions and those without a leader are left out."""
+    if not partitions:
+        return {}
+    found = await admin.list_offsets(dict.fromkeys(partitions, spec), raise_errors=False)
+    return {tp: one.offset for tp, one in found.items() if one.error is None}
 
 
 def members_as_data(members: Iterable[MemberDescription]) -> list[dict[str, Any]]:

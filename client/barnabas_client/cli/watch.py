@@ -1,135 +1,102 @@
-"""`barnabas groups watch`: shows a group at intervals, with its lag in records and in seconds, and its last rebalances.
+"""`barnabas groups watch`: shows groups at intervals: lag in records and in seconds, rates, and the last rebalances.
 
-On a terminal each view replaces the one before. Otherwise the views follow each other, with --json one per line.
+A view fits the screen of a terminal (:mod:`~barnabas_client.cli.screen`).
 """
 
 import asyncio
 import time
 from argparse import ArgumentParser, Namespace
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.cli import clients, events, values
-from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.failures import DONE
-from barnabas_client.cli.groups import as_data, coordinator
-from barnabas_client.cli.optional import optional
-from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.plugins import ExplainEvents, Explanation, find_explainer
-from barnabas_client.cli.values import shown_time
-from barnabas_client.cli.view import GroupView, Row, look
+from barnabas_client.admin.types import GroupDescription
+from barnabas_client.cli import clients, events, live
+from barnabas_client.cli.advice import for_command_line
+from barnabas_client.cli.command import Command
+from barnabas_client.cli.groups import as_data
+from barnabas_client.cli.live import Lines
+from barnabas_client.cli.output import Output
+from barnabas_client.cli.plugins import Explanation, find_explainer
+from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
+from barnabas_client.cli.view import GroupView, look
 from barnabas_client.consumer.consumer import Consumer
-from barnabas_client.structs import TopicPartition
-from barnabas_protocol.errors import KafkaError
+from barnabas_client.structs import ConsumerRecord, TopicPartition
 
-_COLUMNS: Final = (
-    Column("TOPIC"),
-    Column("PARTITION", 9),
-    Column("CURRENT-OFFSET", 14),
-    Column("LOG-END-OFFSET", 14),
-    Column("LAG", 8),
-    Column("LAG-TIME", 8),
-    Column("CLIENT-ID"),
-    Column("HOST", 0),
-)
 #: The number of rebalances that are shown, and how far back they are looked for.
 _REBALANCES: Final = 3
-_HISTORY_MS: Final = 3_600_000
+_HISTORY_MS: Final = 24 * 3_600_000
 _MAX_EVENTS: Final = 500
+#: Groups whose offsets are looked up at the same time.
+_GROUPS_AT_ONCE: Final = 8
 #: Milliseconds that a view waits for the records at the committed offsets, whose timestamps give the lag in seconds.
 _RECORDS_WAIT_MS: Final = 200
 
 
 async def watch(arguments: Namespace, output: Output) -> int:
-    """Show the group at intervals until --max ends it, or Ctrl-C."""
-    shown = 0
+    """Show one group, or a line for each group, at intervals until --max ends it, or Ctrl-C."""
     async with (
         clients.admin(arguments) as admin,
         _record_ages(arguments) as record_ages,
         _history(arguments, admin) as history,
     ):
-        with _screen(output) as show:
-            while True:
-                try:
-                    (group,) = await admin.describe_consumer_groups([arguments.group])
-                    view = await look(admin, group)
-                    ages, rebalances = await record_ages.ages(view), await history.rebalances()
-                except KafkaError as error:
-                    # The first error may be a mistake in the arguments; later ones are shown as a view.
-                    if not shown:
-                        raise
-                    now = time.time_ns() // 1_000_000
-                    if output.json:
-                        output.row({"time": now, "group": arguments.group, "error": str(error)})
-                    else:
-                        show([f"{shown_time(now)}  {error}"])
-                else:
-                    if output.json:
-                        output.row({**_data(view, ages), "rebalances": rebalances})
-                    else:
-                        show(_lines(view, ages, rebalances, output))
-                output.out.flush()
-                shown += 1
-                if shown == arguments.max:
-                    return DONE
-                await asyncio.sleep(arguments.interval)
-                output.check()
+        watched = _Watched(admin, record_ages, history, arguments.groups)
+        one = len(arguments.groups) == 1
+        look = partial(watched.one if one else watched.all, output)
+        return await live.views(look, arguments, output, {"group": arguments.groups[0]} if one else {})
 
 
-def _data(view: GroupView, ages: dict[TopicPartition, float]) -> dict[str, Any]:
+class _Watched:
+    """Looks at groups: the data of a view, and the function that draws it."""
+
+    def __init__(self, admin: Admin, record_ages: "_RecordAges", history: "_History", names: Sequence[str]) -> None:
+        self._admin, self._record_ages, self._history, self._names = admin, record_ages, history, names
+        self._rates: defaultdict[str, Rates] = defaultdict(Rates)
+        self._some = asyncio.Semaphore(_GROUPS_AT_ONCE)
+
+    async def one(self, output: Output) -> tuple[dict[str, Any], Lines]:
+        """Look at the one group."""
+        (group,) = await self._admin.describe_consumer_groups(self._names)
+        await self._history.update()
+        measured = await self._measure(group)
+        measured = replace(measured, ages=await self._record_ages.ages(measured.view))
+        data = _data(measured)
+        return data, partial(draw, measured, output)
+
+    async def all(self, output: Output) -> tuple[dict[str, Any], Lines]:
+        """Look at the named groups, or at all groups if none is named."""
+        names = self._names or [one.group_id for one in await self._admin.list_consumer_groups()]
+        groups = await self._admin.describe_consumer_groups(names, raise_errors=False) if names else []
+        await self._history.update()
+        found = await asyncio.gather(*(self._measure(group) for group in groups if group.error is None))
+        failed = {group.group_id: group.error for group in groups if group.error is not None}
+        now = time.time()
+        data: dict[str, Any] = {"time": round(now * 1000), "groups": [_data(measured) for measured in found]}
+        data["groups"] += [{"group": name, "error": for_command_line(error)} for name, error in failed.items()]
+        errors = {name: error.code.name for name, error in failed.items()}
+        return data, partial(draw_groups, now, found, errors, output)
+
+    async def _measure(self, group: GroupDescription) -> Measured:
+        async with self._some:
+            view = await look(self._admin, group)
+        rates = self._rates[group.group_id].add(view)
+        return Measured(view, {}, rates, self._history.rebalances(group.group_id))
+
+
+def _data(measured: Measured) -> dict[str, Any]:
+    view = measured.view
     data = as_data(view)
     for row, shown in zip(view.rows, data["offsets"], strict=True):
-        age = None if row.partition is None else ages.get(row.partition)
+        age = None if row.partition is None else measured.ages.get(row.partition)
+        rate = None if row.partition is None else measured.rates.get(row.partition)
         shown["lag_seconds"] = None if age is None else round(age, 3)
-    return {"time": round(view.time * 1000), **data}
-
-
-def _lines(
-    view: GroupView, ages: dict[TopicPartition, float], rebalances: list[Explanation], output: Output
-) -> list[str]:
-    """The lines of a view."""
-    group = view.group
-    members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    longest = max(ages.values(), default=None)
-    behind = f"{view.lag:,} records behind" + ("" if longest is None else f", {_age(longest)}")
-    lines = [
-        f"{shown_time(round(view.time * 1000))}  {output.styled(group.group_id, Style.HEAD)}  "
-        f"{output.styled(group.state, STATES.get(group.state, Style.WARN))}  {members}  {group.protocol or '-'}  "
-        f"coordinator {coordinator(group)}  {behind}",
-        "",
-        *output.table_lines(_COLUMNS, [_cells(row, ages) for row in view.rows]),
-    ]
-    if rebalances:
-        lines += ["", output.styled("LAST REBALANCES", Style.HEAD)]
-        lines += (line for one in rebalances for line in events.lines(one, output))
-    return lines
-
-
-def _cells(row: Row, ages: dict[TopicPartition, float]) -> tuple[object, ...]:
-    tp, member = row.partition, row.member
-    age = None if tp is None else ages.get(tp)
-    return (
-        None if tp is None else tp.topic,
-        None if tp is None else tp.partition,
-        row.committed,
-        row.end,
-        (row.lag, Style.WARN) if row.lag else row.lag,
-        None if age is None else _age(age),
-        None if member is None else member.instance_id or member.client_id,
-        None if member is None else member.host,
-    )
-
-
-def _age(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+        shown["produced_per_second"] = None if rate is None or rate.produced is None else round(rate.produced, 1)
+        shown["consumed_per_second"] = None if rate is None or rate.consumed is None else round(rate.consumed, 1)
+    return {"time": round(view.time * 1000), **data, "rebalances": measured.rebalances}
 
 
 class _RecordAges:
@@ -171,64 +138,68 @@ async def _record_ages(arguments: Namespace) -> AsyncIterator[_RecordAges]:
 
 
 class _History:
-    """Reads the last rebalances of the group."""
+    """Reads the last rebalances of the watched groups."""
 
-    def __init__(self, group: str, explainer: ExplainEvents | None, consumer: Consumer | None) -> None:
-        self._group = group.encode()
-        self._explainer, self._consumer = explainer, consumer
-        self._values: deque[bytes] = deque(maxlen=_MAX_EVENTS)
+    def __init__(self, arguments: Namespace, admin: Admin, consumer: Consumer) -> None:
+        self._arguments, self._admin, self._consumer = arguments, admin, consumer
+        self._explainer = find_explainer()
+        self._since = time.time_ns() // 1_000_000 - _HISTORY_MS
+        self._values: defaultdict[bytes, deque[bytes]] = defaultdict(lambda: deque(maxlen=_MAX_EVENTS))
+        self._located = False
 
-    async def rebalances(self) -> list[Explanation]:
-        if self._consumer is None or self._explainer is None:
-            return []
-        while batches := await self._consumer.getmany(timeout_ms=0):
-            for records in batches.values():
-                self._values.extend(record.value for record in records if record.key == self._group and record.value)
-        return self._explainer(self._values)[-_REBALANCES:]
+    def rebalances(self, group: str) -> list[Explanation]:
+        """The last rebalances of a group, oldest first; none if the brokers do not record them."""
+        found = self._values.get(group.encode())
+        return self._explainer(found)[-_REBALANCES:] if self._explainer is not None and found else []
+
+    async def update(self) -> None:
+        """Read new events; the first time, those that exist."""
+        if self._explainer is None:
+            return
+        if not self._located:
+            await self._locate()
+        else:
+            while batches := await self._consumer.getmany(timeout_ms=0):
+                self._add(batches.values())
+
+    async def _locate(self) -> None:
+        ranges = await events.locate(self._admin, self._arguments.groups, self._since)
+        if not ranges:  # the brokers create the topic at the first rebalance
+            return
+        self._consumer.assign([one.partition for one in ranges])
+        for one in ranges:
+            self._consumer.seek(one.partition, one.start)
+        deadline = time.monotonic() + self._arguments.timeout
+        while time.monotonic() < deadline and not await self._at_end(ranges):
+            self._add((await self._consumer.getmany(timeout_ms=_RECORDS_WAIT_MS)).values())
+        self._located = True
+
+    async def _at_end(self, ranges: Iterable[events.EventRange]) -> bool:
+        return all([await self._consumer.position(one.partition) >= one.end for one in ranges])
+
+    def _add(self, batches: Iterable[list[ConsumerRecord]]) -> None:
+        wanted = {name.encode() for name in self._arguments.groups}
+        for records in batches:
+            for record in records:
+                if record.key is not None and record.value is not None and (not wanted or record.key in wanted):
+                    self._values[record.key].append(record.value)
 
 
 @asynccontextmanager
 async def _history(arguments: Namespace, admin: Admin) -> AsyncIterator[_History]:
-    explainer = find_explainer()
-    since = time.time_ns() // 1_000_000 - _HISTORY_MS
-    where = None if explainer is None else await events.locate(admin, arguments.group, since)
-    if where is None:
-        yield _History(arguments.group, None, None)
-        return
     async with clients.consumer(arguments) as consumer:
-        consumer.assign([where.partition])
-        consumer.seek(where.partition, where.start)
-        yield _History(arguments.group, explainer, consumer)
-
-
-@contextmanager
-def _screen(output: Output) -> Iterator[Callable[[list[str]], None]]:
-    """Yield the function that shows a view."""
-
-    def plain(lines: list[str]) -> None:
-        for line in (*lines, ""):
-            output.line(line)
-        output.out.flush()
-
-    if not output.terminal or output.json:
-        yield plain
-        return
-    console, live, text = (
-        optional(module, extra="cli", purpose="drawing on a terminal", instead="pipe the output into cat")
-        for module in ("rich.console", "rich.live", "rich.text")
-    )
-    with live.Live(console=console.Console(file=output.out), auto_refresh=False, screen=True) as screen:
-        yield lambda lines: screen.update(text.Text.from_ansi("\n".join(lines)), refresh=True)
+        yield _History(arguments, admin, consumer)
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("group", metavar="GROUP")
-    parser.add_argument(
-        "-i", "--interval", type=checked(values.seconds), default=1.0, metavar="TIME", help="default: 1s"
-    )
-    parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after N views")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups, a line for each")
+    live.add_options(parser)
 
 
 COMMAND: Final = Command(
-    path=("groups", "watch"), help="show members, lag and rebalances, live", add_arguments=_arguments, run=watch
+    path=("groups", "watch"),
+    help="show lag, rates and rebalances, live",
+    add_arguments=_arguments,
+    run=watch,
+    reports=("barnabas_client",),
 )

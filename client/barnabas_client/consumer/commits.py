@@ -14,11 +14,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
-from barnabas_client.config import ConsumerConfig
+from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.consumer.offsets import OffsetStore
 from barnabas_client.consumer.subscription import Subscription
-from barnabas_client.errors import KafkaTimeoutError
+from barnabas_client.errors import KafkaTimeoutError, RebalanceInProgressError
 from barnabas_client.logs import logger
+from barnabas_client.network.retries import retry_backoff
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import KafkaError
@@ -30,6 +31,28 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Awaitable[None] | None]
 
 
+async def after_rebalance(commit: Callable[[], Awaitable[None]], config: ClientConfig) -> None:
+    """Call `commit`; if the group is rebalancing, again until it is not. For last commits: no later one covers them.
+
+    Args:
+        commit: makes a commit.
+        config: has the pauses, and how long to try: `request_timeout_ms`.
+
+    Raises:
+        RebalanceInProgressError: the group was still rebalancing at the end of that time.
+        KafkaError: the commit failed.
+    """
+    backoff, deadline = retry_backoff(config), time.monotonic() + config.request_timeout
+    while True:
+        try:
+            await commit()
+            return
+        except RebalanceInProgressError:
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(backoff.failed())
+
+
 class Commits:
     """The commits of one consumer.
 
@@ -37,7 +60,7 @@ class Commits:
         store: the group's committed offsets.
         config: whether and how often to commit automatically.
         subscription: has the positions.
-        timeout: seconds for one commit.
+        client: has the time for one commit, `request_timeout_ms`, and the pauses of retries.
         due: called when an automatic commit is due; the next poll then calls :meth:`automatic`.
     """
 
@@ -46,13 +69,14 @@ class Commits:
         store: OffsetStore,
         config: ConsumerConfig,
         subscription: Subscription,
-        timeout: float,
+        client: ClientConfig,
         due: Callable[[], None],
     ) -> None:
         self._store = store
         self._config = config
         self._subscription = subscription
-        self._timeout = timeout
+        self._client = client
+        self._timeout = client.request_timeout
         self._due = due
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._background = BackgroundTasks(self._task_failed)
@@ -82,12 +106,13 @@ class Commits:
         self._background.spawn(self._once(dict(offsets), callback))
 
     async def quietly(self, offsets: Offsets) -> None:
-        """Commit what is not committed yet, with `enable_auto_commit`; a failure is logged."""
+        """Commit what is not committed yet, with `enable_auto_commit`, after a rebalance in progress; a failure is
+        logged."""
         new = self._new(offsets)
         if not new or not self._config.enable_auto_commit:
             return
         try:
-            await self.commit(new)
+            await after_rebalance(lambda: self.commit(new), self._client)
         except KafkaError as error:
             _log.warning("offsets were not committed", group=self._config.group_id, reason=str(error))
 

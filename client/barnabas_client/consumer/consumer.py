@@ -13,16 +13,22 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Generic, Self, Unpack, overload
 
 from barnabas_client.assignors import Assignor
 from barnabas_client.checks import Offset, check_topic, is_int64, mapped, offsets_of, partitions_of
 from barnabas_client.config import (
     DEFAULT_SERVERS,
+    AutoOffsetReset,
     ClientConfig,
     ConsumerConfig,
+    ConsumerSettings,
     Deserializer,
+    GroupProtocol,
+    IsolationLevel,
+    SecurityProtocol,
     default_assignors,
     parse_servers,
 )
@@ -31,16 +37,27 @@ from barnabas_client.consumer.commits import CommitCallback
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.metrics import ConsumerMeters, Metrics, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
-from barnabas_client.consumer.parallel.config import Handler, RunConfig
+from barnabas_client.consumer.parallel.config import Handler, HandlerOrder, RunConfig
 from barnabas_client.consumer.parallel.runner import Runner
 from barnabas_client.consumer.polls import stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
+from barnabas_client.lifecycle import Home
 from barnabas_client.logs import logger
 from barnabas_client.network.network import Network
+from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.producer import Producer
-from barnabas_client.structs import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas_client.structs import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    K,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    V,
+)
+from barnabas_client.tasks import end
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -66,7 +83,7 @@ class Phase(Enum):
         return self.name.lower().replace("_", " ")
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records from topics, alone or as a member of a group.
 
     ::
@@ -75,13 +92,104 @@ class Consumer:
             async for record in consumer:
                 print(record.offset, record.value)
 
-    Settings are explained at :class:`~barnabas_client.config.ConsumerConfig` and
-    :class:`~barnabas_client.config.ClientConfig`. Nothing happens before :meth:`start`. Call all methods in the event
-    loop that called it, except for :meth:`wakeup`, which any thread may call.
+    ``Consumer[K, V]`` returns keys of K and values of V: what its deserializers return, bytes without them. Nothing
+    happens before :meth:`start`. Call all methods in the event loop that called it, except for :meth:`wakeup`, which
+    any thread may call; from elsewhere they raise `IllegalStateError`.
+
+    Args:
+        topics: the topics to read; none if :meth:`subscribe` or :meth:`assign` follows. Default: none.
+        bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
+            names the others. Default: "localhost:9092".
+        client_id: the name of this client in the brokers' logs and in group member ids. Default: "barnabas".
+        group_id: the group to join and to commit for. Default: None, which reads without a group.
+        group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
+            Default: None.
+        key_deserializer: makes an object from a key's bytes; a record without a key has None. Default: None, which
+            leaves the bytes.
+        value_deserializer: makes an object from a value's bytes; a null value stays None. Default: None, which leaves
+            the bytes.
+        fetch_max_wait_ms: how long the broker waits for `fetch_min_bytes`. Default: 500 ms.
+        fetch_max_bytes: the limit of one fetch response, and of what is fetched ahead for all partitions. Default:
+            52428800 bytes.
+        fetch_min_bytes: the broker answers a fetch when it has so many bytes, or after `fetch_max_wait_ms`. Default: 1
+            byte.
+        max_partition_fetch_bytes: the limit for a partition in one fetch response, and of what is fetched ahead for it.
+            Default: 1048576 bytes.
+        request_timeout_ms: how long a response may take before the connection is closed. Default: 40000 ms.
+        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580). Default:
+            100 ms.
+        retry_backoff_max_ms: the longest pause before a retry. Default: 1000 ms.
+        auto_offset_reset: where to start without a committed offset: "latest", "earliest", or "none" to raise. Default:
+            "latest".
+        enable_auto_commit: commit what earlier polls returned, every `auto_commit_interval_ms`, when partitions are
+            revoked and when the consumer stops. Default: True.
+        auto_commit_interval_ms: the time between automatic commits. Default: 5000 ms.
+        check_crcs: verify the checksum of each batch. Default: True.
+        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
+        partition_assignment_strategy: assignors, the preferred one first. They run on the thread of the heartbeats.
+            Default: None, which is range, round-robin and cooperative-sticky.
+        max_poll_interval_ms: a consumer that does not poll for so long leaves its group. Default: 300000 ms.
+        rebalance_timeout_ms: how long the group waits for this member to rejoin, in milliseconds. Default: None, which
+            takes `max_poll_interval_ms`, as Kafka does.
+        session_timeout_ms: the coordinator removes a member that sends no heartbeat for so long. Default: 10000 ms.
+        heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A thread of its own
+            sends them, whatever the event loop does. Default: 3000 ms.
+        max_poll_records: one poll returns at most so many records. Default: 500 records.
+        security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
+        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
+            `ssl.create_default_context`.
+        exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``. Default: True.
+        connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
+        isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
+            Default: "read_uncommitted".
+        client_rack: where this client is, so that it may fetch from a near replica (KIP-392). Default: "", which is
+            nowhere.
+        close_timeout_ms: how long :meth:`stop` may take to commit and leave. Default: 10000 ms.
+        group_protocol: "classic", or "consumer" for the protocol of KIP-848: the coordinator computes the assignment,
+            and members keep what they have while others move. It needs Apache Kafka 4.0 or newer, or a Barnabas that
+            serves it. Default: "classic".
+        group_remote_assignor: with ``group_protocol="consumer"``, the assignor of the broker, such as "uniform" or
+            "range". Default: None, which is the broker's default.
 
     Raises:
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
+
+    @overload
+    def __init__(
+        self: "Consumer[bytes, bytes]",
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[K, bytes]",
+        *topics: str,
+        key_deserializer: Deserializer[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[bytes, V]",
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: Deserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[K, V]",
+        *topics: str,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -90,8 +198,8 @@ class Consumer:
         client_id: str = ClientConfig.client_id,
         group_id: str | None = ConsumerConfig.group_id,
         group_instance_id: str | None = ConsumerConfig.group_instance_id,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer[Any] | None = ConsumerConfig.key_deserializer,
+        value_deserializer: Deserializer[Any] | None = ConsumerConfig.value_deserializer,
         fetch_max_wait_ms: int = ConsumerConfig.fetch_max_wait_ms,
         fetch_max_bytes: int = ConsumerConfig.fetch_max_bytes,
         fetch_min_bytes: int = ConsumerConfig.fetch_min_bytes,
@@ -99,7 +207,7 @@ class Consumer:
         request_timeout_ms: int = ClientConfig.request_timeout_ms,
         retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        auto_offset_reset: str = ConsumerConfig.auto_offset_reset,
+        auto_offset_reset: AutoOffsetReset = ConsumerConfig.auto_offset_reset,
         enable_auto_commit: bool = ConsumerConfig.enable_auto_commit,
         auto_commit_interval_ms: int = ConsumerConfig.auto_commit_interval_ms,
         check_crcs: bool = ConsumerConfig.check_crcs,
@@ -110,14 +218,21 @@ class Consumer:
         session_timeout_ms: int = ConsumerConfig.session_timeout_ms,
         heartbeat_interval_ms: int = ConsumerConfig.heartbeat_interval_ms,
         max_poll_records: int = ConsumerConfig.max_poll_records,
-        security_protocol: str = ClientConfig.security_protocol,
+        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
         exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
-        isolation_level: str = ConsumerConfig.isolation_level,
+        isolation_level: IsolationLevel = ConsumerConfig.isolation_level,
         client_rack: str = ConsumerConfig.client_rack,
         close_timeout_ms: int = ConsumerConfig.close_timeout_ms,
+        group_protocol: GroupProtocol = ConsumerConfig.group_protocol,
+        group_remote_assignor: str | None = ConsumerConfig.group_remote_assignor,
     ) -> None:
+        if group_protocol == "consumer" and partition_assignment_strategy is not None:
+            raise ValueError(
+                "partition_assignment_strategy is given with group_protocol='consumer': leave it out, the coordinator "
+                "computes the assignment; group_remote_assignor chooses how"
+            )
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
             client_id=client_id,
@@ -154,10 +269,13 @@ class Consumer:
             value_deserializer=value_deserializer,
             exclude_internal_topics=exclude_internal_topics,
             close_timeout_ms=close_timeout_ms,
+            group_protocol=group_protocol,
+            group_remote_assignor=group_remote_assignor,
         )
-        self._subscription = Subscription()
+        self._subscription = Subscription(partial(retry_backoff, self._client))
         self._attention = Attention()
         self._meters = ConsumerMeters(time.monotonic())
+        self._home = Home("consumer")
         self._phase = Phase.NOT_STARTED
         self._starting: asyncio.Task[None] | None = None
         self._session: Session | None = None
@@ -178,6 +296,7 @@ class Consumer:
         """
         if self._phase is not Phase.NOT_STARTED:
             raise IllegalStateError(f"start(): this consumer is {self._phase} already. To do: make a new one")
+        self._home.settle()
         self._phase = Phase.STARTING
         # In a task of its own, so that a stop can cancel it wherever it waits.
         self._starting = asyncio.get_running_loop().create_task(self._open(), name="barnabas-consumer-start")
@@ -200,7 +319,7 @@ class Consumer:
             raise
         session = Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
         self._session, self._phase = session, Phase.STARTED
-        if session.group is not None and self._subscription.topics:
+        if session.group is not None and self._subscription.joins:
             await session.group.first_assignment()
 
     async def stop(self) -> None:
@@ -213,7 +332,11 @@ class Consumer:
         Raises:
             IllegalStateError: called in a rebalance listener, or in a handler of :meth:`run`.
         """
+        if self._phase is Phase.STOPPED:
+            return
+        self._home.check()
         timeout = self._config.close_timeout_ms / 1000
+        deadline = time.monotonic() + timeout
         if self._runner is not None:
             await self._runner.stop(timeout)
         if self._phase in (Phase.STOPPING, Phase.STOPPED):
@@ -222,14 +345,11 @@ class Consumer:
             self._session.refuse_inside_listener("stop")
             self._session.polls.close()
         self._phase = Phase.STOPPING
-        deadline = time.monotonic() + timeout
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-            await asyncio.wait((self._starting,))
+        await end(self._starting)
         session = self._session
         try:
             if session is not None:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                     await session.leave()
         except TimeoutError:
             _log.warning("stopped without an answer from the brokers", group=self._config.group_id)
@@ -274,6 +394,7 @@ class Consumer:
         """
         if self._phase is Phase.STOPPED:
             raise stopped_error()
+        self._home.check()
         if self._session is None:
             raise IllegalStateError(
                 "this consumer is not started. To do: await start() first, or use it in `async with`"
@@ -313,7 +434,8 @@ class Consumer:
         Args:
             topics: names.
             pattern: a regular expression instead, matched from the start of topic names. Topics that are created later
-                are read as well.
+                are read as well. In a group with ``group_protocol="consumer"`` a string is a regular expression of RE2,
+                which the coordinator matches with whole topic names; ``re.compile(pattern)`` is matched here.
             listener: called when partitions are revoked and assigned.
 
         Raises:
@@ -321,6 +443,7 @@ class Consumer:
             TypeError: both or neither of topics and pattern; a single string; a listener without its methods.
             ValueError: an invalid topic name; an invalid regular expression.
         """
+        self._home.check()
         if isinstance(topics, str):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as [{topics!r}]")
         if not isinstance(topics, Iterable):
@@ -334,11 +457,25 @@ class Consumer:
             raise TypeError(f"subscribe(): listener {listener!r} is not a ConsumerRebalanceListener")
         if not (pattern is None or isinstance(pattern, str | re.Pattern)):
             raise TypeError(f"subscribe(): pattern {pattern!r} is not a regular expression: give a string")
+        if isinstance(pattern, str) and self._config.group_id and self._config.group_protocol == "consumer":
+            if not pattern:
+                raise ValueError("subscribe(): the pattern is empty: give a regular expression")
+            self._subscribe([], None, listener, pattern)
+            return
         try:
             compiled = None if pattern is None else re.compile(pattern)
         except re.error as error:
             raise ValueError(f"subscribe(): pattern {pattern!r} is not a regular expression: {error}") from error
-        self._subscription.subscribe(names, compiled, listener)
+        self._subscribe(names, compiled, listener, None)
+
+    def _subscribe(
+        self,
+        names: Iterable[str],
+        pattern: re.Pattern[str] | None,
+        listener: ConsumerRebalanceListener | None,
+        remote_pattern: str | None,
+    ) -> None:
+        self._subscription.subscribe(names, pattern, listener, remote_pattern)
         self._attention.forget_errors()
         if self._session is not None:
             self._session.resubscribed()
@@ -350,6 +487,7 @@ class Consumer:
             IllegalStateError: topics are subscribed to.
             TypeError: something else than `TopicPartition`.
         """
+        self._home.check()
         self._subscription.assign(partitions_of("assign", partitions))
         self._attention.refusal = None
         if self._session is not None:
@@ -357,19 +495,25 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Read nothing any more. The group is left in the background, after a commit and a call of the listener."""
+        self._home.check()
         subscription = self._subscription
-        from_group, offsets = bool(subscription.topics) and not subscription.manual, subscription.positions()
+        from_group, offsets = subscription.joins and not subscription.manual, subscription.positions()
         subscription.unsubscribe()
         self._attention.refusal = None
         if self._session is not None:
             self._session.unsubscribed(offsets, from_group=from_group)
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to, or that match the pattern."""
+        """The topics that are subscribed to, or that match the pattern; if the coordinator matches it, those of the
+        assigned partitions."""
+        self._home.check()
+        if self._subscription.remote_pattern is not None:
+            return frozenset(tp.topic for tp in self._subscription.states)
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The assigned partitions."""
+        self._home.check()
         return frozenset(self._subscription.states)
 
     async def topics(self) -> frozenset[str]:
@@ -387,7 +531,7 @@ class Consumer:
 
     # Polls.
 
-    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K, V]:
         """Wait for the next record.
 
         Args:
@@ -412,7 +556,7 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Take the records that are ready, waiting up to `timeout_ms` if there are none.
 
         Args:
@@ -435,7 +579,7 @@ class Consumer:
         only = partitions_of("getmany", partitions) or None
         return await self._running().polls.take(only, timeout_ms / 1000, limit)
 
-    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Like :meth:`getmany`, but with all records in one list.
 
         Args:
@@ -449,7 +593,7 @@ class Consumer:
         taken = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
         return [record for records in taken.values() for record in records]
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Records, one by one, until the consumer is stopped.
 
         Raises:
@@ -470,7 +614,7 @@ class Consumer:
                 state.position = record.offset + 1
                 yield record
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         """The next record.
 
         Raises:
@@ -497,6 +641,7 @@ class Consumer:
         Raises:
             IllegalStateError: one is not assigned.
         """
+        self._home.check()
         for tp in partitions_of("pause", partitions):
             self._subscription.state(tp).paused = True
         self._changed()
@@ -507,12 +652,14 @@ class Consumer:
         Raises:
             IllegalStateError: one is not assigned.
         """
+        self._home.check()
         for tp in partitions_of("resume", partitions):
             self._subscription.state(tp).paused = False
         self._changed()
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
+        self._home.check()
         return frozenset(tp for tp, state in self._subscription.states.items() if state.paused)
 
     # Positions.
@@ -525,6 +672,7 @@ class Consumer:
             KafkaTimeoutError: it is not known within `request_timeout_ms`.
             NoOffsetForPartitionError: no offset is committed and ``auto_offset_reset="none"``.
         """
+        self._home.check()
         (tp,) = partitions_of("position", (partition,))
         while (position := self._subscription.state(tp).position) is None:
             await self._running().wait_for_positions([tp], f"position of {tp}")
@@ -537,10 +685,13 @@ class Consumer:
             IllegalStateError: the partition is not assigned.
             ValueError: not an offset.
         """
+        self._home.check()
         (tp,) = partitions_of("seek", (partition,))
         if not is_int64(offset):
             raise ValueError(f"seek({tp}, {offset!r}): give an offset of at least 0")
-        self._subscription.state(tp).seek(offset)
+        state = self._subscription.state(tp)
+        state.seek(offset)
+        state.retry_at = 0.0
         self._changed()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -583,6 +734,7 @@ class Consumer:
         chosen = partitions_of(what, partitions) or tuple(self._subscription.states)
         for state in [self._subscription.state(tp) for tp in chosen]:
             state.need(to)
+            state.retry_at = 0.0
         session.changed()
         await session.wait_for_positions(chosen, what)
         return chosen
@@ -594,6 +746,7 @@ class Consumer:
         Raises:
             IllegalStateError: the partition is not assigned.
         """
+        self._home.check()
         return self._subscription.state(partition).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
@@ -603,6 +756,7 @@ class Consumer:
         Raises:
             IllegalStateError: the partition is not assigned.
         """
+        self._home.check()
         return self._subscription.state(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
@@ -611,6 +765,7 @@ class Consumer:
         Raises:
             IllegalStateError: the partition is not assigned.
         """
+        self._home.check()
         return self._subscription.state(partition).fetched_at
 
     async def lag(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
@@ -756,20 +911,33 @@ class Consumer:
         chosen = partitions_of("committed", partitions)
         return await self._running_group().store.committed(chosen, timeout=self._client.request_timeout)
 
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This consumer as a member of its group, for :meth:`Producer.send_offsets_to_transaction()
+        <barnabas.Producer.send_offsets_to_transaction>`.
+
+        Partitions are revoked in polls only: what it returns between two polls belongs to the records of the first.
+
+        Raises:
+            IllegalOperationError: there is no group.
+            CommitFailedError: this consumer is no longer a member of the group.
+            RebalanceInProgressError: the group is rebalancing; poll, then ask again.
+        """
+        return self._running_group().store.group_metadata(as_member=not self._subscription.manual)
+
     # Parallel work.
 
     async def run(
         self,
-        handler: Handler,
+        handler: Handler[K, V],
         *,
         concurrency: int = RunConfig.concurrency,
-        order: str = RunConfig.order,
+        order: HandlerOrder = RunConfig.order,
         executor: Executor | None = RunConfig.executor,
         retries: int = RunConfig.retries,
         retry_backoff_ms: int = RunConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = RunConfig.retry_backoff_max_ms,
         dead_letter_topic: str | None = RunConfig.dead_letter_topic,
-        producer: Producer | None = RunConfig.producer,
+        producer: Producer[K, V] | None = RunConfig.producer,
         max_in_flight: int = RunConfig.max_in_flight,
         max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
         drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,
@@ -778,12 +946,40 @@ class Consumer:
         """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or
         :meth:`stop`.
 
-        Settings are explained at :class:`~barnabas_client.consumer.parallel.config.RunConfig`. An offset is committed
-        when all records before it are finished, so a crash skips no record; some records may be handled twice.
+        An offset is committed when all records before it are finished, so a crash skips no record; some records may be
+        handled twice.
 
         :meth:`wakeup` and :meth:`stop` end the run: running handlers finish and are committed, then the call returns.
         Another run would continue at the first unfinished record. A cancellation does the same, except that it is
         raised; a second one does not wait. Do not poll, seek or subscribe during a run.
+
+        Args:
+            handler: handles a record: a coroutine function, or a plain function for an `executor`. Its result is
+                ignored. Required.
+            concurrency: how many handlers run at a time. Default: 10 handlers.
+            order: "partition": records of a partition one after the other; "key": records of a partition with the same
+                key one after the other, those without a key in any order; "none": in any order. Default: "partition".
+            executor: the thread or process pool that runs `handler`, which is a plain function then. For processes, the
+                handler must be importable and records picklable. Default: None: it is a coroutine function and runs as
+                a task.
+            retries: how often a record is tried again after its handler raised. Default: 3 retries.
+            retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms`. Other records
+                are handled in the meantime, except for those that must not overtake this one. Default: 100 ms.
+            retry_backoff_max_ms: the longest pause before a retry. Default: 10000 ms.
+            dead_letter_topic: the topic for records without attempts left. Default: None: the first one ends the run
+                with the handler's error.
+            producer: a started producer for the dead letters; it receives keys and values as they were consumed.
+                Default: None, which makes one from the consumer's settings.
+            max_in_flight: the limit of records from the first unfinished one on, divided among the partitions; a
+                partition at its limit is paused. After a crash, up to so many may be handled twice. Default: 10000
+                records.
+            max_in_flight_bytes: likewise for the bytes of keys and values; one poll may exceed it. Default: 67108864
+                bytes.
+            drain_timeout_ms: how long running handlers may take to finish when their partition is revoked or the run
+                ends, in milliseconds. Then they are cancelled, which a function in a thread or process does not notice.
+                Default: None, which is half of the rebalance timeout.
+            commit_interval_ms: how often finished records are committed, beside rebalances and the end of the run.
+                Default: 1000 ms.
 
         Raises:
             IllegalStateError: the consumer is not started, runs already, or has `enable_auto_commit` on.
@@ -791,6 +987,7 @@ class Consumer:
             KafkaError: polls or commits fail, or a dead letter cannot be written.
             Exception: the handler's error, for a record without attempts left and without a `dead_letter_topic`.
         """
+        self._home.check()
         if self._runner is not None:
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
         config = RunConfig(
@@ -824,6 +1021,7 @@ class Consumer:
         the event loop exist only with a group. None means that it has not happened yet. See
         :mod:`barnabas_client.consumer.metrics`.
         """
+        self._home.check()
         states, read_committed = self._subscription.states.values(), self._config.read_committed
         found = metrics_of(self._meters, states, time.monotonic(), read_committed=read_committed)
         if self._session is not None and self._session.group is not None:

@@ -2,19 +2,19 @@
 
 For a partition, a response holds record batches one after the other. :func:`cut` reads only their headers and makes a
 :class:`Chunk` of each, so that a response of a megabyte costs next to nothing when it arrives. :func:`unpack` decodes
-one chunk when the program is about to receive its records: check sums, decompression, decoding and deserializing are
-spread over the polls, and batches that a seek drops are never decoded.
+one chunk, in parts, when the program is about to receive its records: check sums, decompression, decoding and
+deserializing are spread over the polls, and batches that a seek drops are never decoded.
 
 Control batches are left out, and, for ``read_committed``, batches of aborted transactions: a response names these by
 producer id and first offset, and each ends at its ABORT marker (KIP-98). Source: Kafka's ``CompletedFetch.java``.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from barnabas_client.config import Deserializer
 from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.structs import AnyRecord, ConsumerRecord, TopicPartition
 from barnabas_protocol.errors import DecodeError, KafkaError
 from barnabas_protocol.messages.fetch import AbortedTransaction
 from barnabas_protocol.records import (
@@ -23,10 +23,13 @@ from barnabas_protocol.records import (
     check_crc,
     control_record_type,
     decode_records,
-    decode_rows,
     iter_batches,
+    iter_rows,
 )
 from barnabas_protocol.wire import Buffer
+
+#: Records that are decoded at a time. A record without content takes 7 bytes in a batch and some 200 in memory.
+MOST_RECORDS: Final = 2_000
 
 
 class Chunk(NamedTuple):
@@ -106,10 +109,12 @@ class _Aborted:
 
 
 class Unpacked(NamedTuple):
-    """The records of a chunk, and the error that prevents the rest from being decoded, if there is one."""
+    """Records of a chunk, the offset after them, and the error that prevents the rest from being decoded, if there is
+    one."""
 
-    records: list[ConsumerRecord]
-    error: KafkaError | None
+    records: list[AnyRecord]
+    end: int
+    error: KafkaError | None = None
 
 
 def unpack(
@@ -118,23 +123,49 @@ def unpack(
     position: int,
     *,
     check_crcs: bool = True,
-    key_deserializer: Deserializer | None = None,
-    value_deserializer: Deserializer | None = None,
-) -> Unpacked:
-    """Decode the records of a chunk from `position` on."""
+    key_deserializer: Deserializer[Any] | None = None,
+    value_deserializer: Deserializer[Any] | None = None,
+    most: int = MOST_RECORDS,
+) -> Iterator[Unpacked]:
+    """Decode the records of a chunk from `position` on, in parts of up to `most` records; an error ends the parts.
+
+    A part may have no records: those before `position` are decoded and left out.
+    """
     if chunk.error is not None or chunk.batch is None:
-        return Unpacked([], chunk.error)
+        yield Unpacked([], chunk.end, chunk.error)
+        return
     try:
         if check_crcs:
             check_crc(chunk.batch)
-        rows = decode_rows(chunk.batch, tp.topic, tp.partition, ConsumerRecord)
+        before: list[ConsumerRecord[Any, Any]] | None = None
+        for rows in iter_rows(chunk.batch, tp.topic, tp.partition, ConsumerRecord, chunk=most):
+            if before is not None:
+                end = before[-1].offset + 1
+                part = _part(tp, before, position, end, key_deserializer, value_deserializer)
+                yield part
+                if part.error is not None:
+                    return
+                position = max(position, end)
+            before = rows
     except DecodeError as error:
-        return Unpacked([], _corrupt(tp, position, error))
+        yield Unpacked([], position, _corrupt(tp, position, error))
+        return
+    yield _part(tp, before or [], position, chunk.end, key_deserializer, value_deserializer)
+
+
+def _part(
+    tp: TopicPartition,
+    rows: list[ConsumerRecord[Any, Any]],
+    position: int,
+    end: int,
+    key_deserializer: Deserializer[Any] | None,
+    value_deserializer: Deserializer[Any] | None,
+) -> Unpacked:
     if rows and rows[0].offset < position:
         rows = [row for row in rows if row.offset >= position]
     if key_deserializer is None and value_deserializer is None:
-        return Unpacked(rows, None)
-    records: list[ConsumerRecord] = []
+        return Unpacked(rows, end)
+    records: list[AnyRecord] = []
     for row in rows:
         topic, partition, offset, timestamp, kind, key, value, headers = row
         try:
@@ -145,9 +176,9 @@ def unpack(
             # record.
             failure = RecordDeserializationError(tp, offset, error)
             failure.__cause__ = error
-            return Unpacked(records, failure)
+            return Unpacked(records, offset, failure)
         records.append(ConsumerRecord(topic, partition, offset, timestamp, kind, made_key, made_value, headers))
-    return Unpacked(records, None)
+    return Unpacked(records, end)
 
 
 def _corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:

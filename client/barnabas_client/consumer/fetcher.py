@@ -20,10 +20,11 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
+from enum import Enum, auto
 from typing import Final
 
 from barnabas_client.config import ConsumerConfig
-from barnabas_client.consumer.fetched import cut, unpack
+from barnabas_client.consumer.fetched import Chunk, cut, unpack
 from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.positions import Positions
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
@@ -33,7 +34,7 @@ from barnabas_client.logs import logger
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -63,6 +64,19 @@ _MOVED: Final = frozenset(
 )
 
 _Asked = dict[TopicPartition, tuple[PartitionState, int, int]]
+
+
+class _Taken(Enum):
+    """What a fetch response brought for a partition."""
+
+    #: Batches that the program has not received.
+    NEW = auto()
+    #: An error or a diverging epoch, which has a back-off of its own.
+    REFUSED = auto()
+    #: Neither records nor an error.
+    NOTHING = auto()
+    #: Batches from before the fetch offset, or the name of another replica.
+    USELESS = auto()
 
 
 class Fetcher:
@@ -96,12 +110,14 @@ class Fetcher:
         self._arrived = arrived
         self._policy = Needed.of_policy(config.auto_offset_reset)
         self._loop = asyncio.get_running_loop()
-        self._backoff = network.config.retry_backoff_ms / 1000
+        self._look_again = network.config.retry_backoff_ms / 1000  # for a leader that can be reached
         self._wake = wake
         self._fetching: set[int] = set()  # nodes with a request in flight
         self._tasks = BackgroundTasks(self._task_failed)
         #: Set if the fetcher itself has failed: nothing is fetched any more.
         self.failure: KafkaError | None = None
+        #: Set by `next_ready` if it stopped because a long batch has no records for the program so far.
+        self.unfinished = False
         #: Partitions with records or an error for the program, the next one first.
         self._filled: deque[PartitionState] = deque()
         self._buffered = 0
@@ -129,6 +145,7 @@ class Fetcher:
         Raises:
             KafkaError: the next records of a partition cannot be returned. Raised once, then fetched again.
         """
+        self.unfinished = False
         passed: list[PartitionState] = []
         found: PartitionState | None = None
         try:
@@ -139,13 +156,15 @@ class Fetcher:
                 elif self._has_ready(state):
                     found = state
                     break
+                elif self.unfinished:
+                    break
                 else:
                     self._filled.popleft()
                     state.queued = False
         finally:
             # Paused partitions keep what they have.
             for state in reversed(passed):
-                state.queued = bool(state.chunks or state.ready or state.error)
+                state.queued = bool(state.chunks or state.parts or state.ready or state.error)
                 if state.queued:
                     self._filled.appendleft(state)
         return found
@@ -154,7 +173,7 @@ class Fetcher:
         """Put another partition first for the next poll."""
         self._filled.rotate(-1)
 
-    def take(self, state: PartitionState, limit: int) -> list[ConsumerRecord]:
+    def take(self, state: PartitionState, limit: int) -> list[AnyRecord]:
         """Take up to `limit` records that are ready, and move the position behind them."""
         ready = state.ready
         if len(ready) <= limit:
@@ -167,39 +186,53 @@ class Fetcher:
         return records
 
     def _has_ready(self, state: PartitionState) -> bool:
-        """Whether records are ready, after decoding the next batch if there is one."""
+        """Whether records are ready, after decoding the next part if there is one."""
         while not state.ready:
             if state.position is not None and state.batch_end > state.position:
                 state.position = state.batch_end  # control records, and records of aborted transactions
             if state.error is not None:
                 raise self._retry_later(state, state.error)
-            if not state.chunks:
-                return False
-            chunk = state.chunks.popleft()
-            self._shrink(state, chunk.size)
+            part = None if state.parts is None else next(state.parts, None)
+            if part is None:
+                state.parts = None
+                if not state.chunks:
+                    return False
+                self._open(state, state.chunks.popleft())
+                continue
+            records, end, state.error = part
             if state.position is None:
                 return False
-            config = self._config
-            records, state.error = unpack(
-                state.tp,
-                chunk,
-                state.position,
-                check_crcs=config.check_crcs,
-                key_deserializer=config.key_deserializer,
-                value_deserializer=config.value_deserializer,
-            )
             if state.error is None:
-                state.batch_end = chunk.end
-                state.unpacked(chunk.leader_epoch)
+                state.progressed()
+                state.batch_end = max(end, state.position)
+                state.unpacked(state.parts_epoch)
                 if not records:
-                    state.position = chunk.end
+                    state.position = state.batch_end
+                    self.unfinished = True
+                    return False
             elif records:
                 state.batch_end = records[-1].offset + 1
-                state.unpacked(chunk.leader_epoch)
+                state.unpacked(state.parts_epoch)
             state.ready.extend(records)
             if records:
                 self._meters.records.add(len(records), time.monotonic())
         return True
+
+    def _open(self, state: PartitionState, chunk: Chunk) -> None:
+        """Begin to decode a chunk."""
+        self._shrink(state, chunk.size)
+        if state.position is None:
+            return
+        config = self._config
+        state.parts_epoch = chunk.leader_epoch
+        state.parts = unpack(
+            state.tp,
+            chunk,
+            state.position,
+            check_crcs=config.check_crcs,
+            key_deserializer=config.key_deserializer,
+            value_deserializer=config.value_deserializer,
+        )
 
     def _retry_later(self, state: PartitionState, error: KafkaError) -> KafkaError:
         """The error of a partition, which is fetched again afterwards."""
@@ -208,7 +241,7 @@ class Fetcher:
         else:
             self._buffered -= state.buffered
             state.refetch()
-        state.retry_at = self._loop.time() + self._backoff
+        state.back_off(self._loop.time())
         self.wake()
         return error
 
@@ -282,7 +315,7 @@ class Fetcher:
             if node is None or not self._network.ready(node):
                 node = cluster.leader(state.tp)
             if node is None or not self._network.ready(node):
-                state.retry_at = now + self._backoff
+                state.retry_at = now + self._look_again
                 self._network.want_refresh()
             elif self._is_full(state):
                 full.add(node)
@@ -323,8 +356,9 @@ class Fetcher:
             state.fetching = True
             asked[state.tp] = (state, state.epoch, state.fetch_offset)
         try:
-            response = await self._ask(node, states, short)
-            self._take_response(response, asked, node)
+            began, wait = self._loop.time(), self._wait_ms(short=short) / 1000
+            response = await self._ask(node, states, short=short)
+            self._take_response(response, asked, node, in_time=self._loop.time() - began >= wait / 2)
         except KafkaError as error:
             _log.info("a fetch failed", node=node, reason=str(error))
             self._network.want_refresh()
@@ -339,7 +373,11 @@ class Fetcher:
             self._fetching.discard(node)
             self.wake()
 
-    async def _ask(self, node: int, states: list[PartitionState], short: bool) -> FetchResponse:
+    def _wait_ms(self, *, short: bool) -> int:
+        """How long the broker may wait for data."""
+        return min(self._config.fetch_max_wait_ms, SHORT_WAIT_MS) if short else self._config.fetch_max_wait_ms
+
+    async def _ask(self, node: int, states: list[PartitionState], *, short: bool) -> FetchResponse:
         connection = await self._network.connection(node, Purpose.FETCH)
         config, cluster = self._config, self._network.cluster
         topics: dict[str, FetchTopic] = {}
@@ -360,7 +398,7 @@ class Fetcher:
                     partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
-        wait = min(config.fetch_max_wait_ms, SHORT_WAIT_MS) if short else config.fetch_max_wait_ms
+        wait = self._wait_ms(short=short)
         request = FetchRequest(
             max_wait_ms=wait,
             min_bytes=config.fetch_min_bytes,
@@ -386,7 +424,8 @@ class Fetcher:
         self._meters.fetch_latency.add(now - began, now)
         self._meters.fetched_bytes.add(size, now)
 
-    def _take_response(self, response: FetchResponse, asked: _Asked, node: int) -> None:
+    def _take_response(self, response: FetchResponse, asked: _Asked, node: int, *, in_time: bool) -> None:
+        taken: dict[PartitionState, _Taken] = {}
         for topic in response.responses:
             for data in topic.partitions:
                 found = asked.get(TopicPartition(topic.topic, data.partition_index))
@@ -394,13 +433,35 @@ class Fetcher:
                     continue
                 state, epoch, offset = found
                 if state.epoch == epoch and state.tp in self._subscription.states:
-                    self._take_partition(state, data, offset, node)
+                    taken[state] = self._take_partition(state, data, offset, node)
+        self._back_off_fruitless([state for state, epoch, _ in asked.values() if state.epoch == epoch], taken, in_time)
 
-    def _take_partition(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> None:
+    def _back_off_fruitless(
+        self, states: list[PartitionState], taken: dict[PartitionState, _Taken], in_time: bool
+    ) -> None:
+        """A broker that has nothing waits before it answers; ask one that answers at once, and nothing new, less often.
+
+        Args:
+            states: the partitions that were asked for.
+            taken: what came for them.
+            in_time: the response took as long as it may without data.
+        """
+        now = self._loop.time()
+        if in_time:
+            for state in states:
+                if taken.get(state) is _Taken.NOTHING:
+                    state.progressed()
+        elif not any(one is _Taken.NEW or one is _Taken.REFUSED for one in taken.values()):
+            # Data that is not wanted makes the broker answer at once; partitions without any are not the cause.
+            useless = [state for state in states if taken.get(state) is _Taken.USELESS]
+            for state in useless or states:
+                state.back_off(now, at_once=True)
+
+    def _take_partition(self, state: PartitionState, data: PartitionData, offset: int, node: int) -> _Taken:
         code = ErrorCode.of(data.error_code)
         if code != ErrorCode.NONE:
             self._refused(state, code, data, offset, node)
-            return
+            return _Taken.REFUSED
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
@@ -408,15 +469,15 @@ class Fetcher:
         diverging = data.diverging_epoch
         if diverging is not None:
             self._diverged(state, diverging.epoch, diverging.end_offset)
-            return
+            return _Taken.REFUSED
         if data.preferred_read_replica >= 0:
             state.preferred = data.preferred_read_replica
         if not data.records:
-            return
+            return _Taken.USELESS if data.preferred_read_replica >= 0 else _Taken.NOTHING
         aborted = (data.aborted_transactions or ()) if self._config.read_committed else None
         chunks = cut(state.tp, data.records, offset, aborted)
         if not chunks:
-            return
+            return _Taken.USELESS
         state.chunks.extend(chunks)
         state.fetch_offset = chunks[-1].end
         if chunks[-1].error is None:
@@ -425,8 +486,10 @@ class Fetcher:
         state.buffered += size
         self._buffered += size
         self._fill(state)
+        return _Taken.NEW
 
     def _diverged(self, state: PartitionState, epoch: int, end: int) -> None:
+        state.back_off(self._loop.time(), at_once=True)
         if epoch < 0 or end < 0:
             # The leader does not know that epoch. OffsetForLeaderEpoch finds out whether it has written nothing yet.
             state.doubted = True
@@ -451,23 +514,25 @@ class Fetcher:
             self._fill(state)
 
     def _retry(self, state: PartitionState, error: KafkaError) -> None:
-        state.retry_at = self._loop.time() + self._backoff
+        state.back_off(self._loop.time())
         _log.debug("a partition could not be fetched", partition=str(state.tp), reason=str(error))
 
     def _out_of_range(self, state: PartitionState, offset: int) -> None:
         if state.preferred is not None:
             # The replica may only be behind; ask the leader.
             state.preferred = None
+            state.back_off(self._loop.time(), at_once=True)
             return
         policy = self._policy
-        if state.chunks or state.ready:
+        if state.chunks or state.parts or state.ready:
             # Buffered records before it come first; it is fetched again afterwards.
-            state.retry_at = self._loop.time() + self._backoff
+            state.back_off(self._loop.time())
         elif policy is not None:
             _log.warning(
                 "an offset is out of range, resetting", partition=str(state.tp), offset=offset, to=policy.name.lower()
             )
             state.need(policy)
+            state.back_off(self._loop.time(), at_once=True)
         else:
             state.error = OffsetOutOfRangeError(
                 f"offset {offset} of {state.tp} is out of range and auto_offset_reset is 'none'. To do: seek() to an "

@@ -21,6 +21,7 @@ from barnabas_client.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,
     RebalanceInProgressError,
+    StaleMemberEpochError,
     error_for,
 )
 from barnabas_client.membership.consumer_protocol import by_topic
@@ -30,7 +31,7 @@ from barnabas_client.meters import Meter
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
-from barnabas_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -55,7 +56,12 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 #: The coordinator does not know this member or its generation.
-_NOT_A_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
+_NOT_A_MEMBER: Final = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
 
 
 class OffsetStore:
@@ -78,6 +84,15 @@ class OffsetStore:
         """The group's name."""
         return self._membership.view.group_id
 
+    def group_metadata(self, *, as_member: bool) -> ConsumerGroupMetadata:
+        """The identity for commits in a transaction; see :meth:`commit` for `as_member`.
+
+        Raises:
+            KafkaError: this member cannot commit now, or ever.
+        """
+        identity = self._membership.identity() if as_member else NOT_A_MEMBER
+        return ConsumerGroupMetadata(self.group_id, identity.generation, identity.member_id, identity.instance_id)
+
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, as_member: bool, timeout: float
     ) -> None:
@@ -86,7 +101,7 @@ class OffsetStore:
         Args:
             offsets: for each partition that of the next record to read.
             as_member: commit with this member's generation; otherwise from outside of the group, which must have no
-                members then.
+                members then. A commit with an old member epoch is repeated after a heartbeat (KIP-848).
             timeout: seconds.
 
         Raises:
@@ -216,9 +231,14 @@ class OffsetStore:
         code = next(iter(refused.values()))
         self._membership.commit_refused(code, identity.generation)
         what = f"commit {', '.join(map(str, refused))} to group {self.group_id!r}"
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+        outlived = code == ErrorCode.ILLEGAL_GENERATION and self._membership.outlived(identity)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS or outlived:
             raise RebalanceInProgressError(
                 f"{what}: the group is rebalancing. To do: poll until the rebalance is over, then commit again"
+            )
+        if code == ErrorCode.STALE_MEMBER_EPOCH:
+            raise StaleMemberEpochError(
+                f"{what}: the member epoch has changed. To do: commit again, after the next heartbeat"
             )
         if code in _NOT_A_MEMBER:
             remedy = (

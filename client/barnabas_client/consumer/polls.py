@@ -16,7 +16,7 @@ from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.rebalance import Gate
 from barnabas_client.consumer.subscription import PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_protocol.errors import KafkaError
 
 #: A poll that has records ready lets other tasks run if none did for so many seconds.
@@ -85,11 +85,6 @@ class Polls:
         loop, fetcher, attention = self._loop, self._fetcher, self._attention
         self._refuse_inside_listener("poll")
         now = time.monotonic()
-        if now - self._yielded_at > _YIELD_AFTER and asyncio.get_running_loop() is not loop:
-            raise IllegalStateError(
-                "this consumer belongs to the event loop that started it. To do: make one for each loop, or call it "
-                "there, by asyncio.run_coroutine_threadsafe()"
-            )
         deadline = None if timeout is None else loop.time() + timeout
         self._gate.enter()
         self._meters.polled_at = now
@@ -107,6 +102,9 @@ class Polls:
                 state = fetcher.next_ready(only)
                 if state is not None:
                     return state
+                if fetcher.unfinished:
+                    await asyncio.sleep(0)
+                    continue
                 if deadline is not None and loop.time() >= deadline:
                     return None
                 try:
@@ -121,14 +119,14 @@ class Polls:
 
     async def take(
         self, only: Collection[TopicPartition] | None, timeout: float, limit: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[AnyRecord]]:
         """Take up to `limit` records that are ready, waiting up to `timeout` seconds if there are none.
 
         Raises:
             KafkaError: see :meth:`next_ready`.
         """
         state = await self.next_ready(only, timeout)
-        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        taken: dict[TopicPartition, list[AnyRecord]] = {}
         fetcher = self._fetcher
         while state is not None:
             records = fetcher.take(state, limit)

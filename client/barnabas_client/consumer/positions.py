@@ -197,7 +197,9 @@ class Positions:
                 if isinstance(end, KafkaError):
                     self._network.want_refresh()
                     self._failed(state, end)
-                elif end is None or judge(state, end.leader_epoch, end.end_offset, self._policy):
+                elif end is not None and not judge(state, end.leader_epoch, end.end_offset, self._policy):
+                    state.back_off(asyncio.get_running_loop().time(), at_once=True)
+                else:
                     info = cluster.partition(state.tp)
                     state.checked = -1 if info is None else info.leader_epoch
                     if state.doubted:
@@ -209,8 +211,7 @@ class Positions:
 
     def _failed(self, state: PartitionState, error: KafkaError) -> None:
         if error.retriable:
-            pause = self._network.config.retry_backoff_ms / 1000
-            state.retry_at = asyncio.get_running_loop().time() + pause
+            state.back_off(asyncio.get_running_loop().time())
             if not isinstance(error, UnknownTopicOrPartitionError):
                 _log.info("no position yet", partition=str(state.tp), reason=str(error))
         else:

@@ -24,7 +24,7 @@ from barnabas_client.errors import IllegalStateError, RebalanceListenerError
 from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Assign, Revoke
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
-from barnabas_client.tasks import BackgroundTasks
+from barnabas_client.tasks import BackgroundTasks, resolve
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -58,8 +58,7 @@ class Gate:
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for future in waiters:
-                if not future.done():
-                    future.set_result(None)
+                resolve(future, None)
 
     def leave(self) -> None:
         """A poll returns."""
@@ -85,9 +84,8 @@ class Gate:
 class RebalanceMembership(Protocol):
     """What a rebalancer needs of the group membership."""
 
-    @property
-    def generation(self) -> int:
-        """The member's generation now."""
+    def has_lost(self, revoke: Revoke) -> bool:
+        """Whether another member may own these partitions by now."""
 
     def revoked(self, ticket: int) -> None:
         """A `Revoke` is done."""
@@ -212,7 +210,7 @@ class Rebalancer:
             self._attention.call()
         await self._gate.wait_for_poll(lambda: self._mark_revoking(effect.partitions))
         # The membership may have been lost while this waited.
-        lost = effect.lost or self._membership.generation != effect.generation
+        lost = self._membership.has_lost(effect)
         if lost and effect.partitions:
             self._meters.failed_rebalances += 1
         await self.revoke([tp for tp in sorted(effect.partitions) if tp in self._subscription.states], lost=lost)

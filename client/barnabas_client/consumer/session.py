@@ -76,6 +76,7 @@ class GroupSession:
         meters: ConsumerMeters,
         changed: Callable[[], None],
     ) -> None:
+        self._network = network
         self._client = client
         self._config = config
         self._subscription = subscription
@@ -88,7 +89,7 @@ class GroupSession:
         member = member_config(group_id, config, client)
         self.membership = Membership(network, member, config.partition_assignment_strategy, self)
         self.store = OffsetStore(network, self.membership, meters.commit_latency)
-        self.commits = Commits(self.store, config, subscription, client.request_timeout, attention.call)
+        self.commits = Commits(self.store, config, subscription, client, attention.call)
         self.rebalancer = Rebalancer(
             subscription, gate, self.membership, self.commits.quietly, changed, attention, meters
         )
@@ -97,8 +98,8 @@ class GroupSession:
     def join(self) -> None:
         """Join the group, or rejoin with other topics, if topics are subscribed to."""
         self._leaving = False
-        if self._subscription.topics:
-            self.membership.subscribe(self._subscription.topics)
+        if self._subscription.joins:
+            self.membership.subscribe(self._subscription.topics, self._subscription.remote_pattern)
 
     async def first_assignment(self) -> None:
         """Wait for the first assignment, for at most `request_timeout_ms`.
@@ -115,12 +116,16 @@ class GroupSession:
                         raise self._attention.failure.with_traceback(None)
                     await self._attention.event.wait()
         except TimeoutError:
-            _log.warning("the group has not assigned partitions yet, continuing", group=self._config.group_id)
+            _log.warning(
+                "the group has not assigned partitions yet, continuing",
+                group=self._config.group_id,
+                reason=self.membership.view.obstacle,
+            )
         finally:
             self._gate.leave()
 
     def metadata_changed(self, cluster: Cluster) -> None:
-        """Tell the membership if the partition counts of the subscribed topics have changed."""
+        """Notify the membership if the partition counts of the subscribed topics have changed."""
         counts = dict(cluster.counts(self._subscription.topics))
         if counts != self._partition_counts:
             self._partition_counts = counts
@@ -172,7 +177,16 @@ class GroupSession:
         """See :class:`~barnabas_client.membership.membership.MembershipOwner`."""
         if isinstance(effect, Revoke):
             self.commits.forget(effect.partitions)
+        else:
+            self._watch_assigned(effect)
         self.rebalancer.put(effect)
+
+    def _watch_assigned(self, effect: Assign) -> None:
+        """Ask for the leaders of new partitions: the coordinator may know topics before this client does."""
+        network = self._network
+        network.watch_also({tp.topic for tp in effect.added})
+        if any(network.cluster.partition(tp) is None for tp in effect.added):
+            network.want_refresh(urgent=True)
 
     def membership_failed(self, error: KafkaError) -> None:
         """See :class:`~barnabas_client.membership.membership.MembershipOwner`."""
@@ -393,4 +407,6 @@ def member_config(group_id: str, config: ConsumerConfig, client: ClientConfig) -
         retry_backoff=client.retry_backoff_ms / 1000,
         retry_backoff_max=client.retry_backoff_max_ms / 1000,
         rack=config.client_rack or None,
+        protocol=config.group_protocol,
+        remote_assignor=config.group_remote_assignor,
     )

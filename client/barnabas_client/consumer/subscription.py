@@ -16,13 +16,14 @@ the last record that the program received, `fetch_epoch` that of the last one fe
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 
-from barnabas_client.consumer.fetched import Chunk
+from barnabas_client.consumer.fetched import Chunk, Unpacked
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.errors import IllegalStateError
-from barnabas_client.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from barnabas_client.network.backoff import Backoff
+from barnabas_client.structs import AnyRecord, OffsetAndMetadata, TopicPartition
 from barnabas_protocol.errors import KafkaError
 
 
@@ -47,6 +48,7 @@ class PartitionState:
 
     __slots__ = (
         "active",
+        "backoff",
         "batch_end",
         "batch_epoch",
         "batch_start",
@@ -67,7 +69,10 @@ class PartitionState:
         "log_start_offset",
         "measured_at",
         "missing",
+        "moved",
         "needed",
+        "parts",
+        "parts_epoch",
         "paused",
         "position",
         "position_epoch",
@@ -81,8 +86,9 @@ class PartitionState:
         "tp",
     )
 
-    def __init__(self, tp: TopicPartition, *, active: bool) -> None:
+    def __init__(self, tp: TopicPartition, *, active: bool, backoff: Backoff) -> None:
         self.tp = tp
+        self.backoff = backoff  # between requests that bring nothing new; see `back_off`
         self.active = active  # the rebalance listener has returned
         self.revoking = False
         self.paused = False
@@ -101,12 +107,15 @@ class PartitionState:
         self.topic_id = bytes(16)  # of the topic that the position belongs to
         self.missing = False  # the topic does not exist, and a warning was logged
         self.leader: int | None = None  # the last known leader
+        self.moved = False  # the leader has changed since something new arrived
         self.fetching = False
         self.retry_at = 0.0
         self.chunks: deque[Chunk] = deque()
+        self.parts: Iterator[Unpacked] | None = None  # of the batch in `ready`, those that are not decoded yet
+        self.parts_epoch = -1  # the leader epoch of that batch
         self.buffered = 0
-        self.ready: deque[ConsumerRecord] = deque()
-        self.batch_end = 0  # where the batch in `ready` ends
+        self.ready: deque[AnyRecord] = deque()
+        self.batch_end = 0  # where the batch in `ready`, or the part of it, ends
         self.queued = False
         self.error: KafkaError | None = None
         self.high_watermark: int | None = None
@@ -174,23 +183,42 @@ class PartitionState:
         self.fetch_offset = self.batch_start = self.batch_end = offset
         self.fetch_epoch = self.position_epoch = self.batch_epoch = leader_epoch
 
+    def back_off(self, now: float, *, at_once: bool = False) -> None:
+        """Ask for this partition again after a pause, which grows until something new arrives.
+
+        Args:
+            now: the time.
+            at_once: without a pause, if this is the first time: the next request is another one and likely to succeed.
+        """
+        first, pause = self.backoff.failures == 0, self.backoff.failed()
+        self.retry_at = now if first and at_once else now + pause
+
+    def progressed(self) -> None:
+        """Something new has arrived, or a response took its time: back-offs start over."""
+        self.backoff.succeeded()
+        self.moved = False
+
     def led_by(self, node: int) -> None:
-        """This node is the leader: requests to another one, and back-offs after its errors, no longer count."""
-        if self.leader is None:
-            self.retry_at = 0.0
-        elif self.leader != node:
+        """This node is the leader: requests to another one no longer count, nor does the back-off after its errors. If
+        the leader keeps changing while nothing new arrives, the back-off stays: two brokers may name each other."""
+        if self.leader == node:
+            return
+        if self.leader is not None:
             self._drop_pending()
+        if not self.moved:
+            self.retry_at = 0.0
+        self.moved = self.leader is not None
         self.leader = node
 
     def _drop_pending(self) -> None:
         self.epoch += 1
         self.fetching = self.resolving = self.checking = False
-        self.retry_at = 0.0
 
     def forget(self) -> None:
         """Forget what was fetched, and requests in flight."""
         self._drop_pending()
         self.chunks.clear()
+        self.parts = None
         self.ready.clear()
         self.buffered = 0
         self.error = None
@@ -199,11 +227,18 @@ class PartitionState:
 
 
 class Subscription:
-    """The topics, the pattern, the rebalance listener and the assigned partitions of one consumer."""
+    """The topics, the pattern, the rebalance listener and the assigned partitions of one consumer.
 
-    def __init__(self) -> None:
+    Args:
+        backoff: makes the back-off of a partition.
+    """
+
+    def __init__(self, backoff: Callable[[], Backoff]) -> None:
+        self._backoff = backoff
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
+        #: A pattern that the group's coordinator matches (KIP-848).
+        self.remote_pattern: str | None = None
         self.listener: ConsumerRebalanceListener | None = None
         #: Partitions were assigned by the program, not by a group.
         self.manual = False
@@ -214,8 +249,9 @@ class Subscription:
         topics: Iterable[str],
         pattern: re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
+        remote_pattern: str | None = None,
     ) -> None:
-        """Read these topics, or those that match a pattern. The partitions are assigned later.
+        """Read these topics, or those that match a pattern, here or at the coordinator. Partitions are assigned later.
 
         Raises:
             IllegalStateError: partitions were assigned by hand.
@@ -226,6 +262,7 @@ class Subscription:
                 "use a second consumer"
             )
         self.topics, self.pattern, self.listener = frozenset(topics), pattern, listener
+        self.remote_pattern = remote_pattern
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions. Those that were assigned before keep their positions.
@@ -233,7 +270,7 @@ class Subscription:
         Raises:
             IllegalStateError: topics are subscribed to.
         """
-        if self.topics or self.pattern is not None:
+        if self.joins or self.pattern is not None:
             raise IllegalStateError(
                 "assign() after subscribe(): a consumer does one or the other. To do: call unsubscribe() first, or "
                 "use a second consumer"
@@ -244,13 +281,18 @@ class Subscription:
 
     def unsubscribe(self) -> None:
         """Read nothing. The listener stays, for the revocation that follows."""
-        self.topics, self.pattern, self.manual = frozenset(), None, False
+        self.topics, self.pattern, self.remote_pattern, self.manual = frozenset(), None, None, False
         self.keep(())
+
+    @property
+    def joins(self) -> bool:
+        """Whether there is something to join a group for."""
+        return bool(self.topics) or self.remote_pattern is not None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is subscribed to or assigned."""
-        return not (self.topics or self.states or self.pattern)
+        return not (self.joins or self.states or self.pattern)
 
     @property
     def watched(self) -> set[str] | None:
@@ -261,7 +303,7 @@ class Subscription:
         """Assign more partitions. They cannot be fetched before they are `active`."""
         for tp in sorted(partitions):
             if tp not in self.states:
-                self.states[tp] = PartitionState(tp, active=active)
+                self.states[tp] = PartitionState(tp, active=active, backoff=self._backoff())
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
         """Drop all partitions but these."""

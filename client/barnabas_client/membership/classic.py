@@ -168,6 +168,10 @@ class ClassicMember:
         self._find_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._find_at = self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
+        self._last_error = ""  # since the member was last Stable
+        self._stuck_since: float | None = None  # when it last ceased to be Stable
+        self._complain_at = 0.0
+        self._found_at = 0.0  # when the coordinator was last found
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
 
@@ -253,6 +257,7 @@ class ClassicMember:
         if ticket == self._finding:
             self._finding = None
             self._find_at = now + self._find_backoff.failed()
+            self._last_error = str(error)
             if error.code in _HOPELESS:
                 self._fail(error, effects)
         elif ticket in (self._beating, self._joining):
@@ -274,7 +279,8 @@ class ClassicMember:
         effects: list[Effect] = []
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT):
             self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
-        elif generation != NO_GENERATION and generation == self.generation:
+        elif generation != NO_GENERATION and generation == self.generation and self.state is not MemberState.JOINING:
+            # In JOINING the generation may have ended with the response that is on its way; the join itself will tell.
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self._fail(_fenced(self.config), effects)
             elif code == ErrorCode.REBALANCE_IN_PROGRESS and self.state is MemberState.STABLE:
@@ -313,6 +319,8 @@ class ClassicMember:
         times = []
         if self.state is MemberState.FAILED:
             return None
+        if self._stuck_since is not None:
+            times.append(self._complain_at)
         if self._must_find():
             times.append(self._find_at)
         if self._must_join():
@@ -343,7 +351,24 @@ class ClassicMember:
             error=self.error,
             heartbeats=self._heartbeats,
             heartbeat_at=self._heartbeat_at,
+            obstacle=self._obstacle(),
         )
+
+    def _obstacle(self) -> str:
+        """What this member waits for, and the last error."""
+        if self.state in (MemberState.STABLE, MemberState.FAILED) or (self.coordinator and self.topics is None):
+            return ""
+        if self.coordinator is None:
+            what = "the coordinator is not found"
+        elif self.state is MemberState.JOINING:
+            what = "the coordinator has not answered JoinGroup, it waits until all members have joined"
+        elif self.state is MemberState.SYNCING:
+            what = "the coordinator has not answered SyncGroup, it waits for the assignment by the leader"
+        elif self._revoking is not None:
+            what = "the program has not polled"
+        else:
+            what = "the coordinator refuses the member"
+        return f"{what}; the last error: {self._last_error}" if self._last_error else what
 
     def commit_identity(self) -> CommitIdentity:
         """The identity that this member's commits carry; see :meth:`MemberView.commit_identity`."""
@@ -352,9 +377,10 @@ class ClassicMember:
     # Progress.
 
     def _advance(self, now: float, effects: list[Effect]) -> list[Effect]:
-        """Do whatever is due. Each step leads to a state in which it is no longer due."""
+        """Take every step that is due. Each one leads to a state in which it is no longer due."""
         if self.state is MemberState.FAILED:
             return effects
+        self._complain(now, effects)
         if self.state in (MemberState.STABLE, MemberState.SYNCING) and now >= self._poll_at:
             self._leave_without_polls(effects)
         if self.state is MemberState.STABLE and self.coordinator is not None and now >= self._session_at:
@@ -372,6 +398,18 @@ class ClassicMember:
             self._beating = self._send(self._heartbeat_request(), effects)
             self._beat_at = now + self.config.heartbeat_interval
         return effects
+
+    def _complain(self, now: float, effects: list[Effect]) -> None:
+        """Warn after `request_timeout` without an assignment, and after twice as long again: polls only return {}."""
+        if self.state is MemberState.STABLE or self.topics is None:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since, self._complain_at = now, now + self.config.request_timeout
+        elif now >= self._complain_at:
+            waited = now - self._stuck_since
+            self._complain_at = now + max(waited, self.config.request_timeout)
+            fields = {"reason": self._obstacle(), "seconds": round(waited, 1)}
+            effects.append(Note("still without an assignment from the group", fields, warns=True))
 
     def _must_find(self) -> bool:
         return (
@@ -435,7 +473,7 @@ class ClassicMember:
         found = response.coordinators[0] if response.coordinators else None
         code = ErrorCode.of(found.error_code) if found is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
         if found is not None and code == ErrorCode.NONE:
-            self._find_backoff.succeeded()
+            self._found_at = now
             self.coordinator = Coordinator(found.node_id, found.host, found.port)
             self._beat_at = min(self._beat_at, now)
             self._session_at = max(self._session_at, now + self.config.session_timeout)
@@ -443,15 +481,19 @@ class ClassicMember:
             effects.append(Note("found the coordinator", fields))
         elif code.retriable:
             self._find_at = now + self._find_backoff.failed()
+            self._last_error = f"FindCoordinator was answered {code.name}"
         else:
             self._fail(error_for(code, f"find the coordinator of group {self.config.group_id!r}"), effects)
 
     def _joined(self, response: JoinGroupResponse, now: float, effects: list[Effect]) -> None:
         code = ErrorCode.of(response.error_code)
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = response.member_id
+            expected, self.member_id = not self.member_id and bool(response.member_id), response.member_id
             self._restart_join()
-            self._back_off_join(code, now)
+            if expected:
+                self._join_at = now
+            else:
+                self._back_off_join(code, now)
         elif code != ErrorCode.NONE:
             self._join_refused(code, "join", now, effects)
         elif response.protocol_name not in self._assignors:
@@ -464,7 +506,6 @@ class ClassicMember:
                 effects,
             )
         else:
-            self._join_backoff.succeeded()
             self.member_id, self.generation = response.member_id, response.generation_id
             self._protocol = response.protocol_name
             self.leadership = Leadership(response) if response.leader == response.member_id else None
@@ -506,8 +547,8 @@ class ClassicMember:
             self._fail(KafkaError(ErrorCode.INVALID_REQUEST, message), effects)
             return
         self._transition(MemberState.STABLE)
+        self._last_error = ""
         self._rejoin_reason, self._may_join = None, False
-        self._join_backoff.succeeded()
         self._session_at = now + self.config.session_timeout
         self._beat_at = now + self.config.heartbeat_interval
         revoked, added = self.owned - assigned, assigned - self.owned
@@ -518,7 +559,10 @@ class ClassicMember:
         self.owned = assigned
         self._notify_assignor(assigned, effects)
         effects.append(Assign(assigned, added, self.generation))
-        if self._joined_topics != self.topics or any(tp.topic not in self._joined_topics for tp in assigned):
+        if any(tp.topic not in self._joined_topics for tp in assigned):
+            self._request_rejoin("the leader assigned topics that are not subscribed to", effects)
+            self._join_at = now + self._join_backoff.failed()
+        elif self._joined_topics != self.topics:
             self._request_rejoin("the subscription changed during the rebalance", effects)
 
     def _heartbeat(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
@@ -526,7 +570,10 @@ class ClassicMember:
             self._session_at = now + self.config.session_timeout
             self._heartbeats += 1
             self._heartbeat_at = now
-        if code == ErrorCode.NONE or self.state is not MemberState.STABLE:
+        if self.state is not MemberState.STABLE:
+            return
+        if code == ErrorCode.NONE:
+            self._join_backoff.succeeded()  # only now: a join that succeeds may be followed by a sync that never does
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._request_rejoin("the group is rebalancing", effects)
@@ -541,6 +588,7 @@ class ClassicMember:
 
     def _join_refused(self, code: ErrorCode, what: str, now: float, effects: list[Effect]) -> None:
         """JoinGroup or SyncGroup was answered with an error: start over, or give up."""
+        self._last_error = f"{code.name} to {what} the group"
         self._restart_join()
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose_membership(code, effects)
@@ -577,6 +625,9 @@ class ClassicMember:
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Look for the coordinator again. The membership and the owned partitions stay."""
         lost, self.coordinator = self.coordinator, None
+        self._last_error = reason
+        if lost is not None and now - self._found_at > 2 * self.config.retry_backoff_max:
+            self._find_backoff.succeeded()  # it worked; two brokers that name each other are lost sooner
         if self._joining is not None:
             self._restart_join()
         self._beating = None

@@ -44,9 +44,9 @@ class Revoke:
     Attributes:
         ticket: identifies the revocation when its end is passed back to the machine.
         partitions: may be empty: then only the program's next poll is waited for.
-        lost: whether another member may own the partitions already. They are lost as well if the member's generation
-            has changed when the program polls.
-        generation: the member's generation at the time of the decision.
+        lost: whether another member may own the partitions already. They are lost as well if the membership has ended
+            when the program polls: see :meth:`~barnabas_client.membership.member.MemberView.has_lost`.
+        generation: the member's generation, or member epoch, at the time of the decision.
     """
 
     ticket: int
@@ -57,7 +57,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """The member's assignment in `generation`; `added` are the partitions it did not own before."""
+    """The member's assignment in `generation`, or member epoch; `added` are the partitions it did not own before."""
 
     partitions: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
@@ -70,6 +70,14 @@ class CountPartitions:
 
     ticket: int
     topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NameTopics:
+    """Find out the names of topics that an assignment has by their ids."""
+
+    ticket: int
+    topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +104,4 @@ class Note:
     warns: bool = False
 
 
-Effect = Send | Revoke | Assign | CountPartitions | Disconnect | Fail | Note
+Effect = Send | Revoke | Assign | CountPartitions | NameTopics | Disconnect | Fail | Note

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from barnabas_client.config import GroupProtocol
 from barnabas_client.errors import CommitFailedError, RebalanceInProgressError
-from barnabas_client.membership.effects import Coordinator
+from barnabas_client.membership.effects import Coordinator, Revoke
 from barnabas_protocol.errors import KafkaError
 
 #: The generation of a member that has not joined, and of commits from outside of the group protocol.
@@ -26,6 +27,8 @@ class MemberConfig:
     retry_backoff: float = 0.1
     retry_backoff_max: float = 1.0
     rack: str | None = None
+    protocol: GroupProtocol = "classic"
+    remote_assignor: str | None = None
 
     @property
     def join_timeout(self) -> float:
@@ -35,7 +38,12 @@ class MemberConfig:
 
 
 class MemberState(Enum):
-    """Where a member of a classic group stands; see :mod:`barnabas_client.membership.classic` for the transitions."""
+    """Where a member stands. The machines, :mod:`barnabas_client.membership.classic` and
+    :mod:`barnabas_client.membership.consumer`, check their own transitions.
+
+    SYNCING is a state of the classic protocol only, RECONCILING of the consumer protocol only, where JOINING lasts from
+    the first heartbeat with epoch 0 until one is answered.
+    """
 
     #: Not a member, or between two attempts to join. No heartbeats. Goes to JOINING, or FAILED.
     UNJOINED = auto()
@@ -46,8 +54,12 @@ class MemberState(Enum):
     #: Goes to STABLE; to UNJOINED if SyncGroup is refused, the connection breaks or the program does not poll; or
     #: FAILED.
     SYNCING = auto()
+    #: Has an assignment from the coordinator that the program does not have yet: partitions are being revoked, or the
+    #: names of topics are not known. Heartbeats, and may commit. Goes to STABLE; to UNJOINED when the membership is
+    #: lost or left; or FAILED.
+    RECONCILING = auto()
     #: Has its assignment and sends heartbeats, also while the program's partitions are revoked for the next rebalance.
-    #: Goes to JOINING for that rebalance; to UNJOINED when the membership is lost or left; or FAILED.
+    #: Goes to JOINING, or RECONCILING, for that rebalance; to UNJOINED when the membership is lost or left; or FAILED.
     STABLE = auto()
     #: Gave up, for the reason in `error`: fenced, not authorized, no common assignor. Goes to UNJOINED by a new
     #: subscription.
@@ -55,7 +67,7 @@ class MemberState(Enum):
 
 
 class CommitIdentity(NamedTuple):
-    """Who commits, as OffsetCommit carries it. Generation -1 without a member id commits from outside of the group."""
+    """The member that commits, as OffsetCommit carries it. Generation -1 and no member id: it is not in the group."""
 
     generation: int
     member_id: str
@@ -71,17 +83,20 @@ class MemberView:
     """A member at one moment. Immutable, so the membership's thread can hand it to the program's loop.
 
     Attributes:
-        generation: of the group; -1 while it is not a member.
-        member_id: given by the coordinator; empty while there is none.
+        protocol: of the group.
+        generation: of the group, in the consumer protocol the member epoch; -1 while it is not a member.
+        member_id: given by the coordinator, or generated; empty while there is none.
         is_leader: whether it computes the assignment.
         coordinator: None while it is not known.
         error: why the membership failed for good.
         heartbeats: how many were answered.
         heartbeat_at: when the last one was answered, in seconds of the machine's clock; None before the first.
+        obstacle: what the member waits for, and the last error; empty for one that has its assignment.
     """
 
     group_id: str
     instance_id: str | None = None
+    protocol: GroupProtocol = "classic"
     state: MemberState = MemberState.UNJOINED
     generation: int = NO_GENERATION
     member_id: str = ""
@@ -90,9 +105,25 @@ class MemberView:
     error: KafkaError | None = None
     heartbeats: int = 0
     heartbeat_at: float | None = None
+    obstacle: str = ""
+
+    def has_lost(self, revoke: Revoke) -> bool:
+        """Whether another member may own the partitions of `revoke` by now.
+
+        A generation of the classic protocol ends together with the right to its partitions. A member epoch grows while
+        partitions stay; they are lost only when the membership ends, and it does not begin again before they are given
+        up.
+        """
+        ended = (
+            self.generation == NO_GENERATION if self.protocol == "consumer" else self.generation != revoke.generation
+        )
+        return revoke.lost or ended
 
     def commit_identity(self) -> CommitIdentity:
         """The identity that this member's commits carry.
+
+        While the member waits for the others to join, its generation still holds: the coordinator accepts commits with
+        it until the join phase ends. In the sync phase it accepts none.
 
         Raises:
             RebalanceInProgressError: a rebalance is in progress; commit after it.
@@ -101,9 +132,9 @@ class MemberView:
         """
         if self.error is not None:
             raise self.error.with_traceback(None)
-        if self.state is MemberState.STABLE:
+        if self.generation != NO_GENERATION and self.state is not MemberState.SYNCING:
             return CommitIdentity(self.generation, self.member_id, self.instance_id)
-        if self.generation != NO_GENERATION or self.state is MemberState.JOINING:
+        if self.state in (MemberState.JOINING, MemberState.SYNCING):
             raise RebalanceInProgressError(
                 f"commit to group {self.group_id!r}: the group is rebalancing. To do: poll until the rebalance is "
                 "over, then commit again"

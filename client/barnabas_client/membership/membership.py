@@ -19,11 +19,11 @@ from barnabas_client.assignors import Assignor
 from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Assign, Coordinator, Revoke
-from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberView
+from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
 from barnabas_client.membership.thread import MemberThread
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
-from barnabas_client.tasks import BackgroundTasks
+from barnabas_client.tasks import BackgroundTasks, resolve
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.schema import Request, Response
 
@@ -62,7 +62,7 @@ class Membership:
     Args:
         network: of the program, connected.
         config: names and timeouts.
-        assignors: in order of preference; they run on the thread.
+        assignors: of the classic protocol, in order of preference; they run on the thread.
         owner: the consumer.
     """
 
@@ -94,9 +94,13 @@ class Membership:
         """The member's generation, -1 while it is not a member."""
         return self.view.generation
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Join the group to read these topics."""
-        self._thread.post(self._thread.subscribe, frozenset(topics), self._network.cluster)
+    def has_lost(self, revoke: Revoke) -> bool:
+        """Whether another member may own these partitions by now."""
+        return self.view.has_lost(revoke)
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
+        """Join the group to read these topics, or those that the coordinator matches with `pattern`."""
+        self._thread.post(self._thread.subscribe, frozenset(topics), pattern, self._network.cluster)
 
     def revoked(self, ticket: int) -> None:
         """A `Revoke` is done."""
@@ -115,8 +119,7 @@ class Membership:
         left: asyncio.Future[None] = self._loop.create_future()
 
         def done() -> None:
-            if not left.done():
-                left.set_result(None)
+            resolve(left, None)
 
         self._thread.post(self._thread.leave, reason, timeout, done)
         await asyncio.wait((left, self._ended), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -146,6 +149,14 @@ class Membership:
         """
         return self.view.commit_identity()
 
+    def outlived(self, identity: CommitIdentity) -> bool:
+        """Whether this is still a member and a rebalance has ended, or is about to end, the generation of `identity`:
+        a commit that was refused may succeed with the next generation."""
+        view = self.view
+        return view.generation != NO_GENERATION and (
+            view.state in (MemberState.JOINING, MemberState.SYNCING) or view.generation != identity.generation
+        )
+
     async def ask_coordinator(self, request: Request, answer: type[R], timeout: float) -> R:
         """Send a request to the coordinator, finding it first if it is not known.
 
@@ -158,9 +169,10 @@ class Membership:
                 coordinator = await self._find()
                 return await self._ask(coordinator, request, answer)
         except TimeoutError as error:
+            why = f" ({self.view.obstacle})" if self.view.obstacle else ""
             raise KafkaTimeoutError(
                 f"the coordinator of group {self._config.group_id!r} was not found, or did not answer, within "
-                f"{timeout:g} s. To do: check that the brokers are up and __consumer_offsets has leaders"
+                f"{timeout:g} s{why}. To do: check that the brokers are up and __consumer_offsets has leaders"
             ) from error
 
     async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R]) -> R:
@@ -218,8 +230,7 @@ class Membership:
         if view.coordinator is not None or view.error is not None:
             waiters, self._coordinator_waiters = self._coordinator_waiters, []
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+                resolve(waiter, None)
 
     def rebalance(self, effect: Revoke | Assign) -> None:
         """See :class:`MemberThreadOwner`."""
@@ -237,5 +248,4 @@ class Membership:
 
     def ended(self) -> None:
         """See :class:`MemberThreadOwner`."""
-        if not self._ended.done():
-            self._ended.set_result(None)
+        resolve(self._ended, None)

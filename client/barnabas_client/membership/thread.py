@@ -1,6 +1,7 @@
 """The thread of a group membership.
 
-It runs a :class:`~barnabas_client.membership.classic.ClassicMember` on an event loop and with connections of its own,
+It runs a :class:`~barnabas_client.membership.classic.ClassicMember`, or a
+:class:`~barnabas_client.membership.consumer.ConsumerMember`, on an event loop and with connections of its own,
 so that a program that blocks its event loop stays a member (until `max_poll_interval_ms`).
 
 **Thread and program exchange messages and nothing else.** The program sends with :meth:`MemberThread.post`, the thread
@@ -13,18 +14,21 @@ returns records, so a program that polls without ever waiting answers as well. A
 therefore the time that a member has between polls begins one ping interval later, and a member never leaves too early.
 
 The loop ends with :meth:`MemberThread.stop`, or when the program's loop turns out to be closed; in both cases the
-thread sends a LeaveGroup if it can. The thread is a daemon: it does not keep the program from ending.
+thread leaves the group if it can. The thread is a daemon: it does not keep the program from ending.
 """
 
 import asyncio
+import base64
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas_client.assignors import Assignor
 from barnabas_client.logs import logger
 from barnabas_client.membership.classic import ClassicMember
+from barnabas_client.membership.consumer import ConsumerMember
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
@@ -32,6 +36,7 @@ from barnabas_client.membership.effects import (
     Disconnect,
     Effect,
     Fail,
+    NameTopics,
     Note,
     Revoke,
     Send,
@@ -76,7 +81,7 @@ class MemberThread:
 
     Args:
         config: of the member.
-        assignors: in order of preference.
+        assignors: of the classic protocol, in order of preference.
         network: of the program. What it knows of the cluster is copied; it is not used.
         owner: receives the messages.
         notify: runs a call on the program's loop, soon. Raises RuntimeError if that loop is closed.
@@ -100,7 +105,11 @@ class MemberThread:
         self._stopped = asyncio.Event()
         self._network = Network(network.config)
         self._network.listeners.append(self._cluster_changed)
-        self._machine = ClassicMember(config, assignors, jitter)
+        self._machine: ClassicMember | ConsumerMember = (
+            ConsumerMember(config, _new_member_id(), jitter)
+            if config.protocol == "consumer"
+            else ClassicMember(config, assignors, jitter)
+        )
         self._view = self._machine.view()
         self._watch = LoopWatch(config.heartbeat_interval, config.max_poll_interval)
         self._tasks = BackgroundTasks(self._task_raised)
@@ -133,10 +142,15 @@ class MemberThread:
 
     # Messages of the program.
 
-    def subscribe(self, topics: frozenset[str], cluster: Cluster) -> None:
-        """Become a member that reads `topics`; `cluster` is what the program knows of them."""
+    def subscribe(self, topics: frozenset[str], pattern: str | None, cluster: Cluster) -> None:
+        """Become a member that reads `topics`, or those that the coordinator matches with `pattern`, which only the
+        consumer protocol has; `cluster` is what the program knows of them."""
         self.metadata_changed(cluster)
-        self._apply(self._machine.subscribe(topics, time.monotonic()))
+        now = time.monotonic()
+        if isinstance(self._machine, ConsumerMember):
+            self._apply(self._machine.subscribe(topics, now, pattern))
+        else:
+            self._apply(self._machine.subscribe(topics, now))
         if self._next_ping is None:
             self._ping()
 
@@ -236,6 +250,8 @@ class MemberThread:
             self._notify(self._owner.rebalance, effect)
         elif isinstance(effect, CountPartitions):
             self._tasks.spawn(self._count(effect))
+        elif isinstance(effect, NameTopics):
+            self._tasks.spawn(self._name(effect))
         elif isinstance(effect, Disconnect):
             self._network.connections.disconnect(
                 (effect.coordinator.host, effect.coordinator.port), Purpose.GROUP, effect.reason
@@ -275,10 +291,24 @@ class MemberThread:
                 # The assignment covers the topics that are known; when others appear, the leader rejoins.
                 _log.warning("assigning without fresh metadata", reason=str(error))
         counts = cluster.counts(effect.topics)
-        self._apply(self._machine.counted(effect.ticket, counts, time.monotonic()))
+        if isinstance(self._machine, ClassicMember):
+            self._apply(self._machine.counted(effect.ticket, counts, time.monotonic()))
+
+    async def _name(self, effect: NameTopics) -> None:
+        """Look the names up in the metadata; ask for those that it does not have."""
+        known = self._network.cluster.names
+        names = {topic_id: known[topic_id] for topic_id in effect.topic_ids if topic_id in known}
+        missing = effect.topic_ids - names.keys()
+        if missing:
+            try:
+                names.update(await self._network.names_of(missing))
+            except KafkaError as error:
+                _log.info("no names of assigned topics", group=self._config.group_id, reason=str(error))
+        if isinstance(self._machine, ConsumerMember):
+            self._apply(self._machine.named(effect.ticket, names, time.monotonic()))
 
     def _cluster_changed(self, cluster: Cluster) -> None:
-        if self._machine.is_leader:
+        if isinstance(self._machine, ClassicMember) and self._machine.is_leader:
             counts = cluster.counts(self._network.topics or ())
             self._apply(self._machine.metadata_changed(counts, time.monotonic()))
 
@@ -328,3 +358,8 @@ class MemberThread:
         _log.error("the group membership broke", group=self._config.group_id, what=what, exc_info=error)
         message = f"the group membership broke: {what} ({error!r}). To do: report this as a bug"
         self._notify(self._owner.membership_failed, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+
+
+def _new_member_id() -> str:
+    """A random id, as Kafka's clients print theirs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -30,9 +30,14 @@ class Backoff:
 
     def failed(self) -> float:
         """Count a failure; returns the pause before the next attempt, in seconds."""
-        pause = min(self.most, self.first * 2.0 ** min(self.failures, 30))
         self.failures += 1
-        return pause * self._jitter()
+        return self.pause_after(self.failures)
+
+    def pause_after(self, failures: int) -> float:
+        """The pause after so many consecutive failures, in seconds; 0 after none."""
+        if failures == 0:
+            return 0.0
+        return min(self.most, self.first * 2.0 ** min(failures - 1, 30)) * self._jitter()
 
     def succeeded(self) -> None:
         """Count a success: the pauses start over."""

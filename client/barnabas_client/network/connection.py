@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar, cast
 
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
+from barnabas_client.tasks import reject, resolve
 from barnabas_protocol.codec import decode_response, encode_request
 from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.exchange import Exchange
@@ -238,8 +239,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests in flight."""
         self._reason = self._reason or (f"it broke off ({exc})" if exc else "the broker closed it")
-        if not self._lost.done():
-            self._lost.set_result(None)
+        resolve(self._lost, None)
         self._fail_all()
 
     # Inside.
@@ -282,16 +282,16 @@ class Connection(asyncio.BufferedProtocol):
             result = asked.decode(asked.version, frame)
         except DecodeError as error:
             self._reason = self._reason or f"its answer to {asked.name} cannot be read ({error})"
-            asked.future.set_exception(self._error())
+            reject(asked.future, self._error())
             raise
         except KafkaError as error:
-            asked.future.set_exception(error)
+            reject(asked.future, error)
         else:
-            asked.future.set_result(result)
+            resolve(asked.future, result)
 
     async def _learn_versions(self, timeout: float) -> None:
         chosen = ApiVersionsRequest.VERSIONS.high
-        request = _ask_versions()
+        request = api_versions_request()
         for _ in range(2):
             self.versions = {request.API_KEY: ApiRange(chosen, chosen)}
             response = await self.send(request, _decode_versions, timeout=timeout, at_most=chosen)
@@ -317,17 +317,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.versions = _ranges(response)
 
         self.versions = dict(known)
-        self.send(_ask_versions(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
+        self.send(api_versions_request(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
 
     def _timed_out(self, asked: _InFlight, timeout: float) -> None:
-        if not asked.future.done():
-            asked.future.set_exception(
-                KafkaTimeoutError(
-                    f"{self.host}:{self.port} did not answer {asked.name} within {timeout:g} s. To do: check the "
-                    "broker's load, or "
-                    f"raise request_timeout_ms"
-                )
-            )
+        error = KafkaTimeoutError(
+            f"{self.host}:{self.port} did not answer {asked.name} within {timeout:g} s. To do: check the broker's "
+            "load, or raise request_timeout_ms"
+        )
+        reject(asked.future, error)
         self.abort(f"{asked.name} got no answer within {timeout:g} s")
 
     def _error(self) -> KafkaConnectionError:
@@ -339,11 +336,11 @@ class Connection(asyncio.BufferedProtocol):
         for asked in self._exchange.abandon():
             if asked.timer is not None:
                 asked.timer.cancel()
-            if not asked.future.done():
-                asked.future.set_exception(self._error())
+            reject(asked.future, self._error())
 
 
-def _ask_versions() -> ApiVersionsRequest:
+def api_versions_request() -> ApiVersionsRequest:
+    """The request for the API versions and the features of a broker."""
     return ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version())
 
 

@@ -42,7 +42,7 @@ class Purpose(Enum):
     DATA = "data"
     #: Fetches, which wait for data.
     FETCH = "fetch"
-    #: The group coordinator.
+    #: Coordinators: of groups, and of transactions.
     GROUP = "group"
 
 

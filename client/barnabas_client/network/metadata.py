@@ -22,7 +22,14 @@ NO_LEADER: Final = -1
 
 
 class Node(NamedTuple):
-    """A broker and its address."""
+    """A broker and its address.
+
+    Attributes:
+        node_id: its id.
+        host: its advertised host.
+        port: its advertised port.
+        rack: where it is; None if it is not configured.
+    """
 
     node_id: int
     host: str

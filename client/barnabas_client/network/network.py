@@ -19,10 +19,10 @@ from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, erro
 from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Connections, Purpose
-from barnabas_client.network.metadata import NO_LEADER, Cluster
+from barnabas_client.network.metadata import NO_ID, NO_LEADER, Cluster
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.network.versions import ApiRange
-from barnabas_client.tasks import BackgroundTasks
+from barnabas_client.tasks import BackgroundTasks, reject, resolve
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.schema import Request, Response
@@ -93,7 +93,7 @@ class Network:
         self.connections.refuse()
         await self._updater.close()
         waiters, self._waiters = self._waiters, []
-        _resolve(waiters, KafkaConnectionError("this client was closed"))
+        _answer(waiters, KafkaConnectionError("this client was closed"))
         await self.connections.close(patience)
 
     # Metadata.
@@ -160,6 +160,17 @@ class Network:
             raise error_for(response.error_code, "ask about topics")
         return Cluster().updated(response, None)
 
+    async def names_of(self, topic_ids: Iterable[bytes]) -> Mapping[bytes, str]:
+        """Request the names of topics once; those that the broker does not know are missing.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(topic_ids)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        response = await self.ask_any(request, MetadataResponse)
+        return {bytes(one.topic_id): one.name for one in response.topics if one.name and one.topic_id != NO_ID}
+
     def learn(self, cluster: Cluster) -> None:
         """Replace the cluster, such as after an error response that names the new leader (KIP-951)."""
         if cluster is not self.cluster:
@@ -180,16 +191,16 @@ class Network:
             try:
                 cluster = await self._update()
             except KafkaError as error:
-                _resolve(waiters, error)
+                _answer(waiters, _public(error))
                 log = _log.info if backoff.failures else _log.warning  # one warning per outage is enough
                 log("no metadata", reason=str(error))
                 await asyncio.sleep(backoff.failed())
                 self._wanted.set()
             except BaseException as error:
-                _resolve(waiters, KafkaConnectionError(f"metadata could not be had: {error!r}"))
+                _answer(waiters, KafkaConnectionError(f"metadata could not be had: {error!r}"))
                 raise
             else:
-                _resolve(waiters, cluster)
+                _answer(waiters, cluster)
                 if _is_complete(cluster):
                     backoff.succeeded()
                     earliest = loop.time() + backoff.first
@@ -213,9 +224,9 @@ class Network:
         while True:
             try:
                 return await self._update()
-            except _NoBrokersError:
+            except _NoBrokersError as error:
                 if loop.time() >= deadline:
-                    raise
+                    raise _public(error) from None
             await asyncio.sleep(min(backoff.failed(), max(0.0, deadline - loop.time())))
 
     async def _update(self) -> Cluster:
@@ -328,6 +339,15 @@ async def _within(waiting: Awaitable[object], seconds: float) -> None:
         pass
 
 
+def _public(error: KafkaError) -> KafkaError:
+    """The error as programs receive it: the class for answers without brokers is private."""
+    if not isinstance(error, _NoBrokersError):
+        return error
+    return KafkaConnectionError(
+        f"{error}. To do: check whether the broker is still starting, or has lost its cluster, and try again"
+    )
+
+
 def _request(topics: Iterable[str] | None, *, auto_create: bool) -> MetadataRequest:
     names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
     return MetadataRequest(topics=names, allow_auto_topic_creation=auto_create)
@@ -341,11 +361,9 @@ def _is_complete(cluster: Cluster) -> bool:
     )
 
 
-def _resolve(waiters: Iterable["asyncio.Future[Cluster]"], outcome: Cluster | KafkaError) -> None:
+def _answer(waiters: Iterable["asyncio.Future[Cluster]"], outcome: Cluster | KafkaError) -> None:
     for waiter in waiters:
-        if waiter.done():
-            continue
         if isinstance(outcome, Cluster):
-            waiter.set_result(outcome)
+            resolve(waiter, outcome)
         else:
-            waiter.set_exception(outcome)
+            reject(waiter, outcome)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from barnabas_client.errors import UnsupportedVersionError
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -43,6 +45,8 @@ OLDEST: Final = {
     ApiKey.JOIN_GROUP: 1,
     ApiKey.CREATE_TOPICS: 1,
 }
+#: Newer versions name topics by their id, which committed offsets here do not.
+NEWEST: Final = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def choose_version(request: type[Request], broker: ApiRange | None, at_most: int
     if broker is None:
         raise UnsupportedVersionError(f"the broker does not have {key.name}: use a broker that does")
     low = max(request.VERSIONS.low, broker.low, OLDEST.get(key, 0))
-    high = min(request.VERSIONS.high, broker.high)
+    high = min(request.VERSIONS.high, broker.high, NEWEST.get(key, request.VERSIONS.high))
     if at_most is not None:
         high = min(high, at_most)
     if low > high:
@@ -103,6 +107,18 @@ def downgrade(request: Request, version: int) -> Request:
     if isinstance(request, LeaveGroupRequest) and version < 3:
         (member,) = request.members
         return LeaveGroupRequest(group_id=request.group_id, member_id=member.member_id)
+    if isinstance(request, ListTransactionsRequest) and version < 2 and request.transactional_id_pattern is not None:
+        raise UnsupportedVersionError("the broker cannot filter transactions by a pattern: leave it out")
+    if isinstance(request, ListTransactionsRequest) and version < 1 and request.duration_filter >= 0:
+        raise UnsupportedVersionError("the broker cannot filter transactions by duration: leave it out")
+    if isinstance(request, ConsumerGroupHeartbeatRequest) and version < 1:
+        if request.subscribed_topic_regex:
+            raise UnsupportedVersionError(
+                "the broker cannot match topics with a pattern (KIP-1082): give re.compile(pattern), which the client "
+                "matches"
+            )
+        request.subscribed_topic_regex = None
+        return request
     if isinstance(request, DeleteTopicsRequest) and version < 6:
         names = [topic.name for topic in request.topics if topic.name is not None]
         if len(names) != len(request.topics):

@@ -14,12 +14,13 @@ does not know. So the first batch of a producer id is sent alone until it is ack
 although the first was refused, for example for lack of a leader. A batch that failed, or that expired and may have been
 written, leaves a gap in the sequence, which makes the broker refuse all later ones. Then
 :attr:`Accumulator.must_reset` requests a new producer id (KIP-360). Before that, batches that may have been written are
-sent again with the old one; after that, all other batches get new sequence numbers. Sources:
+sent again with the old one; after that, all other batches get new sequence numbers. A transactional producer does not
+do that by itself: the transaction fails, and its end brings a new epoch. Sources:
 ``RecordAccumulator.java``, ``TransactionManager.java``, ``Sender.java``.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from barnabas_client.config import ProducerConfig
@@ -34,13 +35,18 @@ MAX_IN_FLIGHT: Final = 5
 OVERHEAD: Final = 40
 _SEQUENCES: Final = 1 << 31
 
+#: A record in a batch: key, value, headers, timestamp.
+_Content = tuple[bytes | None, bytes | None, Headers, int]
+
 
 class ProducerBatch:
     """A batch of records, until it is acknowledged or has failed.
 
     Attributes:
         queue: of its partition.
-        order: its number in the queue; unlike `sequence` it never starts over.
+        order: its place in the queue; unlike `sequence` it never starts over.
+        span: the part of the queue's order that is its own, 1 unless it is a part of another batch.
+        parts: the batches that it was split into.
         builder: collects records; None once the batch is taken.
         created: when, in seconds of the caller's clock.
         closed: whether it takes no more records.
@@ -68,15 +74,21 @@ class ProducerBatch:
         "maybe_written",
         "memory",
         "order",
+        "parts",
         "queue",
         "receipts",
         "sequence",
+        "span",
         "timestamps",
     )
 
-    def __init__(self, queue: "PartitionQueue", order: int, builder: BatchBuilder, created: float) -> None:
+    def __init__(
+        self, queue: "PartitionQueue", order: float, builder: BatchBuilder | None, created: float, span: float = 1.0
+    ) -> None:
         self.queue = queue
         self.order = order
+        self.span = span
+        self.parts: tuple[ProducerBatch, ...] = ()
         self.builder: BatchBuilder | None = builder
         self.created = created
         self.closed = False
@@ -110,6 +122,8 @@ class PartitionQueue:
         known_in: the accumulator's epoch in which the broker has acknowledged a batch, -1 before.
         retry_at: no batch is sent before this time.
         leader: the node id of the last known leader.
+        moved: whether the leader has changed since a batch was last acknowledged.
+        limit: the size of records in bytes that the broker may accept in one batch.
     """
 
     __slots__ = (
@@ -119,6 +133,8 @@ class PartitionQueue:
         "in_flight",
         "known_in",
         "leader",
+        "limit",
+        "moved",
         "next_sequence",
         "retry_at",
         "tp",
@@ -134,11 +150,17 @@ class PartitionQueue:
         self.known_in = -1
         self.retry_at = 0.0
         self.leader: int | None = None
+        self.moved = False
+        self.limit = min(accumulator.config.batch_size, accumulator.config.max_request_size)
 
     def led_by(self, node: int) -> None:
-        """Note the partition's leader; a new leader may be sent to at once."""
-        if self.leader != node:
+        """Note the partition's leader. A new leader may be sent to at once, but not if the leader keeps changing while
+        nothing is acknowledged: two brokers may name each other."""
+        if self.leader == node:
+            return
+        if not self.moved:
             self.retry_at = 0.0
+        self.moved = self.leader is not None
         self.leader = node
 
     def append(
@@ -170,9 +192,10 @@ class PartitionQueue:
         config = self.accumulator.config
         if self.batches:
             self.batches[-1].closed = True
-        size = min(config.batch_size, config.max_request_size)
         self.begun += 1
-        builder = BatchBuilder(size, compression=config.compression_type or "none")
+        builder = BatchBuilder(
+            self.limit, compression=config.compression_type or "none", transactional=config.transactional_id is not None
+        )
         batch = ProducerBatch(self, self.begun, builder, now)
         self.batches.append(batch)
         self.accumulator.unresolved[batch] = None
@@ -224,6 +247,7 @@ class PartitionQueue:
     def succeeded(self, batch: ProducerBatch) -> bool:
         """Resolve a batch that is written; returns whether it was unresolved."""
         self.known_in = max(self.known_in, batch.epoch)
+        self.moved = False
         return self._resolve(batch)
 
     def failed(self, batch: ProducerBatch) -> bool:
@@ -240,6 +264,42 @@ class PartitionQueue:
             return
         batch.maybe_written = maybe_written
         self.retry_at = max(self.retry_at, retry_at)
+        self._queue(batch)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """Replace a batch of several records that the broker refused as too large by its two halves (KIP-126).
+
+        They take over its sequence numbers, so batches behind it are still in sequence. Later batches are made smaller.
+        """
+        self._land(batch)
+        if batch not in self.accumulator.unresolved or batch.data is None:
+            return
+        records: list[_Content] = [
+            (record.key, record.value, record.headers, record.timestamp) for record in decode_records(batch.data)
+        ]
+        self.limit = max(1, min(self.limit, batch.memory // 2))
+        half = batch.count // 2
+        batch.parts = tuple(self._part(batch, records, *where) for where in ((0, half), (half, batch.count)))
+        batch.data = None
+        old, self.accumulator.unresolved = self.accumulator.unresolved, {}
+        for one in old:  # the oldest stay first
+            self.accumulator.unresolved.update(dict.fromkeys(one.parts or (one,)))
+        for part in batch.parts:
+            self._queue(part)
+
+    def _part(self, batch: ProducerBatch, records: list[_Content], begin: int, end: int) -> ProducerBatch:
+        second = begin > 0
+        span = batch.span / 2
+        part = ProducerBatch(self, batch.order + span if second else batch.order, None, batch.created, span)
+        part.closed, part.attempts, part.epoch, part.count = True, batch.attempts, batch.epoch, end - begin
+        share = batch.memory * part.count // batch.count
+        part.memory = batch.memory - batch.memory * begin // batch.count if second else share
+        part.receipts, part.timestamps = batch.receipts[begin:end], batch.timestamps[begin:end]
+        part.sequence = (batch.sequence + begin) % _SEQUENCES if batch.sequence >= 0 else -1
+        part.data = self.accumulator.encode(records[begin:end], part.sequence)
+        return part
+
+    def _queue(self, batch: ProducerBatch) -> None:
         at = 0
         while at < len(self.batches) and self.batches[at].order < batch.order:
             at += 1
@@ -280,6 +340,7 @@ class Accumulator:
         producer_epoch: of the producer id.
         epoch: grows with each producer id or producer epoch.
         must_reset: a sequence has a gap, so that a new producer id is needed.
+        may_send: whether the batches of a partition may be sent; None for a producer without transactions.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -294,6 +355,7 @@ class Accumulator:
         self.producer_epoch = -1
         self.epoch = 0
         self.must_reset = False
+        self.may_send: Callable[[TopicPartition], bool] | None = None
 
     @property
     def hurried(self) -> bool:
@@ -309,13 +371,32 @@ class Accumulator:
 
     def needs_producer_id(self) -> bool:
         """Whether to request a producer id: there is none, or it must change and no batch may have been written."""
-        if not self.config.idempotent:
+        if not self.config.idempotent or self.may_send is not None:
             return False
         if self.producer_id < 0:
             return True
         # If the first batch of a queue is not written, none behind it is: only first batches may have been written.
         return self.must_reset and not any(
             queue.in_flight or (queue.batches and queue.batches[0].maybe_written) for queue in self.queues.values()
+        )
+
+    def is_idle(self) -> bool:
+        """Whether no batch waits, and none is in flight, not even one that has failed for the program."""
+        return not self.unresolved and not any(queue.in_flight for queue in self.queues.values())
+
+    def pending(self, batch: ProducerBatch) -> bool:
+        """Whether a batch, or a part that it was split into, is neither acknowledged nor failed."""
+        return batch in self.unresolved or any(map(self.pending, batch.parts))
+
+    def encode(self, records: Iterable[_Content], sequence: int) -> bytearray:
+        """Encode records again, with the current producer id. Rare, so it may be slow."""
+        return build_batch(
+            records,
+            compression=self.config.compression_type or "none",
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+            transactional=self.config.transactional_id is not None,
         )
 
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
@@ -330,9 +411,10 @@ class Accumulator:
         """The queues whose first batch may be sent now, and the time at which the next one may be sent."""
         due: list[PartitionQueue] = []
         later: float | None = None
+        may_send = self.may_send
         for queue in self.waiting.values():
             at = queue.due_at()
-            if at is None:
+            if at is None or (may_send is not None and not may_send(queue.tp)):
                 continue
             if at <= now:
                 due.append(queue)
@@ -361,6 +443,17 @@ class Accumulator:
             self._drop(batch)
         return batches
 
+    def drop_waiting(self, *, maybe_written: bool) -> list[ProducerBatch]:
+        """Drop the batches that are not in flight, and return them.
+
+        Args:
+            maybe_written: also those that a broker may have written.
+        """
+        batches = [one for one in self.unresolved if not one.in_flight and (maybe_written or not one.maybe_written)]
+        for batch in batches:
+            self._drop(batch)
+        return batches
+
     def _drop(self, batch: ProducerBatch) -> None:
         queue = batch.queue
         if not batch.in_flight:
@@ -371,14 +464,7 @@ class Accumulator:
 
 
 def _renumbered(data: bytearray, sequence: int, accumulator: Accumulator) -> bytearray:
-    """Encode a batch again, with the current producer id and another sequence number. Rare, so it may be slow."""
-    records: Iterable[tuple[bytes | None, bytes | None, Headers, int]] = (
-        (record.key, record.value, record.headers, record.timestamp) for record in decode_records(data)
-    )
-    return build_batch(
-        records,
-        compression=accumulator.config.compression_type or "none",
-        producer_id=accumulator.producer_id,
-        producer_epoch=accumulator.producer_epoch,
-        base_sequence=sequence,
+    """Encode a batch again, with the current producer id and another sequence number."""
+    return accumulator.encode(
+        ((record.key, record.value, record.headers, record.timestamp) for record in decode_records(data)), sequence
     )

@@ -12,13 +12,25 @@ import random
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeGuard, Unpack, overload
 
-from barnabas_client.checks import check_partition, check_topic, is_int64
-from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, Partitioner, ProducerConfig, Serializer, parse_servers
+from barnabas_client.checks import Offset, check_partition, check_topic, is_int64, offsets_of
+from barnabas_client.config import (
+    DEFAULT_SERVERS,
+    Acks,
+    ClientConfig,
+    Compression,
+    Partitioner,
+    ProducerConfig,
+    ProducerSettings,
+    SecurityProtocol,
+    Serializer,
+    parse_servers,
+)
 from barnabas_client.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -30,16 +42,38 @@ from barnabas_client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from barnabas_client.lifecycle import Lifecycle
+from barnabas_client.lifecycle import Home, Lifecycle
 from barnabas_client.logs import logger
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.accumulator import OVERHEAD, Accumulator, PartitionQueue
 from barnabas_client.producer.partitioner import StickyPartitioner, positive_hash
-from barnabas_client.producer.sender import Receipt, Sender
-from barnabas_client.structs import RecordMetadata, TopicPartition
+from barnabas_client.producer.receipts import Receipt
+from barnabas_client.producer.sender import Sender
+from barnabas_client.producer.transaction_manager import TransactionManager
+from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
+from barnabas_client.tasks import end
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.wire import Buffer
+
+if TYPE_CHECKING:
+    # As in `barnabas_client.structs`.
+    from typing_extensions import TypeVar
+
+    #: What keys and values are serialized from.
+    K = TypeVar("K", contravariant=True, default=Buffer)
+    V = TypeVar("V", contravariant=True, default=Buffer)
+    #: What a serializer takes: Any if it is a lambda.
+    SK = TypeVar("SK", default=Any)
+    SV = TypeVar("SV", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K", contravariant=True)
+    V = TypeVar("V", contravariant=True)
+    SK = TypeVar("SK")
+    SV = TypeVar("SV")
 
 _log: Final = logger("barnabas_client.producer.producer")
 
@@ -94,7 +128,7 @@ class _KnownTopics:
         self._updated()
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """Writes records to topics.
 
     ::
@@ -102,12 +136,86 @@ class Producer:
         async with Producer(bootstrap_servers="localhost:9092") as producer:
             metadata = await producer.send_and_wait("flights", b"...", key=b"N14228")
 
-    :class:`~barnabas_client.config.ProducerConfig` and :class:`~barnabas_client.config.ClientConfig` describe the
-    settings. Nothing is connected before :meth:`start`. Call all methods in the event loop in which you called it.
+    ``Producer[K, V]`` takes keys of K and values of V: what its serializers take, bytes without them. Nothing is
+    connected before :meth:`start`. Call all methods in the event loop in which you called it.
+
+    Args:
+        bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
+            names the others. Default: "localhost:9092".
+        client_id: the name of this client in the brokers' logs. Default: "barnabas".
+        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
+        request_timeout_ms: how long a response may take before the connection is closed. Default: 40000 ms.
+        acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
+            sent. Default: None, which is "all".
+        enable_idempotence: the broker drops duplicates and keeps the order, through any retry. Default: None, which is
+            on with ``acks="all"``.
+        key_serializer: makes a key's bytes; None stays a null key. Default: None, keys are bytes.
+        value_serializer: makes a value's bytes; None stays a null value. Default: None, values are bytes.
+        compression_type: the codec of batches: "none", "gzip", "snappy", "lz4" or "zstd". Default: None, which is
+            "none".
+        batch_size: bytes of records that fit into one batch before it is compressed. Default: 16384 bytes.
+        max_batch_size: aiokafka's name for `batch_size`, in bytes. Default: None, which leaves it to `batch_size`.
+        transactional_id: the name of this producer's transactions: with it, all records are sent in transactions (see
+            :meth:`transaction`), and an earlier producer with the same name is fenced. Default: None.
+        transaction_timeout_ms: after which the coordinator aborts a transaction, and fences this producer. Default:
+            60000 ms.
+        partitioner: chooses the partition, from the key's bytes or None, all partitions, and the partitions that have a
+            leader. Default: None, which is Kafka's default partitioner.
+        max_request_size: the limit of one request, and so of one record. Default: 1048576 bytes.
+        linger_ms: how long a batch that is not full waits for more records. Default: 0 ms.
+        buffer_memory: bytes of records that may wait for their acknowledgement; :meth:`send` waits when there are more.
+            Default: 33554432 bytes.
+        max_block_ms: how long :meth:`send` may wait for room and for the topic's partitions. Default: 60000 ms.
+        delivery_timeout_ms: the time from :meth:`send` to the acknowledgement, retries included. Default: 120000 ms.
+        close_timeout_ms: how long the end of ``async with`` waits for acknowledgements if the block was cancelled, as
+            by Ctrl-C; otherwise it waits for up to `delivery_timeout_ms`. Default: 10000 ms.
+        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms` (KIP-580). Default:
+            100 ms.
+        retry_backoff_max_ms: the longest pause before a retry. Default: 1000 ms.
+        security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
+        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
+            `ssl.create_default_context`.
+        connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
 
     Raises:
         TypeError, ValueError: a setting is not valid; the message names it and a valid value.
     """
+
+    @overload
+    def __init__(
+        self: "Producer[Buffer, Buffer]",
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Producer[SK, Buffer]",
+        *,
+        key_serializer: Serializer[SK],
+        value_serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Producer[Buffer, SV]",
+        *,
+        key_serializer: None = None,
+        value_serializer: Serializer[SV],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Producer[SK, SV]",
+        *,
+        key_serializer: Serializer[SK],
+        value_serializer: Serializer[SV],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -116,26 +224,28 @@ class Producer:
         client_id: str = ClientConfig.client_id,
         metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
         request_timeout_ms: int = ClientConfig.request_timeout_ms,
-        acks: int | str | None = ProducerConfig.acks,
+        acks: Acks | None = ProducerConfig.acks,
         enable_idempotence: bool | None = ProducerConfig.enable_idempotence,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        compression_type: str | None = ProducerConfig.compression_type,
+        key_serializer: Serializer[Any] | None = ProducerConfig.key_serializer,
+        value_serializer: Serializer[Any] | None = ProducerConfig.value_serializer,
+        compression_type: Compression | None = ProducerConfig.compression_type,
         batch_size: int = ProducerConfig.batch_size,
         max_batch_size: int | None = None,
-        partitioner: Partitioner | None = None,
+        transactional_id: str | None = ProducerConfig.transactional_id,
+        transaction_timeout_ms: int = ProducerConfig.transaction_timeout_ms,
+        partitioner: Partitioner | None = ProducerConfig.partitioner,
         max_request_size: int = ProducerConfig.max_request_size,
         linger_ms: int = ProducerConfig.linger_ms,
         buffer_memory: int = ProducerConfig.buffer_memory,
         max_block_ms: int = ProducerConfig.max_block_ms,
         delivery_timeout_ms: int = ProducerConfig.delivery_timeout_ms,
+        close_timeout_ms: int = ProducerConfig.close_timeout_ms,
         retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        security_protocol: str = ClientConfig.security_protocol,
+        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
     ) -> None:
-        """Create a producer that is not started. `max_batch_size` is aiokafka's name for `batch_size`."""
         client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
             client_id=client_id,
@@ -157,59 +267,105 @@ class Producer:
             buffer_memory=buffer_memory,
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            close_timeout_ms=close_timeout_ms,
             partitioner=partitioner,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
         )
         self._state = Lifecycle.NEW
+        self._home = Home("producer")
+        self._starting: asyncio.Task[None] | None = None
         self._accumulator = Accumulator(self._config)
         self._progress = asyncio.Event()
         self._network = Network(client, auto_create=True)
-        self._sender = Sender(self._network, self._accumulator, self._progress.set)
+        self._transactions: TransactionManager | None = None
+        if transactional_id is not None:
+            self._transactions = TransactionManager(
+                self._network, self._accumulator, transactional_id, transaction_timeout_ms
+            )
+            self._accumulator.may_send = self._transactions.may_send
+        self._sender = Sender(
+            self._network, self._accumulator, _progress_of(self._progress, self._transactions), self._transactions
+        )
+        if self._transactions is not None:
+            self._transactions.send_batches = self._sender.wake
         self._topics = _KnownTopics(self._accumulator, self._sender.wake)
         self._network.listeners.append(self._topics.update)
 
     async def start(self) -> None:
-        """Connect.
+        """Connect. With a `transactional_id`, also get its producer id: earlier producers with this name are fenced,
+        and a transaction that one of them left open is aborted.
 
         Raises:
             KafkaConnectionError: no broker answers.
+            KafkaTimeoutError: the transaction coordinator did not answer within `max_block_ms`.
+            ProducerClosedError: it was stopped meanwhile.
             IllegalStateError: it was started before.
+            KafkaError: the transaction coordinator refused it.
         """
         if self._state is not Lifecycle.NEW:
             raise IllegalStateError("start(): this producer was started already. To do: make a new one")
+        self._home.settle()
+        self._state = Lifecycle.STARTING
+        # In a task of its own, so that a stop can cancel it wherever it waits.
+        self._starting = asyncio.get_running_loop().create_task(self._connect(), name="barnabas-producer-start")
         try:
-            await self._network.start()
-        except BaseException:
-            self._state = Lifecycle.CLOSED
-            await self._network.close()
+            await self._starting
+            if self._state is not Lifecycle.STARTING:
+                raise _stopped_while_starting()
+        except BaseException as error:
+            stopped, self._state = self._state is Lifecycle.CLOSED, Lifecycle.CLOSED
+            await self._disconnect()
+            caller = asyncio.current_task()
+            if stopped and isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
+                raise _stopped_while_starting() from None
             raise
         self._sender.start()
         self._state = Lifecycle.RUNNING
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Send all pending records, and disconnect. A second call does nothing.
+        """Send all pending records, and disconnect. A second call does nothing. A :meth:`start` in progress ends.
+
+        An open transaction is aborted, unless it is prepared; one that is being committed is waited for.
+
+        ``async with`` calls it; if the block was cancelled, as by Ctrl-C, with `close_timeout_ms`.
 
         Args:
             timeout_ms: how long to wait for acknowledgements; `delivery_timeout_ms` if None. Records that are not
                 acknowledged then fail with `ProducerClosedError`.
         """
-        running, self._state = self._state is Lifecycle.RUNNING, Lifecycle.CLOSED
-        if not running:
+        if self._state is Lifecycle.CLOSED:
+            return
+        self._home.check()
+        before, self._state = self._state, Lifecycle.CLOSED
+        if before is Lifecycle.STARTING:
+            await end(self._starting)
+            await self._disconnect()
+        if before is not Lifecycle.RUNNING:
             return
         milliseconds = self._config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(milliseconds / 1000):
+                if self._transactions is not None:
+                    await self._transactions.finish()
                 await self._flush()
         except TimeoutError:
             _log.warning("stopping with unacknowledged records", batches=len(self._accumulator.unresolved))
+        except KafkaError as error:
+            _log.warning("stopping without an end of the transaction", reason=str(error))
         finally:
             await self._sender.close()
             self._progress.set()
-            await self._network.close()
+            await self._disconnect()
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """The same as :meth:`stop`."""
+        """The same as :meth:`stop`.
+
+        Args:
+            timeout_ms: how long to wait for acknowledgements; `delivery_timeout_ms` if None.
+        """
         await self.stop(timeout_ms)
 
     async def __aenter__(self) -> Self:
@@ -219,7 +375,18 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        if kind is not None and not issubclass(kind, Exception):
+            # Ctrl-C, or a cancellation: the program is to end now, even if no broker answers.
+            limit = min(self._config.close_timeout_ms, self._config.delivery_timeout_ms)
+            if self._state is Lifecycle.RUNNING and self._accumulator.unresolved:
+                _log.warning(
+                    "cancelled; waiting for acknowledgements",
+                    batches=len(self._accumulator.unresolved),
+                    at_most_ms=limit,
+                )
+            await self.stop(limit)
+        else:
+            await self.stop()
 
     def __del__(self) -> None:
         if getattr(self, "_state", None) is Lifecycle.RUNNING:
@@ -235,8 +402,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
@@ -245,8 +412,8 @@ class Producer:
 
         Args:
             topic: its name.
-            value: bytes, or what `value_serializer` takes; None is null, which deletes the key in a compacted topic.
-            key: bytes, or what `key_serializer` takes; None is null.
+            value: what `value_serializer` takes, or bytes; None is null, which deletes the key in a compacted topic.
+            key: what `key_serializer` takes, or bytes; None is null.
             partition: its number; None chooses by the key, or any partition for a record without a key.
             timestamp_ms: milliseconds since 1970; now if None.
             headers: names with values, in order.
@@ -257,8 +424,10 @@ class Producer:
             you ignore the futures, call :meth:`flush` before you rely on delivery.
 
         Raises:
-            IllegalStateError: not started.
+            IllegalStateError: not started, or outside of a transaction, with a `transactional_id`.
             ProducerClosedError: stopped.
+            TransactionAbortableError: the transaction has failed and can only be aborted.
+            ProducerFencedError: another producer has the `transactional_id`.
             RecordTooLargeError: larger than `max_request_size`.
             BufferExhaustedError: `buffer_memory` stayed full for `max_block_ms`.
             KafkaTimeoutError: the topic's partitions were not known within `max_block_ms`.
@@ -267,15 +436,18 @@ class Producer:
             ValueError: a topic, header or time that is not valid.
         """
         known = self._topics.known.get(topic)
+        self._home.check()
+        transactions = self._transactions
+        if transactions is not None and self._state is Lifecycle.RUNNING:
+            transactions.check_send()
         if known is None or self._state is not Lifecycle.RUNNING:
             known = await self._learn(topic)
         config = self._config
-        if config.key_serializer is not None and key is not None:
-            key = config.key_serializer(key)
-        if config.value_serializer is not None and value is not None:
-            value = config.value_serializer(value)
-        size = self._size(topic, key, value, headers)
-        chosen = self._choose(topic, known, partition, key, size)
+        # Bytes, as `_size` checks: serializers return what they like, and programs without a type checker send it.
+        key_bytes: Any = key if key is None or config.key_serializer is None else config.key_serializer(key)
+        data: Any = value if value is None or config.value_serializer is None else config.value_serializer(value)
+        size = self._size(topic, key_bytes, data, headers)
+        chosen = self._choose(topic, known, partition, key_bytes, size)
         queue = known.queues.get(chosen)
         if queue is None:
             check_partition(f"send to {topic}", chosen)
@@ -289,7 +461,10 @@ class Producer:
         loop = asyncio.get_running_loop()
         receipt: Receipt = loop.create_future()
         timestamp = int(time.time() * 1000) if timestamp_ms is None else _timestamp(topic, timestamp_ms)
-        if queue.append(key, value, headers or (), timestamp, receipt, loop.time()):
+        if transactions is not None:
+            transactions.check_send()  # again: the transaction may have ended meanwhile
+            transactions.add(queue.tp)
+        if queue.append(key_bytes, data, headers or (), timestamp, receipt, loop.time()):
             self._sender.wake()
             if len(queue.batches) > 1:
                 await asyncio.sleep(0)  # a batch is full: let the sender run
@@ -298,13 +473,21 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
         """Send a record and wait for the acknowledgement.
+
+        Args:
+            topic: see :meth:`send`, as for all others.
+            value: what `value_serializer` takes, or bytes; None is null.
+            key: what `key_serializer` takes, or bytes; None is null.
+            partition: its number; None chooses one.
+            timestamp_ms: milliseconds since 1970; now if None.
+            headers: names with values, in order.
 
         Raises:
             KafkaError: as :meth:`send`, or the record was refused or not acknowledged in time.
@@ -329,15 +512,155 @@ class Producer:
         """
         return frozenset((await self._learn(topic)).partitions)
 
+    # Transactions.
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. :meth:`transaction` is simpler: it also ends it.
+
+        Raises:
+            IllegalStateError: a transaction is not over yet, or there is no `transactional_id`.
+            ProducerFencedError: another producer has taken over the `transactional_id`.
+            KafkaError: the producer has failed: stop it and start a new one.
+        """
+        self._transactional("begin_transaction").begin()
+
+    async def commit_transaction(self) -> None:
+        """Commit the transaction: wait until all its records are acknowledged, and then until it is decided.
+
+        Raises:
+            TransactionAbortableError: a record or an offset could not be written. Abort it; nothing of it is visible.
+            ProducerFencedError: another producer has taken over the `transactional_id`.
+            KafkaTimeoutError: it is not decided after `max_block_ms`. The attempt goes on: call this again.
+            IllegalStateError: there is no transaction.
+            KafkaError: the producer has failed: stop it and start a new one.
+        """
+        await self._transactional("commit_transaction").commit()
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction. Records that are not sent yet fail with `TransactionAbortedError`.
+
+        Raises:
+            ProducerFencedError: another producer has taken over the `transactional_id`.
+            KafkaTimeoutError: it is not over after `max_block_ms`. The attempt goes on: call this again.
+            IllegalStateError: there is no transaction.
+            KafkaError: the producer has failed: stop it and start a new one.
+        """
+        await self._transactional("abort_transaction").abort()
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Wait until all records of the transaction are acknowledged, and leave it open: another program, which need
+        not know this producer, commits or aborts it with :meth:`Admin.end_transactions`. This producer does nothing
+        more; stop it.
+
+        The coordinator aborts a prepared transaction as any other after `transaction_timeout_ms`, or when a producer
+        with the same `transactional_id` starts: this is not KIP-939, which needs Kafka's two-phase commit.
+
+        Raises:
+            TransactionAbortableError: a record or an offset could not be written. Abort it.
+            ProducerFencedError: another producer has taken over the `transactional_id`.
+            IllegalStateError: there is no transaction, or nothing was written in it.
+            KafkaError: the producer has failed.
+        """
+        transactions = self._transactional("prepare_transaction")
+        await self._flush()
+        return transactions.prepare()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction around a block: committed at its end, aborted if it raises.
+
+        ::
+
+            async with producer.transaction():
+                await producer.send("flights", b"...")
+                await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+
+        Raises:
+            TransactionAbortableError: it could not be committed, and is aborted: begin another one.
+            ProducerFencedError: another producer has taken over the `transactional_id`.
+            KafkaError: as :meth:`begin_transaction` and :meth:`commit_transaction`.
+        """
+        transactions = self._transactional("transaction")
+        transactions.begin()
+        try:
+            yield
+            if transactions.open:  # the block may have ended it
+                await transactions.commit()
+        except BaseException as error:
+            await self._abort_after(error, transactions)
+            raise
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, Offset], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """Commit a consumer's offsets in the transaction: they become visible with its records, or not at all.
+
+        Args:
+            offsets: for each partition the offset of the next record to read, or a tuple with metadata.
+            group: :meth:`Consumer.group_metadata() <barnabas.Consumer.group_metadata>`; the coordinator refuses the
+                offsets of a member whose partitions are assigned to another one by now (KIP-447). With a group id
+                alone, that is not checked.
+
+        Raises:
+            CommitFailedError: the consumer is not a member of the group's current generation. Abort the transaction.
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: the coordinator did not answer within `max_block_ms`.
+            KafkaError: the coordinator refused; the transaction can only be aborted.
+        """
+        transactions = self._transactional("send_offsets_to_transaction")
+        made = offsets_of("send_offsets_to_transaction", offsets)
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group)
+        if not isinstance(group, ConsumerGroupMetadata) or not group.group_id:
+            raise TypeError(
+                f"send_offsets_to_transaction: {group!r} is not a group: give consumer.group_metadata(), or a group id"
+            )
+        if made:
+            await transactions.send_offsets(made, group)
+
+    def _transactional(self, call: str) -> TransactionManager:
+        self._check_running()
+        if self._transactions is None:
+            raise IllegalStateError(
+                f"{call}: this producer has no transactions. To do: give it a transactional_id, a name that no other "
+                "running producer has"
+            )
+        return self._transactions
+
+    async def _abort_after(self, error: BaseException, transactions: TransactionManager) -> None:
+        """Abort because of an error in the block, or in the commit."""
+        if not transactions.open or self._state is not Lifecycle.RUNNING:
+            return
+        # Ctrl-C, or a cancellation: the program is to end now. The coordinator aborts the transaction in any case.
+        seconds = None if isinstance(error, Exception) else self._config.close_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                await transactions.abort()
+        except (KafkaError, TimeoutError) as failure:
+            if isinstance(error, KafkaError) and transactions.failed:
+                raise failure from error
+            error.add_note(f"and the transaction could not be aborted: {failure}")
+
     # Inside.
+
+    async def _connect(self) -> None:
+        await self._network.start()
+        if self._transactions is not None:
+            await self._transactions.initialize()
+
+    async def _disconnect(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
+        await self._network.close()
 
     def _check_running(self) -> None:
         if self._state is Lifecycle.CLOSED:
             raise ProducerClosedError("this producer was stopped. To do: make a new one")
-        if self._state is Lifecycle.NEW:
+        if self._state is not Lifecycle.RUNNING:
             raise IllegalStateError(
                 "this producer is not started. To do: await start() first, or use it in `async with`"
             )
+        self._home.check()
         if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
 
@@ -425,12 +748,29 @@ class Producer:
         batches = list(accumulator.unresolved)
         accumulator.flushing += 1
         try:
-            while any(batch in accumulator.unresolved for batch in batches):
+            while any(map(accumulator.pending, batches)):
                 self._progress.clear()
                 self._sender.wake()
                 await self._progress.wait()
         finally:
             accumulator.flushing -= 1
+
+
+def _progress_of(progress: asyncio.Event, transactions: TransactionManager | None) -> Callable[[], None]:
+    """What to call when batches are acknowledged or have failed. It has no reference to the producer: see
+    :class:`_KnownTopics`."""
+    if transactions is None:
+        return progress.set
+
+    def progressed() -> None:
+        progress.set()
+        transactions.progressed()
+
+    return progressed
+
+
+def _stopped_while_starting() -> ProducerClosedError:
+    return ProducerClosedError("this producer was stopped while it started")
 
 
 def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:

@@ -17,9 +17,10 @@ from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
-from barnabas_client.network.retries import jitter, retry_backoff
+from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, PartitionQueue, ProducerBatch
-from barnabas_client.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
+from barnabas_client.producer.receipts import acknowledge, give_up
+from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -43,7 +44,8 @@ _UNKNOWN_PRODUCER: Final = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
-Receipt = asyncio.Future[RecordMetadata]
+#: The newest version that does not add partitions to a transaction (KIP-890).
+_NEWEST_CLASSIC: Final = 11
 
 
 class Sender:
@@ -53,21 +55,30 @@ class Sender:
         network: the cluster.
         accumulator: the batches to send.
         resolved: called when batches are acknowledged or have failed, so that `buffer_memory` has room again.
+        transactions: of a transactional producer.
 
     Attributes:
         failure: why nothing is sent any more, if a task of the sender raised.
     """
 
-    def __init__(self, network: Network, accumulator: Accumulator, resolved: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        accumulator: Accumulator,
+        resolved: Callable[[], None],
+        transactions: TransactionManager | None = None,
+    ) -> None:
         self._network = network
         self._accumulator = accumulator
         self._config = accumulator.config
         self._resolved = resolved
+        self._transactions = transactions
         self._wake = asyncio.Event()
         self._in_flight: defaultdict[int, int] = defaultdict(int)
         self._connecting: set[int] = set()
         self._initializing = False
         self._tasks = BackgroundTasks(self._broken)
+        self._backoff = retry_backoff(network.config)
         self._init_backoff = retry_backoff(network.config)
         self.failure: KafkaError | None = None
 
@@ -78,7 +89,7 @@ class Sender:
     async def close(self) -> None:
         """End all tasks; records that are not acknowledged fail with `ProducerClosedError`."""
         await self._tasks.close()
-        self._give_up(
+        give_up(
             self._accumulator.abandon(), ProducerClosedError("the producer was stopped before this was acknowledged")
         )
 
@@ -154,13 +165,17 @@ class Sender:
         request = ProduceRequest(
             acks=acks, timeout_ms=self._network.config.request_timeout_ms, topic_data=list(topics.values())
         )
+        at_most = _NEWEST_WITH_NAMES
+        if self._transactions is not None:
+            request.transactional_id = self._transactions.transactional_id
+            at_most = _NEWEST_WITH_NAMES if self._transactions.implicit else _NEWEST_CLASSIC
         try:
             if acks == 0:
-                connection.send_only(request, at_most=_NEWEST_WITH_NAMES)
+                connection.send_only(request, at_most=at_most)
                 self._written(batches)
                 return
             # The broker may wait for replicas for `timeout_ms`: its response arrives a little later.
-            future = connection.send(request, _decode, timeout=seconds * 1.5, at_most=_NEWEST_WITH_NAMES)
+            future = connection.send(request, _decode, timeout=seconds * 1.5, at_most=at_most)
         except KafkaError as error:
             self._unanswered(node, batches, error)
             return
@@ -196,29 +211,33 @@ class Sender:
                 self._unanswered(node, [batch], missing)
             elif answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 if batch.queue.succeeded(batch):
-                    _acknowledge(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+                    acknowledge(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
             else:
                 self._refused(node, batch, ErrorCode.of(answer.error_code), answer)
 
     def _refused(self, node: int, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
-        queue, accumulator = batch.queue, self._accumulator
+        queue = batch.queue
         error = error_for(answer.error_code, f"send to {batch.tp}", answer.error_message)
         if code.refreshes_metadata or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._learn_leader(batch, answer)
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence >= 0:
             # Expected behind a batch that must be sent again. For the first batch it means a gap in the sequence.
             if queue.is_first_unresolved(batch):
-                _log.warning("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
-                accumulator.must_reset = True
-            queue.again(batch, 0.0, maybe_written=False)
-        elif code in _UNKNOWN_PRODUCER and batch.sequence >= 0:
-            _log.info("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
-            accumulator.must_reset = True
-            queue.again(batch, 0.0, maybe_written=False)
+                if self._transactions is not None:
+                    self._fail([batch], error)
+                    return
+                self._start_over(batch, error)
+            self._again(batch, error, maybe_written=False, at_once=True)
+        elif code in _UNKNOWN_PRODUCER and batch.sequence >= 0 and self._transactions is None:
+            self._start_over(batch, error)
+            self._again(batch, error, maybe_written=False, at_once=True)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            _log.info("splitting a batch in two", partition=str(batch.tp), records=batch.count, reason=str(error))
+            queue.split(batch)
         elif code.retriable:
             # After a timeout, or too few replicas after the append, the batch may have been written.
             unclear = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            self._again(node, batch, error, maybe_written=unclear or batch.maybe_written)
+            self._again(batch, error, maybe_written=unclear or batch.maybe_written, at_once=self._moved(batch, node))
         else:
             self._fail([batch], error)
 
@@ -227,18 +246,23 @@ class Sender:
         self._network.want_refresh()
         for batch in batches:
             if error.retriable:
-                self._again(node, batch, error, maybe_written=True)
+                self._again(batch, error, maybe_written=True, at_once=self._moved(batch, node))
             else:
                 self._fail([batch], error)
 
-    def _again(self, node: int, batch: ProducerBatch, error: KafkaError, *, maybe_written: bool) -> None:
-        config = self._network.config
-        milliseconds = config.retry_backoff_ms * 2.0 ** min(batch.attempts - 1, 30)
-        pause = min(config.retry_backoff_max_ms, milliseconds) / 1000 * jitter()
-        moved = self._network.cluster.leader(batch.tp) not in (None, node)
-        batch.queue.again(
-            batch, 0.0 if moved else asyncio.get_running_loop().time() + pause, maybe_written=maybe_written
-        )
+    def _moved(self, batch: ProducerBatch, node: int) -> bool:
+        """Whether another broker than `node` leads the partition now."""
+        return self._network.cluster.leader(batch.tp) not in (None, node)
+
+    def _start_over(self, batch: ProducerBatch, error: KafkaError) -> None:
+        if not self._accumulator.must_reset:
+            _log.warning("starting over with a new producer id", partition=str(batch.tp), reason=str(error))
+        self._accumulator.must_reset = True
+
+    def _again(self, batch: ProducerBatch, error: KafkaError, *, maybe_written: bool, at_once: bool) -> None:
+        """Send a batch again, after a pause that grows with its attempts; the first time without one if `at_once`."""
+        pause = 0.0 if at_once and batch.attempts == 1 else self._backoff.pause_after(batch.attempts)
+        batch.queue.again(batch, asyncio.get_running_loop().time() + pause, maybe_written=maybe_written)
         _log.info("sending again", partition=str(batch.tp), attempt=batch.attempts, reason=str(error))
 
     def _learn_leader(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
@@ -253,7 +277,7 @@ class Sender:
         """Resolve batches that are sent with acks=0, which get no response."""
         for batch in batches:
             if batch.queue.succeeded(batch):
-                _acknowledge(batch, -1, -1, -1)
+                acknowledge(batch, -1, -1, -1)
         self._resolved()
 
     def _fail(self, batches: list[ProducerBatch], error: KafkaError) -> None:
@@ -264,23 +288,17 @@ class Sender:
             self._give_up(
                 [batch],
                 DeliveryTimeoutError(
-                    f"{batch.count} records to {batch.tp} were not acknowledged within delivery_timeout_ms "
-                    f"({self._config.delivery_timeout_ms} ms, {batch.attempts} attempts). To do: check the brokers; "
-                    "the records "
-                    f"{'may have been' if batch.attempts else 'were not'} written"
+                    f"send to {batch.tp}: a batch was not acknowledged within delivery_timeout_ms "
+                    f"({self._config.delivery_timeout_ms} ms, records: {batch.count}, attempts: {batch.attempts}). "
+                    f"To do: check the brokers; the records {'may have been' if batch.attempts else 'were not'} written"
                 ),
             )
         self._resolved()
 
     def _give_up(self, batches: list[ProducerBatch], error: KafkaError) -> None:
-        for batch in batches:
-            _log.warning("records were not delivered", partition=str(batch.tp), count=batch.count, reason=str(error))
-            for receipt in batch.receipts:
-                future: Receipt = receipt
-                if not future.done():
-                    future.set_exception(error)
-                    # Mark the exception as read: it is logged, even if the program ignores this future.
-                    future.exception()
+        give_up(batches, error)
+        if batches and self._transactions is not None:
+            self._transactions.batch_failed(error)
 
     # Other tasks.
 
@@ -333,17 +351,3 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
-
-
-def _acknowledge(batch: ProducerBatch, base_offset: int, append_time: int, log_start_offset: int) -> None:
-    """Resolve the future of each record with the position at which it was written."""
-    tp = batch.tp
-    topic, number = tp
-    timestamp_type = CREATE_TIME if append_time < 0 else LOG_APPEND_TIME
-    offset, step = (base_offset, 1) if base_offset >= 0 else (-1, 0)
-    for receipt, timestamp in zip(batch.receipts, batch.timestamps, strict=True):
-        future: Receipt = receipt
-        if not future.done():
-            time = timestamp if append_time < 0 else append_time
-            future.set_result(RecordMetadata(topic, number, tp, offset, time, timestamp_type, log_start_offset))
-        offset += step

@@ -14,7 +14,7 @@ def flights() -> DataFrame:
     """A row for each record."""
     records = (
         spark.readStream.format("barnabas")
-        .option("kafka.bootstrap.servers", os.environ.get("BARNABAS_BOOTSTRAP", "localhost:9092"))
+        .option("kafka.bootstrap.servers", os.environ.get("BARNABAS_BOOTSTRAP_SERVERS", "localhost:9092"))
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
         .load()

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import uvloop
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import OffsetSpec
+from barnabas_client.admin.types import OffsetSpec, TransactionDescription
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import KafkaTimeoutError, error_for
 from barnabas_client.network.backoff import Backoff
@@ -26,7 +26,7 @@ from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.producer.producer import Producer
-from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -40,6 +40,8 @@ T = TypeVar("T")
 _NAMES: Final = 12
 #: The largest transaction timeout; the sink has no transactions.
 _MAX_INT: Final = 2_147_483_647
+#: What errors say if a request had no answer in time.
+NO_ANSWER: Final = "did not answer within"
 #: The metadata may be stale: another broker may lead the partition now.
 _MOVED: Final = frozenset(
     {
@@ -157,6 +159,11 @@ class Remote:
         self._network: Network | None = None
         self._producer: Producer | None = None
 
+    @property
+    def servers(self) -> str:
+        """The addresses to connect to first."""
+        return self.settings.bootstrap_servers
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop, and wait for its result."""
         future = self.start(work)
@@ -214,22 +221,32 @@ class Remote:
         """Return the producer of the sink."""
         async with self._locks.setdefault("producer", asyncio.Lock()):
             if self._producer is None:
-                settings = self.settings
-                producer = Producer(
-                    **self._common_settings(),
-                    bootstrap_servers=settings.bootstrap_servers,
-                    acks=settings.acks,
-                    compression_type=settings.compression_type,
-                    batch_size=settings.batch_size,
-                    max_request_size=settings.max_request_size,
-                    linger_ms=settings.linger_ms,
-                    buffer_memory=settings.buffer_memory,
-                    max_block_ms=settings.max_block_ms,
-                    delivery_timeout_ms=settings.delivery_timeout_ms,
-                )
-                await producer.start()
-                self._producer = producer
+                self._producer = await self.new_producer(None)
             return self._producer
+
+    async def new_producer(self, transactional_id: str | None) -> Producer:
+        """Start a producer that the caller stops.
+
+        Args:
+            transactional_id: of its transactions; earlier producers with it are fenced. None for no transactions.
+        """
+        settings = self.settings
+        producer = Producer(
+            **self._common_settings(),
+            bootstrap_servers=settings.bootstrap_servers,
+            acks=settings.acks,
+            compression_type=settings.compression_type,
+            batch_size=settings.batch_size,
+            max_request_size=settings.max_request_size,
+            linger_ms=settings.linger_ms,
+            buffer_memory=settings.buffer_memory,
+            max_block_ms=settings.max_block_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+        )
+        await producer.start()
+        return producer
 
     async def drop_producer(self) -> None:
         """Stop the producer without sending what it has buffered; :meth:`producer` then creates another."""
@@ -268,7 +285,7 @@ class Remote:
                 await asyncio.sleep(pause)
 
     def _timeout(self, seconds: float | None) -> KafkaTimeoutError:
-        late = f"the brokers at {self.settings.bootstrap_servers} did not answer within"
+        late = f"the brokers at {self.servers} {NO_ANSWER}"
         if seconds is not None:
             return KafkaTimeoutError(f"{late} {seconds:g} s. To do: check that they are up")
         limit = f"kafka.default.api.timeout.ms ({self.settings.default_api_timeout_ms} ms)"
@@ -343,6 +360,61 @@ class Remote:
             await admin.alter_consumer_group_offsets(group, committed)
 
         self.run(self.retrying(alter, seconds))
+
+    # Transactions.
+
+    async def open_transactions(self, prepared: Collection[PreparedTransaction]) -> set[PreparedTransaction]:
+        """Return those transactions that are still open: neither ended, nor aborted, nor fenced by another producer."""
+        if not prepared:
+            return set()
+        names = [one.transactional_id for one in prepared]
+
+        async def describe() -> dict[str, TransactionDescription]:
+            admin = await self.admin()
+            found = await admin.describe_transactions(names, raise_errors=False)
+            for one in found:
+                if one.error is not None and one.error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise one.error
+            return {one.transactional_id: one for one in found if one.error is None}
+
+        states = await self.retrying(describe)
+        return {one for one in prepared if _is_open(one, states.get(one.transactional_id))}
+
+    async def end_transactions(
+        self, prepared: Iterable[PreparedTransaction], *, committed: bool
+    ) -> dict[PreparedTransaction, KafkaError]:
+        """Commit or abort prepared transactions, and return the errors of those that were refused."""
+        left, refused = list(prepared), {}
+
+        async def end() -> None:
+            nonlocal left
+            admin = await self.admin()
+            outcomes = await admin.end_transactions(left, committed=committed)
+            failed = {one: error for one, error in outcomes.items() if error is not None}
+            refused.update({one: error for one, error in failed.items() if not error.retriable})
+            left = [one for one, error in failed.items() if error.retriable]
+            for one in left:
+                raise failed[one]
+
+        if left:
+            await self.retrying(end)
+        return refused
+
+    async def committed_in(self, group: str, *, stable: bool) -> OffsetAndMetadata | None:
+        """Return the largest offset that is committed to a group, in any topic.
+
+        Args:
+            group: its id.
+            stable: wait for open transactions with offsets of the group.
+        """
+
+        async def fetch() -> OffsetAndMetadata | None:
+            admin = await self.admin()
+            found = await admin.list_consumer_group_offsets(group, require_stable=stable)
+            known = (OffsetAndMetadata(one.offset, one.metadata) for one in found.values() if one.offset is not None)
+            return max(known, default=None)
+
+        return await self.retrying(fetch)
 
     # Fetching.
 
@@ -452,6 +524,11 @@ class Remote:
         if network.watch_also([tp.topic]) or network.cluster.partition(tp) is None:
             return await network.refresh()
         return network.cluster
+
+
+def _is_open(transaction: PreparedTransaction, found: TransactionDescription | None) -> bool:
+    mine = (transaction.producer_id, transaction.producer_epoch)
+    return found is not None and found.state == "Ongoing" and (found.producer_id, found.producer_epoch) == mine
 
 
 def _unknown_partition(tp: TopicPartition) -> FetchResult:

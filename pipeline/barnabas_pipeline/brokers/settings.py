@@ -11,7 +11,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    # The client is slow to import: see `barnabas_pipeline.datasource`.
+    from barnabas_client.config import Acks, Compression, IsolationLevel, SecurityProtocol
 
 PREFIX: Final = "kafka."
 
@@ -62,14 +66,60 @@ def _acks(name: str, value: str) -> int:
 class Settings:
     """How to connect to brokers. Hashable, so that connections can be looked up by it; pickled for executors.
 
-    Names are Kafka's with "_" for "."; times are milliseconds, sizes bytes.
+    Each attribute is the option ``kafka.*`` of the same name, with "." for "_".
+
+    Attributes:
+        bootstrap_servers: addresses of brokers to start with, ``host:port,host:port``. Required.
+        client_id: the name of this client in the brokers' logs. Default: "barnabas-spark".
+        client_rack: where the executors are, so that they may fetch from a near replica (KIP-392). Default: "", which
+            is nowhere.
+        group_id: the group to which the progress of streams is committed, for information. Default: None, no commits.
+        security_protocol: ``PLAINTEXT``, or ``SSL`` for TLS. Default: "PLAINTEXT".
+        ssl_truststore_type: the format of the trusted certificates; only ``PEM``. Default: "PEM".
+        ssl_truststore_location: a file with trusted certificates. Default: None, which trusts the system's.
+        ssl_truststore_certificates: trusted certificates as text. Default: None.
+        ssl_keystore_type: the format of the client's certificate and key; only ``PEM``. Default: "PEM".
+        ssl_keystore_location: a file with the client's key and certificates. Default: None.
+        ssl_keystore_key: the client's key as text. Default: None.
+        ssl_keystore_certificate_chain: the client's certificates as text, with `ssl_keystore_key`. Default: None.
+        ssl_key_password: the password of the client's key. Default: None.
+        ssl_endpoint_identification_algorithm: ``https`` checks that a broker's certificate is for its host name; empty
+            does not. Default: "https".
+        isolation_level: ``read_uncommitted``, or ``read_committed`` to leave out records of open and aborted
+            transactions. Default: "read_uncommitted".
+        check_crcs: verify the checksum of each batch. Default: True.
+        request_timeout_ms: how long a response may take before the connection is closed. Default: 30000 ms.
+        default_api_timeout_ms: how long a call may take, with its retries. Default: 60000 ms.
+        metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
+        retry_backoff_ms: the pause before the first retry; it doubles up to ``kafka.retry.backoff.max.ms``. Default:
+            100 ms.
+        retry_backoff_max_ms: the longest pause before a retry. Default: 1000 ms.
+        connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
+        fetch_max_wait_ms: how long a broker waits for records. Default: 500 ms.
+        fetch_max_bytes: the limit of one fetch response. Default: 52428800 bytes.
+        max_partition_fetch_bytes: the limit for a partition in one fetch response. Default: 4194304 bytes.
+        acks: of the sink: when a record counts as written: ``all`` in all in-sync replicas, ``1`` on the leader, ``0``
+            when it was sent. Default: -1, which is ``all``.
+        compression_type: of the sink: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``. Default: "none".
+        batch_size: of the sink: bytes of records that fit into one batch before it is compressed. Default: 131072
+            bytes.
+        linger_ms: of the sink: how long a batch that is not full waits for more records. Default: 5 ms.
+        max_request_size: of the sink: the limit of one request, and so of one record. Default: 1048576 bytes.
+        buffer_memory: of the sink: bytes of records that may wait for their acknowledgement. Default: 33554432 bytes.
+        max_block_ms: of the sink: how long a write may wait for room in the buffer and for the topic's partitions.
+            Default: 60000 ms.
+        delivery_timeout_ms: of the sink: the time from a write to its acknowledgement, retries included. Default:
+            120000 ms.
+        transaction_timeout_ms: of the sink with transactions: after which the coordinator aborts a transaction. It must
+            be longer than a micro-batch, and a restart after a kill; the brokers' ``transaction.max.timeout.ms`` limits
+            it. Default: 900000 ms.
     """
 
     bootstrap_servers: str
     client_id: str = "barnabas-spark"
     client_rack: str = ""
     group_id: str | None = None
-    security_protocol: str = "PLAINTEXT"
+    security_protocol: "SecurityProtocol" = "PLAINTEXT"
     ssl_truststore_type: str = "PEM"
     ssl_truststore_location: str | None = None
     ssl_truststore_certificates: str | None = None
@@ -79,7 +129,7 @@ class Settings:
     ssl_keystore_certificate_chain: str | None = None
     ssl_key_password: str | None = None
     ssl_endpoint_identification_algorithm: str = "https"
-    isolation_level: str = "read_uncommitted"
+    isolation_level: "IsolationLevel" = "read_uncommitted"
     check_crcs: bool = True
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
@@ -90,14 +140,15 @@ class Settings:
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 4_194_304
-    acks: int = -1
-    compression_type: str = "none"
+    acks: "Acks" = -1
+    compression_type: "Compression" = "none"
     batch_size: int = 131_072
     linger_ms: int = 5
     max_request_size: int = 1_048_576
     buffer_memory: int = 33_554_432
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
+    transaction_timeout_ms: int = 900_000
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:

@@ -19,7 +19,8 @@ from barnabas_pipeline.cli.progress import Progress
 from barnabas_pipeline.cli.session import session
 from barnabas_pipeline.lake import schema
 from barnabas_pipeline.lake.archive import ArchiveJob, TopicArchive, missing_topic, run_archive, summary
-from barnabas_pipeline.text import duration, many, size
+from barnabas_pipeline.text import duration, size
+from barnabas_protocol.counts import counted
 
 
 def archive(arguments: Namespace, output: Output) -> int:
@@ -89,18 +90,18 @@ def _print(result: dict[str, Any], job: ArchiveJob, output: Output) -> None:
         output.data(result)
         return
     for topic, one in result["topics"].items():
-        output.line(f"{topic}: {many(one['records'], 'record')} archived, lag {one['lag']:,}")
+        output.line(f"{topic}: {counted(one['records'], 'record')} archived, lag {one['lag']:,}")
         if one["lost_offsets"]:
-            output.line(f"  {one['lost_offsets']:,} offsets were deleted before they could be archived")
+            output.line(f"  deleted before they could be archived: {counted(one['lost_offsets'], 'offset')}")
         if one["quarantined"]:
-            output.line(f"  {many(one['quarantined'], 'record')} in quarantine at {job.bad}/topic={topic}:")
+            output.line(f"  {counted(one['quarantined'], 'record')} in quarantine at {job.bad}/topic={topic}:")
             for reason, count in one["reasons"].items():
                 output.line(f"    {count:,} x {reason}")
         merged = f", {one['merged_files']:,} small ones merged" if one["merged_files"] else ""
         output.line(
-            f"  {one['path']} holds {many(one['lake_records'], 'record')} of {many(one['lake_days'], 'day')} in "
-            f"{many(one['lake_files'], 'file')}, {size(one['lake_bytes'])}{merged}"
+            f"  {one['path']} holds {counted(one['lake_records'], 'record')} of {counted(one['lake_days'], 'day')} in "
+            f"{counted(one['lake_files'], 'file')}, {size(one['lake_bytes'])}{merged}"
         )
     output.line(
-        f"{many(result['records'], 'record')} in {duration(result['seconds'])}, {result['rate']:,.0f} records/s"
+        f"{counted(result['records'], 'record')} in {duration(result['seconds'])}, {result['rate']:,.0f} records/s"
     )

@@ -4,5 +4,5 @@ from argparse import Namespace
 
 
 def source_options(arguments: Namespace) -> dict[str, str]:
-    """Return the options of the Spark source that ``--bootstrap-servers`` and ``--option`` give."""
-    return {"kafka.bootstrap.servers": arguments.bootstrap, **dict(arguments.options)}
+    """Return the options of the Spark source that the brokers and ``--option`` give."""
+    return {"kafka.bootstrap.servers": arguments.servers.text, **dict(arguments.options)}

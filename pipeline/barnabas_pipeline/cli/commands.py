@@ -1,13 +1,12 @@
 """The commands and their arguments. The work of each is in a module of its own, which needs Spark."""
 
-import os
+import argparse
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from barnabas_client.cli import values
-from barnabas_client.cli.clients import DEFAULT_BOOTSTRAP, ENVIRONMENT
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.command_line import CommandLine, Parser
+from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.output import Output
 from barnabas_pipeline.cli.failures import command_errors
 
@@ -35,16 +34,7 @@ def _run_replay(arguments: Namespace, output: Output) -> int:
         return replay(arguments, output)
 
 
-def _add_command_options(parser: Parser, command: Command) -> None:
-    to = parser.add_argument_group("connection, Spark and output")
-    to.add_argument(
-        "-b",
-        "--bootstrap-servers",
-        dest="bootstrap",
-        metavar="HOST:PORT",
-        default=os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP,
-        help=f"brokers to connect to first, separated by commas (default: ${ENVIRONMENT}, else {DEFAULT_BOOTSTRAP})",
-    )
+def _add_options(to: argparse._ActionsContainer) -> None:
     pair = checked(values.pair)
     to.add_argument(
         "-o",
@@ -64,7 +54,6 @@ def _add_command_options(parser: Parser, command: Command) -> None:
         metavar="NAME=VALUE",
         help="a Spark setting, such as spark.master=local[4]; repeatable",
     )
-    to.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def _archive_arguments(parser: ArgumentParser) -> None:
@@ -119,7 +108,9 @@ def _archive_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--group", metavar="GROUP", help="commit the progress to this group, for lag tools")
     parser.add_argument(
-        "--allow-loss", action="store_true", help="continue if records were deleted before they were archived"
+        "--allow-loss",
+        action="store_true",
+        help="continue if records were deleted before they were archived, or the topic was created again",
     )
 
 
@@ -219,6 +210,6 @@ COMMAND_LINE: Final = CommandLine(
             run=_run_replay,
         ),
     ),
-    add_command_options=_add_command_options,
+    add_options=_add_options,
     loggers=("barnabas_client", "barnabas_pipeline"),
 )

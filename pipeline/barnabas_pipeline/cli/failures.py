@@ -9,6 +9,14 @@ from barnabas_pipeline.errors import PipelineError
 
 #: The maximum characters of an error message.
 _MAX_LENGTH: Final = 600
+_JVM_LOST: Final = (
+    "Spark's Java process has ended: it was killed, or is out of memory. To do: start the command again, with more "
+    "memory if it happens again (--conf spark.driver.memory=4g)"
+)
+_WORKER_LOST: Final = (
+    "a Python process of Spark was killed, perhaps because the machine is out of memory. To do: start the command "
+    "again, with fewer tasks at a time if it happens again (--conf spark.master=local[2])"
+)
 
 
 @contextmanager
@@ -27,6 +35,9 @@ def command_errors() -> Iterator[None]:
         raise CommandError(f"{package} is not installed. To do: pip install 'barnabas[spark]'") from error
     except (PipelineError, ValueError) as error:
         raise CommandError(str(error)) from error
+    except ConnectionError as error:
+        # py4j raises it; errors of connections to brokers are KafkaErrors.
+        raise CommandError(_JVM_LOST) from error
     except Exception as error:
         text = spark_error(error)
         if text is None:
@@ -42,6 +53,10 @@ def spark_error(error: BaseException) -> str | None:
     names = {f"{base.__module__}.{base.__name__}" for base in type(error).__mro__}
     if not names & {"pyspark.errors.exceptions.base.PySparkException", "py4j.protocol.Py4JError"}:
         return None
+    if "py4j.protocol.Py4JNetworkError" in names:
+        return _JVM_LOST
+    if "Python worker exited unexpectedly" in str(error):
+        return _WORKER_LOST
     lines = [text.strip() for text in str(error).splitlines() if text.strip()]
     # An error of a Python worker is at the end of its traceback, inside the text.
     ours = [text for text in lines if text.startswith(("barnabas_", "pyspark.errors")) and ": " in text]

@@ -52,6 +52,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._output, self._title, self._unit = output, title, unit
         self._rate: Rate | None = None
         self._last_line = 0.0
+        self._last_shown: tuple[int, int] | None = None
         self._with_bar = output.err.isatty() and not output.json
         self._bar = rich_progress.Progress(
             rich_progress.SpinnerColumn(),
@@ -94,8 +95,9 @@ class Progress(AbstractContextManager["Progress"]):
                 self._bar.start()
                 self._drawn = True
             self._bar.update(self._task, completed=done, total=max(known, 1), text=text)
-        elif now - self._last_line >= _LINE_INTERVAL or done == known:
-            self._last_line = now
+        elif (done, known) != self._last_shown and (now - self._last_line >= _LINE_INTERVAL or done == known):
+            # Work that waits for more prints nothing.
+            self._last_line, self._last_shown = now, (done, known)
             self._output.note(f"{self._title}: {text}")
 
 

@@ -11,7 +11,8 @@ from barnabas_pipeline.cli.arguments import source_options
 from barnabas_pipeline.cli.progress import Progress
 from barnabas_pipeline.cli.session import session
 from barnabas_pipeline.replay import ReplayJob, rows, send
-from barnabas_pipeline.text import duration, many
+from barnabas_pipeline.text import duration
+from barnabas_protocol.counts import counted
 
 
 def replay(arguments: Namespace, output: Output) -> int:
@@ -65,6 +66,6 @@ def replay(arguments: Namespace, output: Output) -> int:
         output.data(result)
     else:
         output.line(
-            f"{many(sent, 'record')} sent to {job.topic} in {duration(seconds)}, {result['rate']:,.0f} records/s"
+            f"{counted(sent, 'record')} sent to {job.topic} in {duration(seconds)}, {result['rate']:,.0f} records/s"
         )
     return DONE

@@ -1,9 +1,7 @@
 """A Spark session for a command, without Spark's log output."""
 
-import os
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +30,6 @@ def session(name: str, settings: Mapping[str, str]) -> SparkSession:
     Raises:
         CommandError: Spark does not start.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     defaults = {
         "spark.sql.session.timeZone": "UTC",

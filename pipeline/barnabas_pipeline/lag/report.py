@@ -13,6 +13,7 @@ import pandas as pd
 from barnabas_pipeline.lag.analysis import LagTables
 from barnabas_pipeline.lag.chart import MOST_PANELS, draw, groups_by_lag, png, svg
 from barnabas_pipeline.text import duration
+from barnabas_protocol.counts import counted
 
 #: The maximum of rows of a table on the page; the Parquet files have all.
 _MOST_ROWS: Final = 100
@@ -152,14 +153,15 @@ def _group(tables: LagTables, last: pd.DataFrame, group: str) -> str:
 def _in_words(now: pd.DataFrame, stalls: pd.DataFrame, rebalances: pd.DataFrame) -> str:
     lag = float(now["lag"].sum())
     words = [
-        f"{lag:,.0f} records behind at the end, in {int((now['lag'] > 0).sum())} of {len(now)} partitions"
+        f"{counted(round(lag), 'record')} behind at the end, in {int((now['lag'] > 0).sum())} of "
+        f"{counted(len(now), 'partition')}"
         if lag
         else "nothing behind at the end"
     ]
     if len(stalls):
-        words.append(f"{len(stalls)} stalls, the longest {duration(float(stalls['seconds'].max()))}")
+        words.append(f"{counted(len(stalls), 'stall')}, the longest {duration(float(stalls['seconds'].max()))}")
     if len(rebalances):
-        words.append(f"{len(rebalances)} rebalances")
+        words.append(counted(len(rebalances), "rebalance"))
     return "; ".join(words) + "."
 
 

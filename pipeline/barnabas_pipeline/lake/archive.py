@@ -12,23 +12,44 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from barnabas_client.logs import logger
 from barnabas_client.structs import TopicPartition
-from barnabas_pipeline.brokers.remote import Remote
+from barnabas_pipeline.brokers.remote import NO_ANSWER, Remote
 from barnabas_pipeline.errors import LakeError
 from barnabas_pipeline.lake import schema
 from barnabas_pipeline.lake.log import table_path
 from barnabas_pipeline.lake.table import Table
 from barnabas_pipeline.source.offsets import behind, limited, positions_to_json
+from barnabas_pipeline.text import duration
+from barnabas_protocol.errors import KafkaError
+
+_log: Final = logger("barnabas_pipeline")
 
 #: The maximum of reasons in a summary.
 _MOST_REASONS: Final = 5
 #: The minimum and maximum of records in a batch if the job does not set it.
 _LEAST_BATCH: Final = 1_000_000
 _MOST_BATCH: Final = 10_000_000
+#: What Spark raises: PySpark's own errors, and those of the JVM that it does not know.
+_SPARK_ERRORS: Final = (PySparkException, Py4JError)
+#: How often a batch is repeated after a Python process of Spark was killed. Spark repeats tasks on clusters only.
+_REPEATS: Final = 3
+#: What Spark's errors say then.
+_KILLED: Final = (
+    "Python worker exited unexpectedly",
+    "Python worker failed to connect back",
+    "java.net.ConnectException",
+)
+#: What they say if the process that starts the others was killed. Spark still keeps idle workers of that process, and
+#: each attempt to use one of them fails; so there are as many attempts as there may be idle workers.
+_KILLED_BEFORE: Final = ("java.io.IOException: Broken pipe", "java.io.IOException: Stream closed", "SocketException")
+_IDLE: Final = 50
 _TOPIC: Final = "barnabas.topic"
 _TOPIC_ID: Final = "barnabas.topic.id"
 _FORMAT: Final = "barnabas.format"
@@ -49,7 +70,8 @@ class ArchiveJob:
         batch: the maximum of records in a batch; None for a million, and once the size of a record can be estimated,
             for as many as fill a file of each task, up to ten million.
         target: the target size of files in bytes.
-        allow_loss: whether to continue if records were deleted before they were archived.
+        allow_loss: whether to continue if records were deleted before they were archived, or the topic was created
+            again.
         group: a group to commit the progress to, for lag tools.
     """
 
@@ -165,14 +187,11 @@ class TopicArchive:
         found = self.remote.topics([self.topic]).get(self.topic)
         if found is None:
             raise missing_topic(self.topic)
-        pinned = self.table.state.configuration.get(_TOPIC_ID, "")
-        if pinned and found.id and pinned != found.id:
-            raise LakeError(
-                f"topic {self.topic!r} was deleted and created again: the lake has the one with id {pinned}, the "
-                f"brokers the one with id {found.id}. To do: archive to another path"
-            )
         partitions = [TopicPartition(self.topic, number) for number in found.partitions]
         firsts, ends = self.remote.earliest(partitions), self.remote.latest(partitions)
+        pinned = self.table.state.configuration.get(_TOPIC_ID, "")
+        if pinned and found.id and pinned != found.id:
+            self._recreated(pinned, found.id, firsts)
         for tp in partitions:
             at = self.progress.position.get(tp, self.table.state.offsets.get(tp.partition))
             if at is None:
@@ -184,6 +203,26 @@ class TopicArchive:
         self.progress.ends = dict(ends)
         self._id = found.id
         return self.progress.lag
+
+    def _recreated(self, old: str, new: str, firsts: Mapping[TopicPartition, int]) -> None:
+        """Continue with a topic that was deleted and created again: at its beginning, in the same tables."""
+        if not self.job.allow_loss:
+            raise LakeError(
+                f"topic {self.topic!r} was deleted and created again: the lake has the one with id {old}, the brokers "
+                f"the one with id {new}. To do: archive to another path, or give --allow-loss to add the new topic's "
+                "records to the table, whose offsets then repeat"
+            )
+        _log.warning(
+            "the topic was deleted and created again; continuing at its beginning", topic=self.topic, old=old, new=new
+        )
+        offsets = {tp.partition: first for tp, first in firsts.items()}
+        # The table comes last: after a kill in between the next run finds its old id, and does the same again.
+        for table in (self.bad, self.table):
+            if table.exists and table.state.configuration.get(_TOPIC_ID) != new:
+                table.restart({**table.state.configuration, _TOPIC_ID: new}, offsets)
+        for tp, first in firsts.items():
+            done = self.progress.position.get(tp, first) - self.progress.first.get(tp, first)
+            self.progress.position[tp], self.progress.first[tp] = first, first - done
 
     def _lost(self, tp: TopicPartition, at: int, first: int, end: int) -> int:
         """Return where to continue if the records after `at` were deleted."""
@@ -208,6 +247,20 @@ class TopicArchive:
         batch_end = {tp: offset for tp, offset in end.items() if offset > start[tp]}
         if not batch_end:
             return False
+        killed = idle = 0
+        while True:
+            try:
+                return self._archive_to(start, batch_end)
+            except _SPARK_ERRORS as error:
+                # The entry of the log comes last, and does not go through Spark: nothing of the batch is in the table.
+                now, before = (any(sign in str(error) for sign in signs) for signs in (_KILLED, _KILLED_BEFORE))
+                killed, idle = killed + now, idle + before
+                if not (now or before) or killed > _REPEATS or idle > _IDLE:
+                    raise
+                if killed + idle == 1:
+                    _log.warning("a Python process of Spark was killed; the batch is repeated", topic=self.topic)
+
+    def _archive_to(self, start: dict[TopicPartition, int], batch_end: Mapping[TopicPartition, int]) -> bool:
         records = self._records({tp: start[tp] for tp in batch_end}, batch_end)
         if not self.table.exists:
             self._create_table(records)
@@ -311,6 +364,11 @@ class TopicArchive:
         self.progress.size += self.bad.append(self.bad.stage(rows, self.job.target), ahead, count)
 
 
+def _brokers_away(error: Exception) -> bool:
+    """Return whether the brokers did not answer, the driver or a task of Spark."""
+    return error.retriable if isinstance(error, KafkaError) else NO_ANSWER in str(error)
+
+
 def missing_topic(topic: str) -> LakeError:
     """Return the error for a topic that does not exist."""
     return LakeError(f"there is no topic {topic!r} at these brokers. To do: check its name with `barnabas topics list`")
@@ -336,23 +394,47 @@ def run_archive(
             topics have at the start.
         shown: called after each batch.
 
+    With `pause` an outage of the brokers does not end the run: it is logged, once and again with its duration when the
+    brokers are back.
+
     Raises:
         LakeError, KafkaError, PySparkException: as :class:`TopicArchive`; the lake has all batches before the failed
             one.
     """
     archives = {topic: TopicArchive(spark, remote, topic, job) for topic in topics}
     shown(archives)
+    away: float | None = None
     while True:
-        for _ in _archive_all(archives):
-            shown(archives)
-        for one in archives.values():
-            if one.compact():
+        began = time.monotonic()
+        try:
+            if away is not None:
+                _look_up_all(archives)
+                _log.warning("the brokers answer again", after=duration(time.monotonic() - away))
+                away = None
+            for _ in _archive_all(archives):
                 shown(archives)
-        if pause is None or not pause():
-            return archives
-        for one in archives.values():
-            one.look_up_ends()
-        shown(archives)
+            for one in archives.values():
+                if one.compact():
+                    shown(archives)
+            if pause is None or not pause():
+                return archives
+            began = time.monotonic()
+            _look_up_all(archives)
+        except (KafkaError, *_SPARK_ERRORS) as error:
+            if pause is None or not _brokers_away(error):
+                raise
+            if away is None:
+                away = began
+                _log.warning("the brokers do not answer; trying again until they do", servers=remote.servers)
+            if not pause():
+                return archives
+        else:
+            shown(archives)
+
+
+def _look_up_all(archives: Mapping[str, TopicArchive]) -> None:
+    for one in archives.values():
+        one.look_up_ends()
 
 
 def _archive_all(archives: Mapping[str, TopicArchive]) -> Iterator[None]:

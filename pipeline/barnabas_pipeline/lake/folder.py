@@ -1,27 +1,55 @@
-"""A folder on a file system of Hadoop: local, HDFS, or any other that Hadoop has a driver for.
+"""The folder of a table: on a local disk, or on any file system that Hadoop has a driver for.
 
-Access goes through the JVM of a classic Spark session, so the driver and the executors resolve a path alike.
+Hadoop resolves the path, so the driver and the executors resolve it alike.
 """
 
 import secrets
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from pyspark.sql import SparkSession
 
 from barnabas_pipeline.errors import LakeError
+from barnabas_pipeline.lake.local import FileStatus, LocalFolder, taken
+
+#: From this many files on one Spark job reads them all: reading one through the JVM takes some milliseconds.
+_BULK: Final = 20
 
 
-class FileStatus(NamedTuple):
-    """A file: its path relative to the folder, its size in bytes, and its modification time in ms since 1970."""
+class Folder(Protocol):
+    """A folder, which may not exist yet. Paths of files are relative to it. :class:`LocalFolder` says what each does.
+
+    Attributes:
+        path: the path as Spark knows it.
+    """
 
     path: str
-    size: int
-    modified: int
+
+    def names(self, path: str = "") -> list[str]: ...
+    def files(self, path: str = "") -> list[FileStatus]: ...
+    def read(self, path: str) -> bytes: ...
+    def read_all(self, paths: Sequence[str]) -> Iterator[bytes]: ...
+    def write_once(self, path: str, data: bytes) -> None: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def move(self, moves: Iterable[tuple[str, str]]) -> None: ...
+    def delete(self, paths: Iterable[str]) -> None: ...
+
+
+def folder_at(spark: SparkSession, path: str) -> Folder:
+    """Return the folder at a path or a URI.
+
+    Raises:
+        LakeError: the session is not a classic one.
+    """
+    folder = HadoopFolder(spark, path)
+    if not folder.path.startswith("file:"):
+        return folder
+    return LocalFolder(Path("/", folder.path.removeprefix("file:").lstrip("/")), folder.path)
 
 
 class HadoopFolder:
-    """A folder, which may not exist yet.
+    """A folder on a file system of Hadoop, accessed through the JVM of a classic session.
 
     Args:
         spark: a classic session, not one of Spark Connect.
@@ -39,6 +67,7 @@ class HadoopFolder:
             raise LakeError(
                 "this session is a Spark Connect session, which has no access to files. To do: use a classic session"
             )
+        self._spark = spark
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._hadoop: Any = jvm.org.apache.hadoop.fs
@@ -50,7 +79,10 @@ class HadoopFolder:
         self._context: Any = self._hadoop.FileContext.getFileContext(self._root.toUri(), configuration)
         options = getattr(self._hadoop, "Options$Rename")
         gateway: Any = spark.sparkContext._gateway
+        self._new_array: Any = gateway.new_array
         self._no_overwrite: Any = gateway.new_array(options, 0)
+        self._overwrite: Any = gateway.new_array(options, 1)
+        self._overwrite[0] = options.OVERWRITE
 
     def at(self, path: str) -> Any:
         """Return a path in the folder as Hadoop's `Path`."""
@@ -70,49 +102,87 @@ class HadoopFolder:
             out.append(FileStatus(whole[start:], int(status.getLen()), int(status.getModificationTime())))
         return sorted(one for one in out if not one.path.endswith(".crc"))
 
-    def read(self, path: str) -> str:
-        """Read the text of a file."""
+    def names(self, path: str = "") -> list[str]:
+        """List the names of the files and folders in `path`; none if there is no such folder."""
+        at = self.at(path)
+        if not self._fs.exists(at):
+            return []
+        paths = self._hadoop.FileUtil.stat2Paths(self._fs.listStatus(at))
+        return sorted(one.rpartition("/")[2] for one in self._joined(paths).splitlines())
+
+    def _joined(self, array: Any) -> str:
+        """Return the texts of the objects of an array, one in each line.
+
+        One call for each object would take a millisecond. Py4J does not pass an array of paths to a method that takes
+        objects, but Java does.
+        """
+        jvm, new_array = self._jvm, self._new_array
+        arguments, types = new_array(jvm.java.lang.Object, 2), new_array(jvm.java.lang.Class, 2)
+        arguments[0], arguments[1] = array, "\n"
+        find = jvm.java.lang.Class.forName
+        types[0], types[1] = find("[Ljava.lang.Object;"), find("java.lang.String")
+        texts = find("org.apache.commons.lang3.StringUtils")
+        return str(jvm.org.apache.commons.lang3.reflect.MethodUtils.invokeStaticMethod(texts, "join", arguments, types))
+
+    def read(self, path: str) -> bytes:
+        """Read a file."""
         stream = self._fs.open(self.at(path))
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
 
-    def write_once(self, path: str, text: str) -> None:
-        """Create a file with its complete text, or fail if it exists.
+    def read_all(self, paths: Sequence[str]) -> Iterator[bytes]:
+        """Read files, in the given order."""
+        if len(paths) < _BULK:
+            yield from map(self.read, paths)
+            return
+        found = self._spark.read.format("binaryFile").load([str(self.at(path).toString()) for path in paths])
+        contents = {row[0].rpartition("/")[2]: bytes(row[1]) for row in found.select("path", "content").collect()}
+        for path in paths:
+            yield contents[path.rpartition("/")[2]]
 
-        It is written under another name and renamed, which is atomic on HDFS and local disks, but not on object stores.
+    def write_once(self, path: str, data: bytes) -> None:
+        """Create a file with its complete content, or fail if it exists.
+
+        It is written under another name and renamed, which is atomic on HDFS, but not on object stores.
 
         Raises:
             LakeError: the file exists already.
         """
-        head, _, name = path.rpartition("/")
-        beside = f"{head}/.{name}.{secrets.token_hex(4)}"
-        stream = self._fs.create(self.at(beside), True)
+        beside = self._write_beside(path, data)
         try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        try:
-            self._context.rename(self.at(beside), self.at(path), self._no_overwrite)
+            self._context.rename(beside, self.at(path), self._no_overwrite)
         except Exception as error:
-            self._fs.delete(self.at(beside), False)
+            self._fs.delete(beside, False)
             if "FileAlreadyExistsException" not in str(error):
                 raise
-            raise LakeError(
-                f"another process has written {self.path}/{path} meanwhile. To do: let one archive at a time write to "
-                "a lake, and start this one again"
-            ) from None
+            raise taken(f"{self.path}/{path}") from None
 
-    def move(self, source: str, target: str) -> None:
-        """Rename a file to a name that does not exist yet."""
-        at = self.at(target)
-        self._fs.mkdirs(at.getParent())
-        if not self._fs.rename(self.at(source), at):
-            raise LakeError(
-                f"{self.path}/{source} could not be renamed to {target}. "
-                "To do: check the permissions of the file system"
-            )
+    def replace(self, path: str, data: bytes) -> None:
+        """Create or replace a file."""
+        self._context.rename(self._write_beside(path, data), self.at(path), self._overwrite)
+
+    def _write_beside(self, path: str, data: bytes) -> Any:
+        head, _, name = path.rpartition("/")
+        beside = self.at(f"{head}/.{name}.{secrets.token_hex(4)}")
+        stream = self._fs.create(beside, True)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+        return beside
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Rename files to names that do not exist yet."""
+        for source, target in moves:
+            at = self.at(target)
+            self._fs.mkdirs(at.getParent())
+            if not self._fs.rename(self.at(source), at):
+                raise LakeError(
+                    f"{self.path}/{source} could not be renamed to {target}. "
+                    "To do: check the permissions of the file system"
+                )
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files or folders, if they exist."""

@@ -6,14 +6,16 @@ version of the table to the next. Any reader of Delta tables can therefore read 
 the log for programs without one. An entry that adds files also advances the topic's offsets, with one ``txn`` action
 for each partition whose `version` is the next offset to archive. Files and offsets become visible together: that makes
 the archive exactly-once. Source: Delta's ``PROTOCOL.md``.
+
+Reading the log takes time for each entry, so every :data:`EVERY` versions a checkpoint (:mod:`.checkpoint`) holds the
+whole table, and :func:`expired` entries are deleted.
 """
 
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -22,9 +24,18 @@ from barnabas_pipeline.errors import LakeError
 LOG: Final = "_delta_log"
 #: The column that tables are partitioned by: the UTC day of the event.
 DATE: Final = "date"
+#: Versions from one checkpoint to the next.
+EVERY: Final = 100
+#: Versions whose entries are kept: a day of an archive that commits every ten seconds.
+KEPT: Final = 10_000
+#: The maximum of files of the log that are deleted after a checkpoint.
+_MOST_DELETED: Final = 1_000
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 #: The prefix of the application id of a partition's ``txn`` action.
 _APP: Final = "barnabas/"
+#: The application id of the ``txn`` action whose `version` is the number of rows that were added.
+_ROWS: Final = "barnabas.rows"
 
 Action = dict[str, Any]
 
@@ -58,6 +69,7 @@ class Snapshot:
         files: the live files by path.
         offsets: for each partition the next offset to archive.
         rows: the number of records that were added, as far as entries say it.
+        created: when the columns were last set, in ms since 1970.
     """
 
     version: int = -1
@@ -67,8 +79,9 @@ class Snapshot:
     files: dict[str, DataFile] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
     rows: int = 0
+    created: int = 0
 
-    def apply(self, version: int, entry: str) -> None:
+    def apply(self, version: int, entry: str | bytes) -> None:
         """Apply the next entry of the log.
 
         Args:
@@ -85,12 +98,23 @@ class Snapshot:
         try:
             for line in entry.splitlines():
                 if line.strip():
-                    self._act(json.loads(line))
+                    self.act(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LakeError(f"{LOG}/{name_of(version)} cannot be read: {error!r}") from None
         self.version = version
 
-    def _act(self, action: Action) -> None:
+    def actions(self) -> list[Action]:
+        """Return the actions that lead to this version from nothing: the content of a checkpoint."""
+        return [
+            protocol(),
+            metadata(self.schema, self.configuration, self.created, self.table_id),
+            *advanced(self.offsets, self.created),
+            counted(self.rows, self.created),
+            *(added(file, new_rows=False) for file in self.files.values()),
+        ]
+
+    def act(self, action: Action) -> None:
+        """Apply one action."""
         for kind, body in action.items():
             if kind == "add":
                 path = unquote(body["path"])
@@ -100,9 +124,12 @@ class Snapshot:
                 self.files.pop(unquote(body["path"]), None)
             elif kind == "txn" and body["appId"].startswith(_APP):
                 self.offsets[int(body["appId"].removeprefix(_APP))] = int(body["version"])
+            elif kind == "txn" and body["appId"] == _ROWS:
+                self.rows = int(body["version"])
             elif kind == "metaData":
                 self.table_id, self.schema = body["id"], body["schemaString"]
                 self.configuration = dict(body["configuration"])
+                self.created = int(body.get("createdTime") or 0)
             elif kind == "protocol" and (body["minReaderVersion"] > 1 or body["minWriterVersion"] > 2):
                 raise LakeError(
                     f"the table needs Delta reader {body['minReaderVersion']} and writer {body['minWriterVersion']}, "
@@ -121,6 +148,31 @@ def version_of(name: str) -> int | None:
     """Return the version of a file of the log; None if the file is not an entry."""
     found = _ENTRY.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the file name of the checkpoint of a version."""
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def checkpoint_version(name: str) -> int | None:
+    """Return the version of a checkpoint; None if the file is not one."""
+    found = _CHECKPOINT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def expired(names: Iterable[str], version: int) -> list[str]:
+    """Return files of the log to delete after a checkpoint, the oldest first: old entries, and all older checkpoints
+    except the latest, for readers that have just opened it.
+
+    Args:
+        names: the names of all files of the log.
+        version: the version of the checkpoint.
+    """
+    checkpoints = sorted(one for name in names if (one := checkpoint_version(name)) is not None and one < version)
+    entries = (one for name in names if (one := version_of(name)) is not None and one <= version - KEPT)
+    old = [name_of(one) for one in sorted(entries)]
+    return [*map(checkpoint_name, checkpoints[:-1]), *old][:_MOST_DELETED]
 
 
 def entry(actions: Iterable[Action], operation: str, now: int, rows: int | None = None) -> str:
@@ -202,6 +254,11 @@ def advanced(offsets: Mapping[int, int], now: int) -> list[Action]:
     ]
 
 
+def counted(rows: int, now: int) -> Action:
+    """Return the action that sets the number of rows that were added."""
+    return {"txn": {"appId": _ROWS, "version": rows, "lastUpdated": now}}
+
+
 def too_small(files: Iterable[DataFile], target: int, least: int) -> dict[str, list[DataFile]]:
     """Return the files to merge, by date: those below half of `target` bytes, if a date has at least `least` of them.
 
@@ -228,35 +285,3 @@ def too_small(files: Iterable[DataFile], target: int, least: int) -> dict[str, l
 def table_path(lake: str, topic: str) -> str:
     """Return the path of a topic's table."""
     return f"{lake.rstrip('/')}/topic={topic}"
-
-
-def snapshot(table: str | Path) -> Snapshot:
-    """Read a table's log from a local or mounted folder, without Spark.
-
-    Raises:
-        LakeError: there is no table, or its log cannot be read.
-    """
-    log = Path(table, LOG)
-    state = Snapshot()
-    names = sorted(name.name for name in log.iterdir()) if log.is_dir() else []
-    for name in names:
-        version = version_of(name)
-        if version is not None:
-            state.apply(version, (log / name).read_text())
-    if state.version < 0:
-        raise LakeError(f"{table} is not a table of a lake: it has no {LOG}. To do: name LAKE/topic=TOPIC")
-    return state
-
-
-def live_files(table: str | Path) -> list[str]:
-    """Return the Parquet files that hold each record of a table once, for pandas, DuckDB or Arrow.
-
-    ::
-
-        pandas.read_parquet(live_files("lake/topic=flights"))
-
-    Raises:
-        LakeError: there is no table, or its log cannot be read.
-    """
-    files: Sequence[str] = sorted(snapshot(table).files)
-    return [str(Path(table, path)) for path in files]

@@ -7,7 +7,7 @@ the reason as text. A field that the schema does not have, at any depth, is such
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -38,9 +38,11 @@ RECORD: Final = (
 )
 #: The maximum of records that a schema is inferred from.
 SAMPLE: Final = 10_000
+#: The column of Spark's JSON parser that tells whether a record fits; longer if a field has this name.
 _CORRUPT: Final = "_barnabas_corrupt"
 #: The column with the bytes of the value, beside the parsed one.
 _BYTES: Final = "_barnabas_bytes"
+_MILLISECONDS_A_DAY: Final = 86_400_000
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
 #: Days since 1970 of 9999-12-31, the last day of a year with four digits.
 _LAST_DAY: Final = 2_932_896
@@ -72,14 +74,38 @@ def infer(spark: SparkSession, values: Sequence[str]) -> StructType:
     Raises:
         LakeError: there is no object among the values.
     """
-    found = spark.read.option("allowSingleQuotes", "false").json(spark.sparkContext.parallelize(list(values), 1)).schema
-    fields = [field for field in found.fields if field.name != "_corrupt_record"]
+    corrupt = _free_name("".join(values))
+    reader = spark.read.options(allowSingleQuotes="false", columnNameOfCorruptRecord=corrupt)
+    found = reader.json(spark.sparkContext.parallelize(list(values), 1)).schema
+    fields = _distinct([field for field in found.fields if field.name != corrupt])
     if not fields:
         raise LakeError(
             f"no schema can be inferred: none of the first {len(values)} records is a JSON object. To do: give "
             "--schema, or --format raw"
         )
     return StructType(fields)
+
+
+def _free_name(taken: Collection[str]) -> str:
+    """Return a name for the column of corrupt records that none of `taken`, or no part of a text, is."""
+    name = _CORRUPT
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _distinct(fields: Iterable[StructField]) -> list[StructField]:
+    """Leave out fields whose names differ from an earlier one only in case, at any depth: Spark cannot write both."""
+    chosen: dict[str, StructField] = {}
+    for field in fields:
+        chosen.setdefault(field.name.lower(), StructField(field.name, _distinct_within(field.dataType)))
+    return list(chosen.values())
+
+
+def _distinct_within(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType(_distinct(kind.fields))
+    return ArrayType(_distinct_within(kind.elementType)) if isinstance(kind, ArrayType) else kind
 
 
 def columns(value: DataType | None) -> StructType:
@@ -140,10 +166,10 @@ def checked(records: DataFrame, value: StructType | None, event_time: str | None
     rows = records.withColumn(_BYTES, sf.col("value"))
     if value is not None:
         rows, reason = _parsed(rows, value)
-    day = _day(_event(value, event_time))
+    day = _event_day(value, event_time)
     if event_time:
         # A tombstone has no value: its date is that of its timestamp.
-        day = sf.when(sf.col(_BYTES).isNull(), _day(sf.col("timestamp"))).otherwise(day)
+        day = sf.when(sf.col(_BYTES).isNull(), _event_day(None, None)).otherwise(day)
     no_day = (
         f"value.{event_time} has no day from 1970 to 9999"
         if event_time
@@ -160,7 +186,7 @@ def good(rows: DataFrame, table: StructType) -> DataFrame:
 
 def bad(rows: DataFrame) -> DataFrame:
     """Return the :func:`checked` rows that do not fit, with a quarantine's columns."""
-    day = sf.coalesce(_day(sf.col("timestamp")), sf.lit("1970-01-01").cast("date"))
+    day = sf.coalesce(_event_day(None, None), sf.lit("1970-01-01").cast("date"))
     wrong = rows.where(sf.col(REASON).isNotNull()).withColumn("value", sf.col(_BYTES)).withColumn(DATE, day)
     return wrong.select(*quarantine_columns().names)
 
@@ -196,10 +222,11 @@ def _parsed(rows: DataFrame, value: StructType) -> tuple[DataFrame, Column]:
     """Parse the value as a struct; return the rows, and the column with the reason why a row does not fit."""
     text = sf.col("_barnabas_text")
     rows = rows.withColumn("_barnabas_text", sf.col("value").cast("string"))
-    reading = StructType([*value.fields, StructField(_CORRUPT, StringType())])
+    corrupt = _free_name(value.names)
+    reading = StructType([*value.fields, StructField(corrupt, StringType())])
     options = {
         "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": _CORRUPT,
+        "columnNameOfCorruptRecord": corrupt,
         "allowSingleQuotes": "false",
         "timeZone": "UTC",
     }
@@ -215,7 +242,7 @@ def _parsed(rows: DataFrame, value: StructType) -> tuple[DataFrame, Column]:
         .when(keys.isNull(), "the value is JSON, but not an object")
         .when(sf.size(sf.array_distinct(keys)) < sf.size(keys), "the value has a field twice")
         .when(
-            parsed[_CORRUPT].isNotNull(), sf.concat(sf.lit("does not fit the schema: "), _misfits(text, parsed, value))
+            parsed[corrupt].isNotNull(), sf.concat(sf.lit("does not fit the schema: "), _misfits(text, parsed, value))
         )
         .when(sf.size(unknown) > 0, sf.concat(sf.lit("the schema lacks: "), sf.concat_ws(", ", unknown)))
     )
@@ -277,20 +304,24 @@ def _inner(kind: DataType) -> StructType | None:
     return kind if isinstance(kind, StructType) else None
 
 
-def _event(value: StructType | None, event_time: str | None) -> Column:
+def _event_day(value: StructType | None, event_time: str | None) -> Column:
+    """Return the day of the event; null if it has none, whatever the value of its field."""
     if event_time is None or value is None:
-        return sf.col("timestamp")
+        return _day(sf.unix_micros("timestamp"), _MICROSECONDS_A_DAY)
     field = sf.col("value")
     kind: DataType = value
     for name in event_time.split("."):
         assert isinstance(kind, StructType)
         field, kind = field.getField(name), kind[name].dataType
     if isinstance(kind, IntegralType):
-        return sf.timestamp_millis(field)
-    return field if isinstance(kind, TimestampType) else sf.try_to_timestamp(field)
+        # Not as a timestamp: the conversion of a number that does not fit into 64 bits as microseconds is an error.
+        return _day(field, _MILLISECONDS_A_DAY)
+    time = field if isinstance(kind, TimestampType) else sf.try_to_timestamp(field)
+    return _day(sf.unix_micros(time), _MICROSECONDS_A_DAY)
 
 
-def _day(time: Column) -> Column:
-    """Return the UTC day, whatever the session's time zone; null before 1970 and after 9999."""
-    day = sf.floor(sf.unix_micros(time) / sf.lit(_MICROSECONDS_A_DAY)).cast("int")
-    return sf.when(day.between(0, _LAST_DAY), sf.date_from_unix_date(day))
+def _day(time: Column, units_a_day: int) -> Column:
+    """Return the UTC day of a time since 1970, whatever the session's time zone; null before 1970 and after 9999."""
+    known = time.between(0, (_LAST_DAY + 1) * units_a_day - 1)
+    day = sf.call_function("div", time, sf.lit(units_a_day)).cast("int")
+    return sf.when(known, sf.date_from_unix_date(day))

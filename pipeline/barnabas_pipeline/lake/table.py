@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from barnabas_pipeline.errors import LakeError
-from barnabas_pipeline.lake import log
-from barnabas_pipeline.lake.folder import HadoopFolder
-from barnabas_pipeline.lake.log import DATE, LOG, Action, DataFile, Snapshot
+from barnabas_pipeline.lake import checkpoint, log
+from barnabas_pipeline.lake.folder import folder_at
+from barnabas_pipeline.lake.log import DATE, LOG, Action, DataFile
+from barnabas_pipeline.lake.opening import opened
 
 STAGING: Final = "_staging"
 #: Small files of a date from which on they are merged.
@@ -43,13 +44,9 @@ class Table:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
-        self.folder = HadoopFolder(spark, path)
-        self.state = Snapshot()
+        self.folder = folder_at(spark, path)
+        self.state = opened(self.folder)
         self._run = secrets.token_hex(4)
-        for file in self.folder.files(LOG):
-            version = log.version_of(file.path.removeprefix(f"{LOG}/"))
-            if version is not None:
-                self.state.apply(version, self.folder.read(file.path))
 
     @property
     def exists(self) -> bool:
@@ -74,12 +71,11 @@ class Table:
         return len(left)
 
     def _leftovers(self) -> list[str]:
-        """List files that the log does not name, unfinished entries of the log included."""
-        return [
-            file.path
-            for file in self.folder.files()
-            if file.path not in self.state.files and log.version_of(file.path.removeprefix(f"{LOG}/")) is None
-        ]
+        """List files that the log does not name, unfinished files of the log included."""
+        folders = [name for name in self.folder.names() if name == STAGING or name.startswith(f"{DATE}=")]
+        data = [file.path for folder in folders for file in self.folder.files(folder)]
+        unfinished = [name for name in self.folder.names(LOG) if name[0] == "." and not name.endswith(".crc")]
+        return [*(path for path in data if path not in self.state.files), *(f"{LOG}/{name}" for name in unfinished)]
 
     def create(self, schema: StructType, configuration: Mapping[str, str]) -> None:
         """Create the table.
@@ -100,6 +96,12 @@ class Table:
         state = self.state
         action = log.metadata(schema.json(), state.configuration, now, state.table_id)
         self._commit([action], "CHANGE COLUMNS", now)
+
+    def restart(self, configuration: Mapping[str, str], offsets: Mapping[int, int]) -> None:
+        """Set the fixed settings and the next offset of each partition, without rows: the topic is another one."""
+        now = _now()
+        action = log.metadata(self.state.schema, configuration, now, self.state.table_id)
+        self._commit([action, *log.advanced(offsets, now)], "RESTART", now)
 
     def stage(self, rows: DataFrame, target: int) -> str:
         """Write rows to the staging folder; return its path.
@@ -139,7 +141,8 @@ class Table:
         files = self._place(staged)
         now = _now()
         actions = [log.added(file, new_rows=True) for file in files]
-        self._commit([*actions, *log.advanced(offsets, now)], "WRITE", now, count)
+        rows = log.counted(self.state.rows + count, now)
+        self._commit([*actions, *log.advanced(offsets, now), rows], "WRITE", now, count)
         return sum(file.size for file in files)
 
     def compact(self, target: int, least: int = LEAST_FILES) -> int:
@@ -176,7 +179,8 @@ class Table:
         return reader.parquet(*(f"{self.folder.path}/{path}" for path in chosen))
 
     def _place(self, staging: str) -> list[DataFile]:
-        placed = []
+        """Move staged files into the table; afterwards they are on the disk."""
+        placed, moves = [], []
         for number, file in enumerate(one for one in self.folder.files(staging) if one.path.endswith(".parquet")):
             part = file.path.removeprefix(f"{staging}/").partition("/")[0]
             date = part.removeprefix(f"{DATE}=")
@@ -185,16 +189,26 @@ class Table:
                     f"{self.folder.path}: rows without a {DATE} cannot be written. To do: report this as a bug"
                 )
             path = f"{part}/{self.state.version + 1:08d}-{self._run}-{number:05d}.parquet"
-            self.folder.move(file.path, path)
+            moves.append((file.path, path))
             placed.append(DataFile(path, date, file.size, file.modified))
+        self.folder.move(moves)
         self.folder.delete([STAGING])
         return placed
 
     def _commit(self, actions: list[Action], operation: str, now: int, rows: int | None = None) -> None:
         version = self.state.version + 1
         text = log.entry(actions, operation, now, rows)
-        self.folder.write_once(f"{LOG}/{log.name_of(version)}", text)
+        self.folder.write_once(f"{LOG}/{log.name_of(version)}", text.encode())
         self.state.apply(version, text)
+        if version % log.EVERY == 0:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write the table to a checkpoint, and delete what it replaces."""
+        version = self.state.version
+        self.folder.replace(f"{LOG}/{log.checkpoint_name(version)}", checkpoint.written(self.state))
+        self.folder.replace(f"{LOG}/{checkpoint.LAST}", checkpoint.pointer(self.state))
+        self.folder.delete(f"{LOG}/{name}" for name in log.expired(self.folder.names(LOG), version))
 
 
 def read(spark: SparkSession, path: str, topic: str) -> DataFrame:

@@ -11,7 +11,7 @@ Therefore:
    Spark repeats the micro-batch; the existing plan is then continued, and what the tasks staged the second time is
    discarded.
 3. **Sending a plan can be repeated.** The committer reads the headers of the record batches after the planned ends, and
-   finds those of its producer id; their sequence numbers tell which batches are already written. It sends the others,
+   finds those of its producer id; their sequence numbers show which batches are already written. It sends the others,
    with the same numbers: if a request of the killed process is still under way, the broker drops the duplicate.
 4. **A second file records that the micro-batch is done**, and the next sequence numbers. A micro-batch that is not
 newer
@@ -20,7 +20,7 @@ newer
 Costs: all data is written twice (files, then Kafka) and passes through the driver; each micro-batch waits for two
 flushes to disk, and a recovery reads what was appended to the partitions since. Limits: records of a micro-batch become
 visible one by one, not at once as in a transaction; after a kill the rest follows with the restart. If retention
-deletes records between the kill and the restart, the committer cannot tell what was written: that is an error.
+deletes records between the kill and the restart, the committer cannot know what was written: that is an error.
 """
 
 import random

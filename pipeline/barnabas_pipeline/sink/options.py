@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.options import OptionMap
 
+_PREFIX: Final = "barnabas-spark"
 _TEXT_OR_BYTES: Final = "a string or binary"
 
 
@@ -24,12 +25,16 @@ class WriteOptions:
     Attributes:
         settings: how to connect to brokers.
         topic: the topic of all records, whatever their column `topic` says; None if the column decides.
-        checkpoint: the query's checkpoint location, where an exactly-once sink stages records; None for at least once.
+        checkpoint: the query's checkpoint location, where an exactly-once sink keeps its state; None for at least once.
+        transactional: whether the exactly-once sink writes in transactions, instead of staging records in files.
+        transactional_id_prefix: what the transactional ids, and the groups with the same names, begin with.
     """
 
     settings: Settings
     topic: str | None
     checkpoint: str | None
+    transactional: bool = False
+    transactional_id_prefix: str = _PREFIX
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool) -> Self:
@@ -42,7 +47,9 @@ class WriteOptions:
         settings = Settings.of(options)
         topic = given.get("topic") or None
         _check_columns(schema, topic)
-        exactly_once = given.boolean("exactlyOnce", default=False)
+        way = given.read("exactlyOnce", _exactly_once, "false")
+        exactly_once = way != "false"
+        prefix = given.get("transactionalIdPrefix")
         checkpoint = given.get("checkpointLocation") or None
         if exactly_once and not streaming:
             raise ValueError(
@@ -51,12 +58,28 @@ class WriteOptions:
             )
         if exactly_once and checkpoint is None:
             raise ValueError(
-                "option 'exactlyOnce' needs the option 'checkpointLocation' on the same writeStream: the sink stages "
-                "records there, beside Spark's own checkpoint"
+                "option 'exactlyOnce' needs the option 'checkpointLocation' on the same writeStream: the sink keeps "
+                "its state there, beside Spark's own checkpoint"
             )
         if exactly_once and settings.acks != -1:
             raise ValueError("option 'exactlyOnce' needs kafka.acks=all, the default: leave kafka.acks out")
-        return cls(settings, topic, checkpoint if exactly_once else None)
+        if prefix and way != "transactional":
+            raise ValueError(
+                "option 'transactionalIdPrefix' needs exactlyOnce=transactional: leave it out, or give both"
+            )
+        return cls(
+            settings,
+            topic,
+            checkpoint if exactly_once else None,
+            way == "transactional",
+            prefix or _PREFIX,
+        )
+
+
+def _exactly_once(name: str, value: str) -> str:
+    if value.lower() not in ("true", "false", "transactional"):
+        raise ValueError(f"option '{name}' is {value!r}: give true, transactional or false")
+    return value.lower()
 
 
 def _check_columns(schema: StructType, topic: str | None) -> None:

@@ -69,7 +69,7 @@ def send_rows(batches: Iterator[Any], options: WriteOptions) -> SentRecords:
     except BaseException:
         if sending is not None:
             sending.cancel()
-        # Otherwise the producer would go on sending its buffer while Spark repeats the task.
+        # Otherwise the producer would continue to send its buffer while Spark repeats the task.
         remote.run(remote.drop_producer())
         raise
     return SentRecords(sent)

@@ -5,6 +5,7 @@ It lives as long as the query, in a Python process of the driver. Before each mi
 after a restart it may begin with the partitions of the last micro-batch. Source: ``KafkaMicroBatchStream.scala``.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -40,10 +41,14 @@ COMMIT_METADATA: Final = "spark"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a streaming query."""
+    """The reader of a streaming query.
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    Args:
+        options: called once, by the first method that needs them; it raises ValueError if an option is wrong.
+    """
+
+    def __init__(self, options: Callable[[], ReadOptions]) -> None:
+        self._check_options = options
         self._clock: Callable[[], float] = time.monotonic
         self._initial: dict[str, Any] | None = None
         self._latest: SourceOffset | None = None
@@ -112,6 +117,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(end, SourceOffset.of_json(end))
 
     # Internals.
+
+    @functools.cached_property
+    def _options(self) -> ReadOptions:
+        return self._check_options()
 
     def _remote(self) -> Remote:
         return remote_for(self._options.settings)

@@ -21,6 +21,10 @@ from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer, uvarint
 
 _FLEXIBLE: Final = 8
+#: From this version on topics are named by their ids.
+_TOPIC_IDS: Final = 10
+_NO_ID: Final = bytes(16)
+_ID: Final = struct.Struct(">16s")
 #: The schema reads larger requests, because it limits the number of array elements.
 _MODERATE: Final = 64 * 1024
 _SIZE: Final = struct.Struct(">I")
@@ -40,13 +44,13 @@ def decode_offset_commit(cls: type[Request], header: RequestHeader, frame: Buffe
     """
     if header.api_version >= _FLEXIBLE and len(frame) <= _MODERATE:
         try:
-            return _request(bytes(frame), header.end)
+            return _request(bytes(frame), header.end, header.api_version >= _TOPIC_IDS)
         except (Rare, IndexError, struct.error, UnicodeError):
             pass
     return codec.decode_request(OffsetCommitRequest, header, frame)
 
 
-def _request(data: bytes, at: int) -> OffsetCommitRequest:
+def _request(data: bytes, at: int, by_id: bool) -> OffsetCommitRequest:
     """Read the request from `at` on, where the header's tag section starts.
 
     A length that is too large leads beyond the data, where the next byte is missing: one check at the end is enough.
@@ -64,7 +68,11 @@ def _request(data: bytes, at: int) -> OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic] = []
     count, at = read_short_length(data, at)
     for _ in range(count):
-        name, at = read_short_string(data, at)
+        name, topic_id = "", _NO_ID
+        if by_id:
+            topic_id, at = data[at : at + 16], at + 16
+        else:
+            name, at = read_short_string(data, at)
         partitions: list[OffsetCommitRequestPartition] = []
         inner, at = read_short_length(data, at)
         for _ in range(inner):
@@ -92,7 +100,7 @@ def _request(data: bytes, at: int) -> OffsetCommitRequest:
         if data[at]:
             raise Rare
         at += 1
-        topics.append(OffsetCommitRequestTopic(name=name, partitions=partitions))
+        topics.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=partitions))
     if data[at] or at + 1 != len(data):
         raise Rare
     return OffsetCommitRequest(
@@ -115,8 +123,11 @@ def encode_offset_commit(response: OffsetCommitResponse, version: int, correlati
     try:
         parts = [_HEAD.pack(correlation_id, response.throttle_time_ms), uvarint(len(response.topics) + 1)]
         for topic in response.topics:
-            name = topic.name.encode()
-            parts += (uvarint(len(name) + 1), name, uvarint(len(topic.partitions) + 1))
+            if version >= _TOPIC_IDS:
+                parts += (_ID.pack(topic.topic_id), uvarint(len(topic.partitions) + 1))
+            else:
+                name = topic.name.encode()
+                parts += (uvarint(len(name) + 1), name, uvarint(len(topic.partitions) + 1))
             parts += [_OUTCOME.pack(each.partition_index, each.error_code) for each in topic.partitions]
             parts.append(b"\0")
         parts.append(b"\0")

@@ -12,7 +12,7 @@ from construct import ConstructError
 
 from barnabas_protocol.schema import Message, Struct
 from barnabas_protocol.structures import build_tags, parse_tags, tagged_fields
-from barnabas_protocol.wire import MAX_ELEMENTS, Reader, WireError
+from barnabas_protocol.wire import MAX_STRING, Reader, WireError
 
 #: What reading a broken message may raise.
 BROKEN: Final = (WireError, struct.error, UnicodeError, IndexError, ConstructError)
@@ -44,7 +44,7 @@ def spend(budget: int, count: int, least: int, left: int) -> int:
     if count < 0 or count * least > left:
         raise WireError(f"array of {count} elements, {left} bytes left")
     if count > budget:
-        raise WireError(f"more than {MAX_ELEMENTS} array elements in one message")
+        raise WireError("more array elements than a message may have")
     return budget - count
 
 
@@ -73,8 +73,14 @@ def read_nullable_string(view: memoryview, at: int) -> tuple[str | None, int]:
 def read_compact_string(view: memoryview, at: int) -> tuple[str, int]:
     """A string with an unsigned varint length, not null."""
     length, at = read_uvarint(view, at)
-    data, at = read_slice(view, at, length - 1)
+    data, at = read_slice(view, at, _checked(length - 1))
     return str(data, "utf-8"), at
+
+
+def _checked(length: int) -> int:
+    if length > MAX_STRING:
+        raise WireError(f"string of {length} bytes, over {MAX_STRING}")
+    return length
 
 
 def read_compact_nullable_string(view: memoryview, at: int) -> tuple[str | None, int]:
@@ -82,7 +88,7 @@ def read_compact_nullable_string(view: memoryview, at: int) -> tuple[str | None,
     length, at = read_uvarint(view, at)
     if length == 0:
         return None, at
-    data, at = read_slice(view, at, length - 1)
+    data, at = read_slice(view, at, _checked(length - 1))
     return str(data, "utf-8"), at
 
 

@@ -19,7 +19,7 @@ from barnabas_protocol.hot.primitives import (
     skip_tags,
     spend,
 )
-from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, WireError
+from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS, Buffer, WireError
 
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
@@ -65,7 +65,7 @@ def _produce_plain(view: memoryview) -> tuple[ProduceHead, list[ProduceTopic], i
     transactional_id, at = read_nullable_string(view, 0)
     acks, timeout, count = _ACKS_TIMEOUT_COUNT.unpack_from(view, at)
     at += 10
-    budget = spend(MAX_ELEMENTS, count, 6, size - at)
+    budget = spend(MAX_REQUEST_ELEMENTS, count, 6, size - at)
     int32, int32x2 = INT32.unpack_from, INT32X2.unpack_from
     topics: list[ProduceTopic] = []
     for _ in range(count):
@@ -97,7 +97,7 @@ def _produce_flexible(view: memoryview, by_id: bool) -> tuple[ProduceHead, list[
     acks, timeout = _ACKS_TIMEOUT.unpack_from(view, at)
     count, at = read_uvarint(view, at + 6)
     count -= 1
-    budget = spend(MAX_ELEMENTS, count, 18 if by_id else 3, size - at)
+    budget = spend(MAX_REQUEST_ELEMENTS, count, 18 if by_id else 3, size - at)
     int32 = INT32.unpack_from
     topics: list[ProduceTopic] = []
     topic: str | bytes

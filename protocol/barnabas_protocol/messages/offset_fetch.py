@@ -1,12 +1,25 @@
-"""OffsetFetch (key 9), versions 0-9, flexible from 6.
+"""OffsetFetch (key 9), versions 0-10, flexible from 6.
 
 Returns the committed offsets of a group, from version 8 on of several groups; -1 for a partition without one. Null
-topics stand for all.
+topics stand for all. Version 10 names topics by their id (KIP-848).
 """
 
 from typing import Final
 
-from barnabas_protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, Api, Request, Response, Struct, array, field
+from barnabas_protocol.schema import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Api,
+    Request,
+    Response,
+    Struct,
+    array,
+    field,
+)
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -15,7 +28,8 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestTopics(Struct):
-    name: str = field(STRING, "8+", default="")
+    name: str = field(STRING, "8-9", default="", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", default=bytes(16), ignorable=True)
     partition_indexes: list[int] = field(array(INT32), "8+", default=[])
 
 
@@ -28,7 +42,7 @@ class OffsetFetchRequestGroup(Struct):
     )
 
 
-class OffsetFetchRequest(Request, api_key=9, versions="0-9", flexible="6+"):
+class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
     group_id: str = field(STRING, "0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field(
         array(OffsetFetchRequestTopic), "0-7", nullable="2-7", default=[]
@@ -59,7 +73,8 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    name: str = field(STRING, "8+", default="")
+    name: str = field(STRING, "8-9", default="", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", default=bytes(16), ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = field(array(OffsetFetchResponsePartitions), "8+", default=[])
 
 
@@ -69,7 +84,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = field(INT16, "8+", default=0)
 
 
-class OffsetFetchResponse(Response, api_key=9, versions="0-9", flexible="6+"):
+class OffsetFetchResponse(Response, api_key=9, versions="0-10", flexible="6+"):
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7", default=[])
     error_code: int = field(INT16, "2-7", default=0, ignorable=True)

@@ -13,20 +13,25 @@ from barnabas_protocol.records.batches import (
     UnsupportedMagic,
     check_batch,
     check_crc,
+    flaw,
     iter_batches,
     read_header,
     restamp,
     restamp_log_append_time,
 )
 from barnabas_protocol.records.builder import BatchBuilder, Headers, build_batch
-from barnabas_protocol.records.compression import Codec, compress, decompress
+from barnabas_protocol.records.compression import Codec, RecordsTooLarge, compress, decompress
 from barnabas_protocol.records.iteration import (
     MAX_DECOMPRESSED,
     ControlType,
     Record,
+    RecordsSummary,
     control_record_type,
     decode_records,
     decode_rows,
+    inspect_records,
+    iter_records,
+    iter_rows,
 )
 
 __all__ = [
@@ -39,6 +44,8 @@ __all__ = [
     "CorruptBatch",
     "Headers",
     "Record",
+    "RecordsSummary",
+    "RecordsTooLarge",
     "UnsupportedMagic",
     "build_batch",
     "check_batch",
@@ -48,7 +55,11 @@ __all__ = [
     "decode_records",
     "decode_rows",
     "decompress",
+    "flaw",
+    "inspect_records",
     "iter_batches",
+    "iter_records",
+    "iter_rows",
     "read_header",
     "restamp",
     "restamp_log_append_time",

@@ -14,7 +14,7 @@ from typing import Final
 from crc32c import crc32c
 
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.records.compression import Codec
+from barnabas_protocol.records.compression import Codec, most_decompressed
 from barnabas_protocol.wire import Buffer
 
 #: Bytes before the first record.
@@ -37,7 +37,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-_KNOWN_ATTRIBUTES: Final = 0x7F  # with 0x40, the delete horizon (KIP-534)
 
 
 class UnsupportedMagic(DecodeError):
@@ -75,6 +74,11 @@ class BatchHeader:
     def next_offset(self) -> int:
         """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it has fewer records than offsets, which compaction leaves."""
+        return self.count <= self.last_offset_delta
 
     @property
     def codec(self) -> int:
@@ -163,30 +167,39 @@ def check_crc(batch: Buffer) -> None:
         raise CorruptBatch(f"CRC {computed:#010x}, but the header has {stored:#010x}")
 
 
-def check_batch(header: BatchHeader, batch: Buffer, *, allow_empty: bool = False, allow_gaps: bool = False) -> None:
+def flaw(header: BatchHeader) -> str | None:
+    """What makes a batch of this header impossible, in a few words; None if it is sound.
+
+    With the CRC this decides whether bytes are a batch, for every part of the broker: what a producer may append,
+    replicas, recovery and the cleaner accept as well. Attribute bits without a meaning are ignored, as Kafka does.
+    Compaction leaves fewer records than offsets, and batches without records that keep a producer's last sequence.
+    """
+    attributes, count, delta = header.attributes, header.count, header.last_offset_delta
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        return f"unknown compression type {attributes & CODEC_MASK}"
+    if count < 0 or delta < 0 or delta < count - 1:
+        return f"{count} records with last offset delta {delta}"
+    if count * LEAST_RECORD > most_decompressed(attributes & CODEC_MASK, header.size - HEADER_SIZE):
+        return f"{count} records in {header.size - HEADER_SIZE} bytes"
+    return None
+
+
+def check_batch(header: BatchHeader, batch: Buffer) -> None:
     """Check a batch without reading its records.
 
     Args:
         header: the header of the batch.
         batch: exactly one batch.
-        allow_empty: accept a batch without records, which compaction leaves to keep a producer's last sequence.
-        allow_gaps: accept fewer records than offsets, which compaction leaves. Implied by `allow_empty`.
 
     Raises:
-        CorruptBatch: the CRC, the count, the offsets, the codec or the attributes are wrong.
+        CorruptBatch: the CRC is wrong, or the header has a :func:`flaw`.
     """
     if len(batch) != header.size:
         raise CorruptBatch(f"batch of {header.size} bytes in {len(batch)}")
     check_crc(batch)
-    if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK > Codec.ZSTD:
-        raise CorruptBatch(f"batch attributes {header.attributes & 0xFFFF:#06x}")
-    count, delta = header.count, header.last_offset_delta
-    if count < 1 and not (count == 0 and allow_empty):
-        raise CorruptBatch(f"batch of {count} records")
-    if delta != count - 1 and (delta < count - 1 or not (allow_gaps or allow_empty)):
-        raise CorruptBatch(f"batch of {count} records with last offset delta {delta}")
-    if header.attributes & CODEC_MASK == 0 and count * LEAST_RECORD > header.size - HEADER_SIZE:
-        raise CorruptBatch(f"{count} records in {header.size - HEADER_SIZE} bytes")
+    reason = flaw(header)
+    if reason is not None:
+        raise CorruptBatch(reason)
 
 
 def restamp(buffer: bytearray | memoryview, at: int, base_offset: int, leader_epoch: int) -> None:

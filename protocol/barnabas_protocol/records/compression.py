@@ -26,6 +26,10 @@ _XERIAL_BLOCK: Final = 32 * 1024
 _LEAST_ROOM: Final = 64 * 1024
 
 
+class RecordsTooLarge(DecodeError):
+    """The records of a batch are larger than the reader allows when they are decompressed."""
+
+
 class Codec(IntEnum):
     """A compression codec: the lowest three bits of a batch's attributes. Its name in lower case is Kafka's."""
 
@@ -102,7 +106,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
         max_bytes: the largest size after decompression.
 
     Raises:
-        DecodeError: the codec does not exist, the data is broken, or it is larger than `max_bytes`.
+        RecordsTooLarge: it is larger than `max_bytes`.
+        DecodeError: the codec does not exist, or the data is broken.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -119,14 +124,24 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
         raise DecodeError(f"{codec.name.lower()}: {error}") from error
 
 
-def _too_large(max_bytes: int) -> DecodeError:
-    return DecodeError(f"records over {max_bytes} bytes when decompressed")
+def _too_large(max_bytes: int) -> RecordsTooLarge:
+    return RecordsTooLarge(f"records over {max_bytes} bytes when decompressed")
+
+
+def most_decompressed(codec: int, size: int) -> int:
+    """The most bytes that `size` compressed bytes can hold, by the format of the codec."""
+    return size * _LARGEST_RATIO[Codec(codec)] if codec else size
 
 
 def _decompress_guessing(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     into = _INTO[codec]
     most = min(max_bytes, len(data) * _LARGEST_RATIO[codec])
-    room = min(_announced(codec, data) or max(len(data) * 8, _LEAST_ROOM), most)
+    announced = _announced(codec, data)
+    if announced > most_decompressed(codec, len(data)):
+        raise DecodeError(f"{codec.name.lower()}: {len(data)} bytes cannot hold {announced}")
+    if announced > max_bytes:
+        raise _too_large(max_bytes)
+    room = min(announced or max(len(data) * 8, _LEAST_ROOM), most)
     while True:
         out = bytearray(room)
         try:

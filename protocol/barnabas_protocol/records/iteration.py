@@ -5,7 +5,7 @@ timestamps (milliseconds since 1970) to its base timestamp; all numbers are zigz
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from barnabas_protocol.records.batches import (
     HEADER_SIZE,
     LEAST_RECORD,
     LOG_APPEND_TIME,
+    BatchHeader,
     read_header,
 )
 from barnabas_protocol.records.compression import decompress
@@ -23,6 +24,8 @@ from barnabas_protocol.wire import Buffer
 
 #: The largest size of decompressed records, unless a caller gives another one.
 MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
+#: Records that :func:`iter_records` reads at a time.
+CHUNK: Final = 4096
 
 _INT16X2: Final = struct.Struct(">hh")
 
@@ -100,6 +103,49 @@ def decode_rows(
         DecodeError: the batch is broken or larger than `max_bytes`.
     """
     header = read_header(batch)
+    data = _records(header, batch, max_bytes)
+    return next(_chunks(header, data, header.count, topic, partition, kind), [])
+
+
+def iter_rows(
+    batch: Buffer,
+    topic: str,
+    partition: int,
+    kind: type[R],
+    *,
+    chunk: int = CHUNK,
+    max_bytes: int = MAX_DECOMPRESSED,
+) -> Iterator[list[R]]:
+    """As :func:`decode_rows`, but at most `chunk` records at a time; see :func:`iter_records`.
+
+    Raises:
+        DecodeError: the batch is broken or larger than `max_bytes`. Records before the broken part were yielded.
+    """
+    header = read_header(batch)
+    yield from _chunks(header, _records(header, batch, max_bytes), chunk, topic, partition, kind)
+
+
+def iter_records(batch: Buffer, *, max_bytes: int, chunk: int = CHUNK) -> Iterator[list[Record]]:
+    """As :func:`decode_records`, but a few records at a time: only the decompressed bytes are in memory as a whole.
+
+    Args:
+        batch: exactly one batch.
+        max_bytes: the largest size of its decompressed records.
+        chunk: the most records of a list.
+
+    Raises:
+        DecodeError: the batch is broken or larger than `max_bytes`. Records before the broken part were yielded.
+    """
+    header, new = read_header(batch), tuple.__new__
+    for rows in _chunks(header, _records(header, batch, max_bytes), chunk, "", 0, tuple):
+        yield [
+            new(Record, (offset, timestamp, key, value, headers))
+            for _, _, offset, timestamp, _, key, value, headers in rows
+        ]
+
+
+def _records(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes:
+    """The decompressed records of a batch, as bytes."""
     if header.size != len(batch):
         raise DecodeError(f"batch of {header.size} bytes in {len(batch)}")
     if header.attributes & CODEC_MASK:
@@ -108,47 +154,55 @@ def decode_rows(
         data = bytes(memoryview(batch)[HEADER_SIZE:])
     if not 0 <= header.count * LEAST_RECORD <= len(data):
         raise DecodeError(f"{header.count} records in {len(data)} bytes")
+    return data
+
+
+def _chunks(
+    header: BatchHeader, data: bytes, chunk: int, topic: str, partition: int, kind: type[R]
+) -> Iterator[list[R]]:
+    """The records in `data`, at most `chunk` at a time: runs of records of one size in bulk, the others one by one."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    left, at = header.count, 0
     try:
-        rows = _read(data, header.count, header.base_offset, header.base_timestamp, topic, partition, kind)
-    except (IndexError, UnicodeError) as error:
+        while left:
+            most = min(left, chunk)
+            rows: list[R] = []
+            while len(rows) < most:
+                run, at = _read_run(data, at, most - len(rows), base_offset, base_timestamp, topic, partition, kind)
+                if not run:
+                    break
+                rows += run
+            rest, at = _parse(data, at, most - len(rows), base_offset, base_timestamp, topic, partition, kind)
+            rows += rest
+            left -= most
+            if not left and at != len(data):
+                raise DecodeError(f"{len(data)} bytes hold {header.count} records of {at}")
+            if header.attributes & LOG_APPEND_TIME:
+                time, new = header.max_timestamp, tuple.__new__
+                rows = [
+                    new(kind, (topic, partition, offset, time, 1, key, value, headers))
+                    for _, _, offset, _, _, key, value, headers in rows
+                ]
+            yield rows
+    except IndexError as error:
         raise DecodeError(f"records: {error}") from error
-    if header.attributes & LOG_APPEND_TIME:
-        time, new = header.max_timestamp, tuple.__new__
-        return [
-            new(kind, (topic, partition, offset, time, 1, key, value, headers))
-            for _, _, offset, _, _, key, value, headers in rows
-        ]
-    return rows
-
-
-def _read(
-    data: bytes, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
-) -> list[R]:
-    """The records in `data`: runs of records of one size in bulk, the others one by one."""
-    rows: list[R] = []
-    at = 0
-    while len(rows) < count:
-        run, at = _read_run(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
-        if not run:
-            break
-        rows += run
-    rows += _parse(data, at, count - len(rows), base_offset, base_timestamp, topic, partition, kind)
-    return rows
+    if not header.count and data:
+        raise DecodeError(f"{len(data)} bytes hold no records")
 
 
 def _parse(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
-) -> list[R]:
-    """The last `count` records in `data`, from `at` on: one pass with everything inlined, because a consumer of records
-    of different sizes spends its time here.
+) -> tuple[list[R], int]:
+    """`count` records in `data`, from `at` on, and the position after them: one pass with everything inlined, because a
+    consumer of records of different sizes spends its time here.
 
     Numbers from 0 on of one and two bytes are read in place, all others by :func:`_signed` and :func:`_size`. In a
     zigzag varint the lowest bit is the sign, and the highest bit says that more bytes follow. A number of two bytes is
     the first one halved, less 64 (its highest bit, halved), plus the second one times 64. `at` moves past a field that
     nearly always has one byte before the field is read.
 
-    Each record must end where its length says, and the last one where `data` ends. Positions only grow: a position
-    beyond `data` raises IndexError, or fails the check of the end.
+    Each record must end where its length says. Positions only grow: a position beyond `data` raises IndexError, or
+    fails the caller's check of the end.
     """
     rows: list[R] = []
     append, new = rows.append, tuple.__new__
@@ -218,73 +272,114 @@ def _parse(
         if at != end:
             raise DecodeError(f"record {offset} ends at {at}, but its length says {end}")
         append(new(kind, (topic, partition, offset, timestamp, 0, key, value, headers)))
-    if at != len(data):
-        raise DecodeError(f"{len(data)} bytes hold {count} records of {at}")
-    return rows
+    return rows, at
 
 
 #: The bytes of varints of one and of two bytes, for numbers from 0 on.
 _ONLY: Final = bytes(range(0, 128, 2))
 _FIRST: Final = bytes(range(128, 256, 2))
 _SECOND: Final = bytes(range(128))
-#: The first and the second bytes of all numbers of two, from 64 on.
-_FIRSTS: Final = _FIRST * 127
-_SECONDS: Final = bytes(number >> 6 for number in range(64, 8192))
+#: The first and the second bytes of all numbers of two, with room for those below 64; the second bytes of three.
+_FIRSTS: Final = _FIRST * 128
+_SECONDS: Final = bytes(number >> 6 for number in range(8192))
+_MIDDLES: Final = bytes(number >> 6 | 0x80 for number in range(8192))
 _NULL: Final = -1
 #: Fewer records than this are read one by one.
 _LEAST_RUN: Final = 8
 
 
-def _read_run(
-    data: bytes, at: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
-) -> tuple[list[R], int]:
-    """The records from `at` on, up to `most`, with the sizes of the first, consecutive offsets and no headers; and the
-    position after them. No records if there are few of them, or the first one has another form.
+class _Run(NamedTuple):
+    """Records of one size, one after another: the number of records, the bytes of each, the first offset delta, the
+    columns of the timestamp deltas (the second one empty if they have one byte), and where the first key and the first
+    value are, with their sizes, -1 for null.
+    """
+
+    number: int
+    step: int
+    delta: int
+    firsts: bytes
+    seconds: bytes
+    key_from: int
+    key_size: int
+    value_from: int
+    value_size: int
+
+
+def _find_run(data: bytes, at: int, most: int) -> _Run | None:
+    """The records from `at` on, up to `most`, with the sizes of the first, consecutive offsets and no headers. None if
+    there are few of them, or the first one has another form.
 
     Records of one size are like rows of a table, so a slice with a step is a column: the columns of lengths and sizes
-    must have one number each, the column of offsets ascending ones. It takes a third of the time of one by one.
+    must have one number each, the column of offsets ascending ones.
     """
     length, body = _short(data, at)
     if length < 0:
-        return [], at
+        return None
     stamp_at = body + 1  # behind the attributes
     stamp, delta_at = _short(data, stamp_at)
     delta, key_at = _short(data, delta_at)
+    if delta < _NULL and not data[delta_at] & 1 and (high := data[delta_at + 2]) < 0x80:  # of three bytes
+        delta = (data[delta_at] >> 1) - 64 + ((data[delta_at + 1] & 0x7F) << 6) + (high << 13)
+        key_at = delta_at + 3
     key_size, key_from = _short(data, key_at)
     if stamp < 0 or delta < 0 or key_size < _NULL:
-        return [], at
+        return None
     value_at = key_from + max(key_size, 0)
     value_size, value_from = _short(data, value_at)
     last = value_from + max(value_size, 0)  # the number of headers
     if value_size < _NULL or last + 1 != body + length or data[last]:
-        return [], at
+        return None
 
     step = last + 1 - at
     count = min(most, (len(data) - at) // step)
     end = at + count * step
     for place in (*range(at, body), *range(key_at, key_from), *range(value_at, value_from), last):
-        count = min(count, _beginning(data[place:end:step], data[place : place + 1]))
-    firsts, seconds = data[stamp_at:end:step], data[stamp_at + 1 : end : step]
-    stamps: Iterable[int]
+        count = min(count, _same(data[place:end:step]))
+        if count < _LEAST_RUN:
+            return None
+    firsts, seconds = data[stamp_at:end:step], b""
     if delta_at == stamp_at + 1:
         count = min(count, _beginning(firsts, _ONLY))
-        stamps = [base_timestamp + (first >> 1) for first in firsts[:count]]
     else:
+        seconds = data[stamp_at + 1 : end : step]
         count = min(count, _beginning(firsts, _FIRST), _beginning(seconds, _SECOND))
-        below = base_timestamp - 64
-        stamps = [below + (first >> 1) + (second << 6) for first, second in zip(firsts, seconds, strict=False)]
     if key_at == delta_at + 1:
         count = min(count, 64 - delta)
         follow = data[delta_at:end:step][:count] == _ONLY[delta : delta + count]
+    elif key_at == delta_at + 2:
+        count = min(count, 8192 - delta)
+        follow = (
+            data[delta_at:end:step][:count] == _FIRSTS[delta : delta + count]
+            and data[delta_at + 1 : end : step][:count] == _SECONDS[delta : delta + count]
+        )
     else:
-        count, begin = min(count, 8192 - delta), delta - 64
+        begin = delta % 8192
+        count = min(count, 8192 - begin, _same(data[delta_at + 2 : end : step]))
         follow = (
             data[delta_at:end:step][:count] == _FIRSTS[begin : begin + count]
-            and data[delta_at + 1 : end : step][:count] == _SECONDS[begin : begin + count]
+            and data[delta_at + 1 : end : step][:count] == _MIDDLES[begin : begin + count]
         )
     if count < _LEAST_RUN or not follow:
-        return [], at
+        return None
+    return _Run(count, step, delta, firsts[:count], seconds[:count], key_from, key_size, value_from, value_size)
 
+
+def _read_run(
+    data: bytes, at: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int, kind: type[R]
+) -> tuple[list[R], int]:
+    """The records of the run at `at`, if there is one, and the position after them. It takes a third of the time of one
+    by one.
+    """
+    run = _find_run(data, at, most)
+    if run is None:
+        return [], at
+    count, step, delta, firsts, seconds, key_from, key_size, value_from, value_size = run
+    stamps: Iterable[int]
+    if seconds:
+        below = base_timestamp - 64
+        stamps = [below + (first >> 1) + (second << 6) for first, second in zip(firsts, seconds, strict=True)]
+    else:
+        stamps = [base_timestamp + (first >> 1) for first in firsts]
     end, offset, new = at + count * step, base_offset + delta, tuple.__new__
     keys = repeat(None) if key_size < 0 else [data[i : i + key_size] for i in range(key_from, end, step)]
     values = repeat(None) if value_size < 0 else [data[i : i + value_size] for i in range(value_from, end, step)]
@@ -304,7 +399,18 @@ def _short(data: bytes, at: int) -> tuple[int, int]:
 
 def _beginning(column: bytes, allowed: bytes) -> int:
     """The number of bytes at the beginning of a column that are in `allowed`."""
+    if not column.translate(None, allowed):
+        return len(column)
     return len(column) - len(column.lstrip(allowed))
+
+
+def _same(column: bytes) -> int:
+    """The number of bytes at the beginning of a column that are equal."""
+    first = column[:1]
+    # A comparison in bulk takes a hundredth of the time of a loop that asks for each byte.
+    if column == first * len(column):
+        return len(column)
+    return len(column) - len(column.lstrip(first))
 
 
 def _signed(data: bytes, at: int) -> tuple[int, int]:
@@ -345,7 +451,8 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
         else:
             length, at = _size(data, at)
             stop = at + length
-        name = data[at:stop].decode()
+        # As Kafka's Java client: a name that is not UTF-8 must not make the other records of the batch unreadable.
+        name = data[at:stop].decode(errors="replace")
         byte = data[stop]
         if byte == 1:
             at = stop + 1
@@ -360,3 +467,155 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
         headers.append((name, data[at:stop]))
         at = stop
     return tuple(headers), at
+
+
+class RecordsSummary(NamedTuple):
+    """What :func:`inspect_records` has seen.
+
+    Attributes:
+        keyless: whether any record has no key.
+        earliest: a number that no timestamp delta is below, in ms.
+        latest: the largest timestamp delta, in ms.
+    """
+
+    keyless: bool
+    earliest: int
+    latest: int
+
+
+#: After this many records of different sizes, :func:`inspect_records` looks for a run again.
+_BETWEEN_RUNS: Final = 256
+_UP_TO: Final = tuple(bytes(range(highest + 1)) for highest in range(256))
+
+
+def inspect_records(data: bytes, count: int, most_single: int) -> RecordsSummary | None:
+    """Check that decompressed records can be read, without reading them: sizes, offset deltas from 0 on, timestamps,
+    header names and values, and that exactly `count` records fill `data`.
+
+    Records of one size are checked in bulk, a few nanoseconds each; records of different sizes one by one.
+
+    Args:
+        data: the records, decompressed.
+        count: the number of records in the header of their batch.
+        most_single: the most records to check one by one.
+
+    Returns:
+        What was seen; None if more than `most_single` records had to be checked one by one, and the rest was not.
+
+    Raises:
+        DecodeError: a consumer could not read them.
+    """
+    if not 0 <= count * LEAST_RECORD <= len(data):
+        raise DecodeError(f"{count} records in {len(data)} bytes")
+    keyless, earliest, latest = False, 0, -1 << 63
+    n = at = 0
+    try:
+        while n < count:
+            run = _find_run(data, at, count - n) if count - n >= _LEAST_RUN else None
+            if run is not None and run.delta == n:
+                at += run.number * run.step
+                n += run.number
+                keyless = keyless or run.key_size < 0
+                latest = max(latest, _latest(run.firsts, run.seconds))
+                continue
+            stop = min(n + _BETWEEN_RUNS, count)
+            most_single -= stop - n
+            if most_single < 0:
+                return None
+            at, seen = _inspect_each(data, at, n, stop)
+            n = stop
+            keyless, earliest, latest = keyless or seen.keyless, min(earliest, seen.earliest), max(latest, seen.latest)
+    except IndexError:
+        raise DecodeError(f"{count} records do not end in {len(data)} bytes") from None
+    if at != len(data):
+        raise DecodeError(f"{count} records end at {at} of {len(data)} bytes")
+    return RecordsSummary(keyless, earliest, latest)
+
+
+def _inspect_each(data: bytes, at: int, first: int, stop: int) -> tuple[int, RecordsSummary]:
+    """Check the records with offset deltas from `first` to before `stop`; the position after them, and what was seen.
+
+    As in :func:`_parse`, numbers of one and two bytes are read in place.
+    """
+    keyless, earliest, latest = False, 0, -1 << 63
+    for n in range(first, stop):
+        byte = data[at]  # the length; behind it are the attributes (unused) and the timestamp delta
+        if not byte & 0x81:
+            end = at + 1 + (byte >> 1)
+            at += 2
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            end = at - 62 + (byte >> 1) + (more << 6)
+            at += 3
+        else:
+            length, at = _size(data, at)
+            end = at + length
+            at += 1
+        byte = data[at]
+        if not byte & 0x81:
+            stamp = byte >> 1
+            at += 1
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            stamp = (byte >> 1) - 64 + (more << 6)
+            at += 2
+        else:
+            stamp, at = _signed(data, at)
+            if stamp < earliest:
+                earliest = stamp
+        if stamp > latest:
+            latest = stamp
+        byte = data[at]
+        if not byte & 0x81:
+            delta = byte >> 1
+            at += 1
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            delta = (byte >> 1) - 64 + (more << 6)
+            at += 2
+        else:
+            delta, at = _size(data, at)
+        if delta != n:
+            raise DecodeError(f"record {n} has offset delta {delta}")
+        byte = data[at]  # the key's size; 1 stands for -1, which is null
+        if byte == 1:
+            keyless = True
+            at += 1
+        elif not byte & 0x81:
+            at += 1 + (byte >> 1)
+        else:
+            length, at = _size(data, at)
+            at += length
+        byte = data[at]  # the value's size, the same
+        if byte == 1:
+            at += 1
+        elif not byte & 0x81:
+            at += 1 + (byte >> 1)
+        elif not byte & 1 and (more := data[at + 1]) < 0x80:
+            at += (byte >> 1) - 62 + (more << 6)
+        else:
+            length, at = _size(data, at)
+            at += length
+        if data[at]:
+            _, at = _headers(data, at)
+        else:
+            at += 1
+        if at != end:
+            raise DecodeError(f"record {n} ends at {at}, but its length says {end}")
+    return at, RecordsSummary(keyless, earliest, latest)
+
+
+def _latest(firsts: bytes, seconds: bytes) -> int:
+    """The largest number of the columns of a run."""
+    if not seconds:
+        return _largest(firsts) >> 1
+    highest = _largest(seconds)
+    begin, end = seconds.index(highest), seconds.rindex(highest) + 1
+    if seconds.count(highest, begin, end) == end - begin:
+        first = _largest(firsts[begin:end])
+    else:
+        first = max(first for first, second in zip(firsts, seconds, strict=True) if second == highest)
+    return (first >> 1) - 64 + (highest << 6)
+
+
+def _largest(column: bytes) -> int:
+    """The largest byte: nearly always the last one, because time goes on."""
+    last = column[-1]
+    return max(column) if column.translate(None, _UP_TO[last]) else last

@@ -28,15 +28,17 @@ from tests.interop.process import OURS
 
 TITLE: Final = "A cluster"
 ABOUT: Final = (
-    "Three brokers and one etcd (heartbeats of 50 ms, so that leases can be of 1 s), all on this machine beside the"
-    " load: on two cores replication costs the others' processor time, which it would not with a machine for each."
-    " Throughput: confluent-kafka as in the first table, 100 B, six partitions; p99: records of 1 KB at the given pace"
-    " into six partitions, from when each was due to its acknowledgement; beside it the same topic with one replica."
-    " Failover: the broker that coordinates the group and leads partitions is killed with kill -9; the longest time of"
-    " its partitions until a record that was sent after the kill is acknowledged, and comes out of the group's"
-    " consumer; and until the group commits such a one. Partitions: the broker that leads most of them is killed, or"
-    " stopped; until those that are left tell of another leader for each. Idle: over 5 s, the most of the three. Topics"
-    " have one partition and one replica, 100 in a request. --cores 2 stands beside one broker, one replica each."
+    "Three brokers, one etcd (heartbeats of 50 ms, so that leases of 1 s are possible) and the load share this "
+    "machine. On two cores, replication takes processor time from the load; with a machine for each broker it "
+    "would not.\n\n"
+    'Throughput: confluent-kafka as in "Produce and consume", 100 B, six partitions. p99: records of 1 KB at the '
+    "given rate into six partitions, from when each record is due to its acknowledgement, beside the same topic "
+    "with one replica. Failover: the broker that coordinates the group and leads partitions is killed with kill "
+    "-9. The table shows the longest time until a record sent after the kill is acknowledged in each of its "
+    "partitions, until the group's consumer receives it, and until the group commits. Partitions: the broker that "
+    "leads most of them is killed or stopped; the time until the remaining brokers report another leader for "
+    "each. Idle: the highest of the three brokers over 5 s. Topics: one partition and one replica each, 100 per "
+    "request. `--cores 2` is compared with one broker, one replica each."
 )
 ROUNDS: Final = 3
 THREE, ONE = "cluster", "one replica, one broker"

@@ -12,12 +12,13 @@ from tests.interop.server import Server, answers
 
 TITLE: Final = "Groups"
 ABOUT: Final = (
-    "The server on one core, the load (uvloop) on the other. Rebalance: a connection for each member; from the first"
-    " JoinGroup sent to the last SyncGroup answered, less the initial delay of 3 s, in which the members get their ids"
-    " and join; and from LeaveGroup sent, after which all others heartbeat at once, join and sync. Heartbeats: as fast"
-    " as they go with 64 under way over 4 connections, for one group and for 10,000 groups of one member in turn; and"
-    " at the pace of 10,000 members that heartbeat every 3 s, from when each was due. Commits: one partition each,"
-    " 1,000 under way over 100 connections, a group for each. What is as fast as it goes has been for as long before."
+    "The server has one core, the load (uvloop) the other. Rebalance: every member has its own connection. "
+    "Joining takes from the first JoinGroup request to the last SyncGroup response, less the initial rebalance "
+    "delay of 3 s, in which members get their ids and join. Leaving takes from the LeaveGroup request; all other "
+    "members then heartbeat at once, rejoin and sync. Heartbeats at full speed: 64 in flight over 4 connections, "
+    "for one group, then for 10,000 groups of one member in turn. Heartbeats at a fixed rate: 10,000 members that "
+    "heartbeat every 3 s; the latency counts from when each is due. Commits: one partition per commit, 1,000 in "
+    "flight over 100 connections, one group each. Measurements at full speed follow a warm-up of the same length."
 )
 ROUNDS: Final = 3
 DELAY: Final = 3

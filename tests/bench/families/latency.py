@@ -11,10 +11,10 @@ from tests.bench.wire import create_topic, delete_topic
 
 TITLE: Final = "End to end"
 ABOUT: Final = (
-    "From when a record of 100 B is due to be sent to the call that returns it, evenly at a fixed rate into one"
-    " partition: confluent-kafka with acks=all and no linger, producer and consumer in one process, on all cores"
-    " together with the server. It begins when a first record has come, and the"
-    " first half second is not counted; nor is a first run against each server, at the highest rate."
+    "The time from when a record of 100 B is due to the call that returns it, at a fixed, even rate into one "
+    "partition: confluent-kafka with acks=all and no linger, producer and consumer in one process, on all cores "
+    "together with the server. The measurement starts after a first record has arrived. The first half second is "
+    "not counted, nor is a warm-up run against each server at the highest rate."
 )
 ROUNDS: Final = 3
 RATES: Final = (1_000, 5_000)

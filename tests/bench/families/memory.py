@@ -11,9 +11,9 @@ from tests.bench.wire import create_topic
 
 TITLE: Final = "Memory"
 ABOUT: Final = (
-    "Resident memory of the server's process: a second after its start; after 1,000,000 records of 100 B and 300,000 of"
-    " 1 KB were produced into six partitions and consumed, and ten thousands of heartbeats and commits; and the most it"
-    " ever had."
+    "Resident memory of the server's process: one second after its start; after 1,000,000 records of 100 B and "
+    "300,000 of 1 KB were produced into six partitions and consumed, with some ten thousand heartbeats and "
+    "commits; and its peak."
 )
 ROUNDS: Final = 3
 WORK: Final = ((100, 1_000_000), (1000, 300_000))

@@ -15,11 +15,11 @@ from tests.interop.kafka_server import SERVER_JVM, run_tool
 
 TITLE: Final = "Produce and consume with the Java clients"
 ABOUT: Final = (
-    "Messages/s with kafka-producer-perf-test and kafka-consumer-perf-test of Apache Kafka, whichever the server, in"
-    " JVMs as the scripts start them and with the Java clients' own defaults (batches of 16 KB, linger 5 ms, idempotent"
-    " where acks=all), on all cores together with the server. Producing: the steady state, after a quarter of the"
-    " records. Consuming: fetch.nMsg.sec, which begins when the group has its assignment. Consumed is the"
-    " first half of what is there."
+    "Messages/s with Apache Kafka's kafka-producer-perf-test and kafka-consumer-perf-test against both servers, "
+    "in JVMs as the scripts start them and with the Java clients' own defaults (batches of 16 KB, linger 5 ms, "
+    "idempotent where acks=all), on all cores together with the server. Produce: the steady state, after a "
+    "quarter of the records. Consume: fetch.nMsg.sec, which starts when the group has its assignment, over the "
+    "first half of the records."
 )
 ROUNDS: Final = 3
 CHARTS: Final = charts()

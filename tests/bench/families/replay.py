@@ -15,10 +15,10 @@ from tests.interop.server import Server, answers
 
 TITLE: Final = "Offsets after a crash"
 ABOUT: Final = (
-    "1,000,000 records of 10 groups, written with commits of 1,000 partitions, then kill -9; from the start of the"
-    " process, and from its first answer to Metadata, until all groups' OffsetFetch is answered with the offsets;"
-    " records/s are of the time by which this start takes longer than one before the records were written. The server"
-    " on one core, the load (uvloop) on the other."
+    "1,000,000 offsets of 10 groups are written with commits of 1,000 partitions, then the broker is killed with "
+    "kill -9. Time from the start of the process, and from its first Metadata response, until OffsetFetch returns "
+    "the offsets of all groups. Records/s count the time by which this start takes longer than a start before the "
+    "offsets were written. The server has one core, the load (uvloop) the other."
 )
 ROUNDS: Final = 2
 PARTITIONS: Final = 1000

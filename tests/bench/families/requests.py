@@ -11,10 +11,10 @@ from tests.bench.targets import Target, load
 
 TITLE: Final = "Small requests"
 ABOUT: Final = (
-    "Requests/s over one connection with 1 or 16 of them always under way; the server is pinned to one core, the load"
-    " (uvloop, one prepared frame again and again, every answer compared with the first one; those to Produce, each of"
-    " which tells another offset, by their length, and the last one decoded) to the other one. A Produce has one record"
-    " of 100 B, with acks=all."
+    "Requests/s over one connection with 1 or 16 requests in flight. The server is pinned to one core, the load "
+    "(uvloop) to the other. The load sends one prepared frame again and again and compares every response with "
+    "the first one. Produce responses differ in their offset, so their length is compared and the last one is "
+    "decoded. A Produce request has one record of 100 B, with acks=all."
 )
 ROUNDS: Final = 3
 SECONDS: Final = 1.5

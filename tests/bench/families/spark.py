@@ -16,15 +16,16 @@ from tests.interop.process import OURS
 
 TITLE: Final = "Spark"
 ABOUT: Final = (
-    "PySpark on local[2] with Spark's own defaults, each source in a process of its own, one after the other against"
-    " the same Barnabas broker, on all cores together with it. Rows/s from the start of a query to its end, 100-byte"
-    " records in six partitions, 5,000,000 of them, after 200,000 that are not counted: to Spark's noop sink as a batch"
-    " and as a stream (AvailableNow); as a stream to Parquet, partitioned by topic and day, headers included, a million"
-    " records a micro-batch; and with `barnabas-pipeline archive --format raw --once`, whose steps are as large as it"
-    " makes them, beside the connector's stream to Parquet. Micro-batches that start one after the other while 1,000"
-    " records/s come, to noop: how long each takes; once more with spark.python.unix.domain.socket.enabled, which only"
-    " matters where Python reads. Processor time and memory are those of Python's driver, the JVM and Python's workers"
-    " together, without the broker's; memory is the most there was at one moment, what they share counted once."
+    "PySpark on local[2] with Spark's own defaults. Each source runs in a process of its own, one after the "
+    "other, against the same Barnabas broker, on all cores together with it.\n\n"
+    "Rows/s count from the start of a query to its end: 5,000,000 records of 100 B in six partitions, after a "
+    "warm-up of 200,000. Queries: a batch and a stream (AvailableNow) to Spark's noop sink; a stream to Parquet, "
+    "partitioned by topic and day, with headers, a million records per micro-batch; and `barnabas-pipeline "
+    "archive --format raw --once`, which chooses its own batch size, beside the connector's stream to Parquet. "
+    "Micro-batches: back to back while 1,000 records/s arrive, to noop; the table shows the duration of each, and "
+    "once more with spark.python.unix.domain.socket.enabled, which matters only where Python reads. Processor "
+    "time and memory include Python's driver, the JVM and Python's workers, without the broker; memory is the "
+    "peak, with shared pages counted once."
 )
 ROUNDS: Final = 3
 RECORDS: Final = 5_000_000

@@ -11,8 +11,8 @@ from tests.bench.wire import Link, produce_one
 
 TITLE: Final = "Start"
 ABOUT: Final = (
-    "From the start of the process, on an empty data folder, to the first record acknowledged with acks=all in a topic"
-    " that this record creates; asked again every millisecond until it is."
+    "The time from the start of the process, with an empty data folder, to the first record acknowledged with "
+    "acks=all in a topic that this record creates, tried every millisecond."
 )
 ROUNDS: Final = 5
 ROW: Final = "first acknowledged produce"

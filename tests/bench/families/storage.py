@@ -14,14 +14,14 @@ from tests.interop.process import OURS
 
 TITLE: Final = "The log"
 ABOUT: Final = (
-    "The storage alone, driven through its Python surface, in a process of its own without a network, beside the same"
-    " work done by hand in the same folder and in turn. Appends go to the page cache on both sides, os.write without"
-    " any check; with flush.messages=1 every producer waits for the fsync of its 1 KB, by hand one alone writes and"
-    " syncs. Recovery is of one partition with batches of 16 KB after an end without a shutdown, its files in the page"
-    " cache; a flushed one has its recovery point checkpointed. Fetches are at random offsets of a place that was read"
-    " once before. Compaction counts what it takes in, its fsync included. Feeding a socket is os.pread and writelines"
-    " on uvloop beside a blocking os.sendfile, 1 MB at a time from a cached file over loopback; its seconds are the"
-    " sender's, of the processor, and a ratio over 1 means more of them. What is large is measured once."
+    "The storage alone, through its Python API, in a process of its own without a network, compared in turn with "
+    "plain system calls in the same folder. Append: to the page cache on both sides; os.write checks nothing. "
+    "With flush.messages=1 every producer waits for the fsync of its 1 KB; the comparison is one writer that "
+    "writes and syncs. Recovery: one partition with batches of 16 KB after a crash, its files in the page cache; "
+    '"flushed" means that its recovery point is checkpointed. Fetch: at random offsets of a part that was read '
+    "once before. Compaction: counts input bytes and includes fsync. Send to a socket: os.pread and writelines on "
+    "uvloop compared with a blocking os.sendfile, 1 MB at a time from a cached file over loopback; the figure is "
+    "the sender's processor time, so a ratio above 1 means more of it. Large cases are measured once."
 )
 ROUNDS: Final = 5
 #: Environment variable: if set, recovery is also measured with 20 GB.

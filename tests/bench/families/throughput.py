@@ -12,11 +12,11 @@ from tests.bench.wire import create_topic, delete_topic
 
 TITLE: Final = "Produce and consume"
 ABOUT: Final = (
-    "Messages/s with confluent-kafka in a process of its own, no compression, linger 5 ms, batches of up to 1 MB, on"
-    " all cores together with the server; from the first record handed over to the last acknowledged, and from the"
-    " first records that come to the last. Consumed is the first half of what is there. The mock cluster makes every"
-    " topic with four partitions, so four is what it has in all rows; it keeps only the last few megabytes, so it has"
-    " nothing to consume."
+    "Messages/s with confluent-kafka in a process of its own, no compression, linger 5 ms, batches of up to 1 MB, "
+    "on all cores together with the server. Produce: from the first record handed over to the last "
+    "acknowledgement. Consume: from the first records received to the last, over the first half of the records. "
+    "The mock cluster creates every topic with four partitions, so its rows have four; it keeps only the last few "
+    "megabytes, so there is nothing to consume."
 )
 ROUNDS: Final = 3
 #: By the size of a value in bytes: its label, and the number of records.

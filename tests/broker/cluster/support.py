@@ -39,5 +39,14 @@ def unclean(topic: TopicInfo) -> bool:
     return True
 
 
+def one(topic: TopicInfo) -> int:
+    """``min.insync.replicas`` is 1."""
+    return 1
+
+
+def two(topic: TopicInfo) -> int:
+    return 2
+
+
 def refused(code: ErrorCode) -> "pytest.RaisesExc[KafkaError]":
     return pytest.RaisesExc(KafkaError, check=lambda error: error.code is code)

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.image import BrokerRegistered, Image, TopicCreated
+from barnabas_broker.cluster.image import BrokerRegistered, Image, ProducerIdsAllocated, TopicCreated
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
@@ -112,3 +112,7 @@ def test_producer_id_blocks_do_not_overlap() -> None:
     first, event = controller.allocate_producer_ids(image)
     second, _ = controller.allocate_producer_ids(image.apply(event))
     assert not set(first) & set(second)
+    later, _ = controller.allocate_producer_ids(image.apply(event), 10**15)
+    assert later[0] == 10**15
+    after, _ = controller.allocate_producer_ids(image.apply(ProducerIdsAllocated(2 * 10**15)), 10**15)
+    assert after[0] == 2 * 10**15

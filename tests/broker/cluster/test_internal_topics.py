@@ -52,8 +52,8 @@ async def coordinator(broker: BrokerServer) -> int:
 async def replicas(broker: BrokerServer, name: str) -> tuple[int, list[int]]:
     """The error code of a topic in Metadata, and the number of replicas of each partition."""
     async with await Wire.connect(broker.port) as wire:
-        told = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
-        return told.topics[0].error_code, [len(p.replica_nodes) for p in told.topics[0].partitions]
+        answer = await wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
+        return answer.topics[0].error_code, [len(p.replica_nodes) for p in answer.topics[0].partitions]
 
 
 async def test_groups_wait_for_the_configured_number_of_replicas(
@@ -72,6 +72,21 @@ async def test_groups_wait_for_the_configured_number_of_replicas(
     assert await replicas(first, "__consumer_offsets") == (ErrorCode.NONE, [2])
 
 
+async def test_a_cluster_that_stops_does_not_ask_for_more_brokers(
+    start_member: StartMember, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = [await start_member(node_id, {FACTOR: "2"}) for node_id in (1, 2)]
+    caplog.clear()
+    await first.stop()
+
+    async def alone() -> bool:
+        return list(second.services.cluster.image.brokers) == [2]
+
+    await eventually("the first broker is gone", alone)
+    await second.stop()
+    assert "groups wait for more brokers" not in caplog.text
+
+
 async def test_without_a_configured_number_the_registered_brokers_are_used(
     start_member: StartMember, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +99,7 @@ async def test_without_a_configured_number_the_registered_brokers_are_used(
     assert await replicas(alone, "__consumer_offsets") == (ErrorCode.NONE, [1])
     lines = [line for line in caplog.messages if "fewer replicas than it should" in line]
     assert len(lines) == 2, "one for each of the two topics"
-    assert all("kafka-reassign-partitions" in line for line in lines)
+    assert all("barnabas cluster reassign" in line for line in lines)
 
 
 async def test_a_topic_of_a_client_needs_default_replication_factor_brokers(

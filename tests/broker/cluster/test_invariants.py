@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.controller import ElectionType, IsrChange
+from barnabas_broker.cluster.controller import ElectionType, IsrChange, LogEnd
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionInfo
 from barnabas_protocol.errors import KafkaError
-from tests.broker.cluster.support import clean
+from tests.broker.cluster.support import clean, one
 
 pytestmark = pytest.mark.broad
 
@@ -21,11 +21,12 @@ NODES = (1, 2, 3, 4)
 
 
 @dataclass
-class Story:
+class RandomCluster:
     """A cluster with random events. `registered` is the state of etcd, which the image follows."""
 
     image: Image = field(default_factory=lambda: Image("cluster"))
     registered: dict[int, BrokerInfo] = field(default_factory=dict)
+    directories: dict[int, str] = field(default_factory=dict)
     revision: int = 0
     begun: Image = field(default_factory=lambda: Image("cluster"))
 
@@ -47,16 +48,23 @@ class Story:
     # Random events; numbers are taken modulo the valid range
 
     def come(self, node: int, other: int) -> None:
-        """A broker registers, with a new broker epoch if it was registered."""
+        """A broker registers, with a new broker epoch if it was registered: intact, after an unclean stop, or with
+        another directory."""
         self.revision += 1
-        self.registered[node] = BrokerInfo(node, {"PLAINTEXT": ("host", 9092)}, f"rack-{node % 2}", self.revision)
+        before = self.directories.setdefault(node, "a")
+        self.directories[node] = "b" if other % 5 == 0 and before == "a" else "a" if other % 5 == 0 else before
+        intact = (0, self.revision - 1) if other % 5 > 1 else (-1, -1)
+        endpoints = {"PLAINTEXT": ("host", 9092)}
+        self.registered[node] = BrokerInfo(
+            node, endpoints, f"rack-{node % 2}", self.revision, self.directories[node], intact
+        )
 
     def go(self, node: int, other: int) -> None:
         self.registered.pop(node, None)
 
     def react(self, node: int, other: int) -> None:
         for _ in range(20):
-            events = controller.reconcile(self.image, node, self.registered, clean)
+            events = controller.reconcile(self.image, node, self.registered, clean, one)
             if not events:
                 break
             self.happen(events)
@@ -64,15 +72,29 @@ class Story:
             raise AssertionError("reconciling does not come to an end")
         assert dict(self.image.brokers) == self.registered
         for _, partition in self.partitions():
-            someone = any(member in self.registered for member in partition.isr)
-            assert (partition.leader != -1) == someone, "it is led if anybody may lead it"
+            someone = any(member in self.registered for member in (*partition.isr, *partition.elr))
+            assert partition.leader != -1 or not someone, "it is led if a replica has all records"
+
+    def report(self, node: int, other: int) -> None:
+        """A broker reports the ends of its logs."""
+        broker = self.image.brokers.get(node)
+        if broker is not None:
+            ends = [
+                LogEnd(name, self.image.topics[name].topic_id, index, other % 3, other)
+                for (name, index), _ in self.partitions()
+            ]
+            self.happen(controller.report_log_ends(self.image, node, broker.epoch, ends))
+
+    def late(self, node: int, other: int) -> None:
+        """Partitions have waited for too long."""
+        self.happen(controller.recover(self.image, [where for where, _ in self.partitions()]))
 
     def leave(self, node: int, other: int) -> None:
         """A broker shuts down and moves its leaderships."""
         self.registered.pop(node, None)
         broker = self.image.brokers.get(node)
         if broker is not None:
-            self.happen(controller.broker_fenced(self.image, node, broker.epoch, clean))
+            self.happen(controller.broker_fenced(self.image, node, broker.epoch, clean, one, stopped=True))
 
     def create(self, node: int, other: int) -> None:
         name = f"topic-{len(self.image.topics)}"
@@ -103,7 +125,7 @@ class Story:
         members = [n for n in partition.replicas if n == leader or (other >> n & 1 and n in live)]
         isr = tuple((n, live[n].epoch) for n in members)
         topic_id = self.image.topics[name].topic_id
-        wish = IsrChange(name, topic_id, index, partition.leader_epoch, partition.partition_epoch, isr)
+        wish = IsrChange(name, topic_id, index, partition.leader_epoch, partition.partition_epoch, isr, 1 + other % 2)
         self.happen(controller.alter_isr(self.image, leader, live[leader].epoch, [wish])[0])
 
     def move(self, node: int, other: int) -> None:
@@ -122,8 +144,11 @@ def check(before: Image, after: Image) -> None:
     """Check the invariants of an image, and from one image to the next."""
     for name, topic in after.topics.items():
         for index, now in enumerate(topic.partitions):
-            assert now.isr
-            assert len(set(now.isr)) == len(now.isr)
+            known = [each.node_id for each in now.last_known]
+            assert now.isr or known
+            everyone = [*now.isr, *now.elr, *known]
+            assert len(set(everyone)) == len(everyone)
+            assert set(everyone) <= set(now.replicas)
             assert len(set(now.replicas)) == len(now.replicas)
             assert set(now.isr) <= set(now.replicas)
             assert set(now.adding) <= set(now.replicas)
@@ -141,15 +166,27 @@ def check(before: Image, after: Image) -> None:
             assert now.leader_epoch >= then.leader_epoch
             if now.leader != then.leader:
                 assert now.leader_epoch > then.leader_epoch
-                assert now.leader in (-1, *then.isr) or then.leader in before.brokers
+                eligible = (*then.isr, *then.elr)
+                doubtful = [each.node_id for each in then.last_known]
+                assert now.leader in (-1, *eligible, *doubtful) or then.leader in before.brokers
+                if now.leader in doubtful and now.leader not in eligible:
+                    assert not any(node in after.brokers for node in now.elr)
             if then.leader == -1:
-                assert set(now.isr) <= set(then.isr), "nobody joins the ISR but by a leader's word"
-            if then.leader == -1 or then.leader not in after.brokers:
-                assert set(now.isr) & set(then.isr), "somebody is left who has everything"
+                kept = {*then.isr, *then.elr, *(each.node_id for each in then.last_known)}
+                assert set(now.isr) <= kept, "only a leader adds a replica to the ISR"
+            if (then.leader == -1 and now.leader == -1) or then.leader not in after.brokers:
+                doubtful = [each.node_id for each in now.last_known]
+                assert now.leader != -1 or {*now.isr, *now.elr, *doubtful} == {
+                    node
+                    for node in (*then.isr, *then.elr, *(each.node_id for each in then.last_known))
+                    if node in now.replicas
+                }, "without a leader, no replica is forgotten that may have records"
 
 
 steps = st.tuples(
-    st.sampled_from(["come", "go", "react", "leave", "create", "in_sync", "in_sync", "in_sync", "move", "prefer"]),
+    st.sampled_from(
+        ["come", "go", "react", "leave", "create", "in_sync", "in_sync", "in_sync", "move", "prefer", "report", "late"]
+    ),
     st.sampled_from(NODES),
     st.integers(0, 31),
 )
@@ -157,28 +194,28 @@ steps = st.tuples(
 
 @settings(max_examples=200)
 @given(st.lists(steps, min_size=20, max_size=60), st.integers(0, 20))
-def test_the_invariants_hold_in_every_image(story: list[tuple[str, int, int]], halfway: int) -> None:
-    told = Story()
+def test_the_invariants_hold_in_every_image(events: list[tuple[str, int, int]], halfway: int) -> None:
+    cluster = RandomCluster()
     for node in (1, 2, 3):
-        told.come(node, 0)
-    told.react(1, 0)
-    told.create(1, 2)
-    for number, (what, node, other) in enumerate(story):
+        cluster.come(node, 0)
+    cluster.react(1, 0)
+    cluster.create(1, 2)
+    for number, (what, node, other) in enumerate(events):
         if number == halfway:
-            told.begun = told.image
-        getattr(told, what)(node, other)
+            cluster.begun = cluster.image
+        getattr(cluster, what)(node, other)
     # A broker that missed the events after `begun` gets the same image from a difference.
-    assert told.begun.apply_all(difference(told.begun, told.image)) == told.image
-    assert Image("cluster").apply_all(told.image.snapshot()) == told.image
+    assert cluster.begun.apply_all(difference(cluster.begun, cluster.image)) == cluster.image
+    assert Image("cluster").apply_all(cluster.image.snapshot()) == cluster.image
 
 
 def test_partitions_are_spread_over_racks_first() -> None:
-    told = Story()
+    cluster = RandomCluster()
     for node in NODES:
-        told.come(node, 0)
-    told.react(1, 0)
+        cluster.come(node, 0)
+    cluster.react(1, 0)
     event = controller.create_topic(
-        told.image, "spread", topic_id=bytes(16), partitions=40, replication_factor=2, configs={}
+        cluster.image, "spread", topic_id=bytes(16), partitions=40, replication_factor=2, configs={}
     )
     for partition in event.partitions:
         assert {node % 2 for node in partition.replicas} == {0, 1}

@@ -42,6 +42,7 @@ def test_an_unchanged_isr_makes_no_event() -> None:
         (WISH._replace(isr=((1, 10), (1, 10))), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((1, 10), (9, 90))), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((1, 10), (2, 20), (3, 29))), ErrorCode.INELIGIBLE_REPLICA),
+        (WISH._replace(isr=((1, 10), (2, 20), (3, -1))), ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
 def test_invalid_proposals_are_rejected(wish: IsrChange, code: ErrorCode) -> None:

@@ -2,14 +2,20 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+import shutil
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.controller import LogEnd
+from barnabas_broker.cluster.controller_runner import ControllerRunner
 from barnabas_broker.cluster.fence import MARGIN, Fence
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import Event, Image, PartitionInfo
+from barnabas_broker.cluster.image_file import ImageKeeper
 from barnabas_broker.cluster.kv import Lease
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
@@ -19,13 +25,17 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim import virtual
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
+pytestmark = pytest.mark.broad
+
 SESSION = 3.0
 
 
 class Process:
     """The cluster part of a broker process."""
 
-    def __init__(self, world: "World", node_id: int, directory: str, drift: float) -> None:
+    def __init__(
+        self, world: "World", node_id: int, directory: str, drift: float = 1.0, path: Path | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.node_id = node_id
         self.kv = ModelKv(world.model, loop.time, world.pass_time)
@@ -35,13 +45,33 @@ class Process:
         )
         self.member: ClusterMember | None = None
         self.directory = directory
+        self.path = path
         self.alive = True
+        self.reports: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
+    async def start(self, producer_ids: int = 0) -> None:
         cluster_id = await self.store.cluster_id(None, f"cluster-{self.node_id}")
         endpoints = {"PLAINTEXT": ("host", 9000 + self.node_id)}
-        self.member = await self.store.load(cluster_id, self.node_id, endpoints, self.directory)
-        await self.member.enter()
+        self.member = await self.store.load(cluster_id, self.node_id, endpoints, self.directory, self.path)
+        self.member.cluster.subscribe(self._report)
+        await self.member.enter(producer_ids)
+
+    def _report(self, image: Image, events: Sequence[Event]) -> None:
+        """Report the ends of its logs, which are all empty, where an election waits for them."""
+        ends = [
+            LogEnd(topic.name, topic.topic_id, index, -1, 0)
+            for topic, index, partition, _ in controller.recovering(image)
+            if any(each.node_id == self.node_id and each.end < 0 for each in partition.last_known)
+        ]
+
+        async def report() -> None:
+            with suppress(KafkaError):
+                await self.cluster.change(
+                    lambda image: (controller.report_log_ends(image, self.node_id, self.epoch, ends), None)
+                )
+
+        if ends and self.alive:
+            self.reports = [*(each for each in self.reports if not each.done()), asyncio.create_task(report())]
 
     @property
     def cluster(self) -> ClusterMetadata:
@@ -78,6 +108,9 @@ class Process:
         await self.member.leave()
 
     async def close(self) -> None:
+        for task in self.reports:
+            task.cancel()
+        await asyncio.gather(*self.reports, return_exceptions=True)
         if self.member is not None:
             await self.member.close()
         await self.store.close()
@@ -120,9 +153,11 @@ class World:
                 assert index not in acting, f"{acting[index]} and {process.node_id} both lead {index}"
                 acting[index] = process.node_id
 
-    def process(self, node_id: int, directory: str | None = None, drift: float = 1.0) -> Process:
+    def process(
+        self, node_id: int, directory: str | None = None, drift: float = 1.0, path: Path | None = None
+    ) -> Process:
         self.started += 1
-        process = Process(self, node_id, directory or f"directory-{self.started}", drift)
+        process = Process(self, node_id, directory or f"directory-{self.started}", drift, path)
         self.processes.append(process)
         return process
 
@@ -161,6 +196,10 @@ def scenario(steps: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1)
             await world.close()
 
     virtual.run(main())
+
+
+async def kept_later(self: ImageKeeper) -> None:
+    """Virtual time has no threads, which write the image."""
 
 
 def partitions(process: Process, topic: str = "topic") -> tuple[PartitionInfo, ...]:
@@ -208,6 +247,23 @@ def test_a_partitioned_broker_stops_serving_before_another_takes_over() -> None:
         await world.until(two.may_serve)
         assert two.epoch > epoch
         await world.until(lambda: two.cluster.image == one.cluster.image)
+
+    scenario(steps)
+
+
+def test_a_broker_that_hears_nothing_is_replaced_like_one_that_is_cut_off() -> None:
+    async def steps(world: World) -> None:
+        one, two, three = await world.start(1, 2, 3)
+        await one.create("topic", 6, 3)
+        await world.until(lambda: len(two.leads("topic")) == 2)
+        # Its requests still arrive: a renewal without a response must not keep its lease.
+        two.kv.deaf = True
+        since = asyncio.get_running_loop().time()
+        await world.until(lambda: len(one.leads("topic")) + len(three.leads("topic")) == 6)
+        assert asyncio.get_running_loop().time() - since < SESSION * 1.5
+        assert not two.may_serve()
+        two.kv.deaf = False
+        await world.until(two.may_serve)
 
     scenario(steps)
 
@@ -278,6 +334,54 @@ def test_a_broker_that_restarts_in_its_directory_does_not_wait() -> None:
     scenario(steps)
 
 
+def test_a_broker_with_a_copy_of_a_data_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageKeeper, "save", kept_later)
+
+    async def steps(world: World) -> None:
+        (tmp_path / "data").mkdir()
+        await world.start(3)  # the controller, which is not restarted
+        one = world.process(1, "directory", path=tmp_path / "data")
+        await one.start()
+        epoch = one.epoch
+        # Copied while the first one runs.
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        with pytest.raises(MembershipError, match="in use by the broker at host:9001, which uses a copy of this data"):
+            await world.process(1, "directory", path=tmp_path / "copy").start()
+        with pytest.raises(MembershipError, match="the broker 1 at host:9001 uses a copy of this data directory"):
+            await world.process(2, "directory", path=tmp_path / "copy").start()
+        assert one.may_serve()
+        assert one.epoch == epoch, "it has noticed nothing"
+        # The first one itself is killed and restarted: it knows its earlier registration, and does not wait.
+        await one.kill()
+        began = asyncio.get_running_loop().time()
+        again = world.process(1, "directory", path=tmp_path / "data")
+        await again.start()
+        assert asyncio.get_running_loop().time() - began < 1
+        # The copy starts when the first one is gone, as after a move to another disk.
+        await again.kill()
+        moved = world.process(1, "directory", path=tmp_path / "copy")
+        await moved.start()
+        assert moved.may_serve()
+
+    scenario(steps)
+
+
+def test_of_two_copies_that_start_together_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageKeeper, "save", kept_later)
+
+    async def steps(world: World) -> None:
+        for name in ("1", "2"):
+            (tmp_path / name).mkdir()
+        both = [world.process(node, "directory", path=tmp_path / str(node)) for node in (1, 2)]
+        outcomes = await asyncio.gather(*(each.start() for each in both), return_exceptions=True)
+        refused = [each for each in outcomes if isinstance(each, MembershipError)]
+        assert len(refused) == 1 and "uses a copy of this data directory" in str(refused[0])
+        (left,) = (each for each, outcome in zip(both, outcomes, strict=True) if outcome is None)
+        await world.until(lambda: left.may_serve() and set(left.cluster.image.brokers) == {left.node_id})
+
+    scenario(steps)
+
+
 def test_a_controlled_shutdown_moves_leaderships_first() -> None:
     async def steps(world: World) -> None:
         one, two = await world.start(1, 2)
@@ -288,6 +392,111 @@ def test_a_controlled_shutdown_moves_leaderships_first() -> None:
         await world.until(lambda: len(one.leads("topic")) == 4)
         await asyncio.sleep(SESSION * 2)
         assert set(one.cluster.image.brokers) == {1}, "and is not added again"
+        await two.close()
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_broker_whose_logs_are_newer_than_the_metadata_enters_while_others_change_it(seed: int) -> None:
+    async def steps(world: World) -> None:
+        await world.start(1, 2)
+        three = world.process(3)
+        await three.start(producer_ids=1000)
+        assert three.cluster.image.next_producer_id == 1000
+
+    scenario(steps, seed)
+
+
+def test_a_broker_that_registers_again_has_lost_nothing_since_its_first_registration() -> None:
+    async def steps(world: World) -> None:
+        (one,) = await world.start(1)
+        assert one.member is not None
+        first = one.epoch
+        assert one.member.lifecycle.me.intact == (first, first)
+        assert one.cluster.image.brokers[1].intact == (-1, -1), "the process has just started"
+        one.kv.cut_off = True
+        one.kv.break_watches()
+        await world.until(lambda: not one.may_serve())
+        await asyncio.sleep(SESSION * 3)
+        one.kv.cut_off = False
+        await world.until(one.may_serve)
+        assert one.epoch > first
+        assert one.member.lifecycle.me.intact == (first, one.epoch)
+        assert one.cluster.image.brokers[1].intact == (first, first)
+
+    scenario(steps)
+
+
+def test_partitions_wait_for_replicas_that_do_not_return_for_some_time_only() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 1, 2)
+        await world.until(lambda: "topic" in two.cluster.image.topics)
+        await asyncio.gather(one.kill(), two.kill())
+        await asyncio.sleep(SESSION * 3)
+        again = world.process(1, one.directory)
+        await again.start()
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(295)
+        assert again.leads("topic") == []
+        await world.until(lambda: again.leads("topic") == [0])
+        assert 299 < asyncio.get_running_loop().time() - began < 310, "unclean.recovery.timeout.ms"
+
+    scenario(steps)
+
+
+def test_a_broker_that_is_not_the_controller_any_more_does_not_wait_for_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reactions = 0
+    right = ControllerRunner._react
+
+    async def counted(self: ControllerRunner) -> None:
+        nonlocal reactions
+        reactions += 1
+        if reactions > 5000:
+            raise AssertionError("it reacts again and again")
+        await right(self)
+
+    monkeypatch.setattr(ControllerRunner, "_react", counted)
+
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 1, 2)
+        await world.until(lambda: "topic" in two.cluster.image.topics)
+        await asyncio.gather(one.kill(), two.kill())
+        await asyncio.sleep(SESSION * 3)
+        again = world.process(1, one.directory)
+        await again.start()
+        three = world.process(3)
+        await three.start()
+        await asyncio.sleep(100)
+        again.kv.cut_off = True
+        again.kv.break_watches()
+        await world.until(three.is_controller)
+        again.kv.cut_off = False
+        await world.until(again.may_serve)
+        await asyncio.sleep(230)
+        assert not again.is_controller()
+        assert reactions < 1000
+
+    scenario(steps)
+
+
+def test_new_leaders_are_announced_before_a_stopping_broker_disappears() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        await one.create("topic", 4, 2)
+        await world.until(lambda: len(two.leads("topic")) == 2)
+        leaving = asyncio.create_task(two.leave())
+        await world.until(lambda: len(one.leads("topic")) == 4)
+        # A client that asks now finds the new leaders, and the old one, too: it does not have to forget it at once.
+        assert set(one.cluster.image.brokers) == {1, 2}
+        assert all(partition.isr == partition.replicas for partition in partitions(one))
+        await leaving
+        await world.until(lambda: set(one.cluster.image.brokers) == {1})
+        assert all(partition.isr == (1,) for partition in partitions(one))
         await two.close()
 
     scenario(steps)
@@ -364,7 +573,19 @@ async def _nemesis(world: World) -> None:
     left = list(running.values())
     await world.until(lambda: all(p.may_serve() for p in left))
     await world.until(lambda: all(p.cluster.image == left[0].cluster.image for p in left))
-    await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 6)
+    # Disks were replaced: a partition has no leader if those of all replicas that were in sync are gone.
+    await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 6 - len(lost(left[0])))
+
+
+def lost(process: Process) -> list[PartitionInfo]:
+    """The partitions of which no broker has the directory of a replica that was in sync."""
+    live = process.cluster.image.brokers
+    return [
+        each
+        for each in partitions(process)
+        if not each.isr and not each.elr
+        if all(live[known.node_id].directory != known.directory for known in each.last_known)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))

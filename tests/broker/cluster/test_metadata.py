@@ -30,10 +30,10 @@ def setting(name: str) -> tuple[Sequence[Event], str]:
 
 
 async def test_listeners_are_called_after_a_change_is_stored(cluster: ClusterMetadata) -> None:
-    told: list[tuple[set[str], int]] = []
-    cluster.subscribe(lambda image, events: told.append((set(image.broker_configs), len(events))))
+    notified: list[tuple[set[str], int]] = []
+    cluster.subscribe(lambda image, events: notified.append((set(image.broker_configs), len(events))))
     assert await cluster.change(lambda image: setting("a")) == "a"
-    assert told == [({"a"}, 1)]
+    assert notified == [({"a"}, 1)]
     assert cluster.may_serve()
 
 
@@ -69,7 +69,7 @@ async def test_a_rejected_change_is_decided_again_after_changes_of_other_brokers
         await two.change(decide)
     await one.change(lambda image: setting("a"))
     following = asyncio.create_task(two.follow())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await two.change(decide) == "b"
     following.cancel()
     assert seen == [False, False, True]
@@ -167,3 +167,24 @@ async def test_a_failed_store_is_a_storage_error(cluster: ClusterMetadata, monke
 async def test_producer_ids_are_unique(cluster: ClusterMetadata) -> None:
     ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
     assert len(set(ids)) == 1500
+
+
+async def test_producer_ids_go_on_after_a_restore(tmp_path: Path) -> None:
+    given: list[int] = []
+    for number in range(3):
+        store = LocalStore(tmp_path / str(number))  # the backup contains no allocation
+        (tmp_path / str(number)).mkdir()
+        await store.load()
+        restored = ClusterMetadata(
+            Image("cluster"), store, wall_ms=iter(range(10**12 + 2 * number, 2 * 10**12)).__next__
+        )
+        given += [await restored.next_producer_id() for _ in range(1500)]
+        await store.close()
+    assert len(set(given)) == len(given)
+
+
+async def test_producer_ids_in_the_logs_are_skipped(cluster: ClusterMetadata) -> None:
+    await cluster.skip_producer_ids(10**17)
+    assert await cluster.next_producer_id() == 10**17
+    await cluster.skip_producer_ids(5)
+    assert cluster.image.next_producer_id > 10**17

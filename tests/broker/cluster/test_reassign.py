@@ -5,7 +5,7 @@ import pytest
 from barnabas_broker.cluster.controller import IsrChange, alter_isr, broker_fenced, is_reassigning, reassign
 from barnabas_broker.cluster.image import Image, PartitionChanged
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.cluster.support import TOPIC_ID, brokers, clean, partition, refused, with_topic
+from tests.broker.cluster.support import TOPIC_ID, brokers, clean, one, partition, refused, with_topic
 
 IMAGE = with_topic(brokers(1, 2, 3, 4), partition(1, (1, 2)))
 
@@ -88,7 +88,7 @@ def test_an_in_sync_replica_stays_until_a_remaining_one_is_in_sync() -> None:
 
 def test_it_is_not_cancelled_when_only_new_replicas_are_in_sync() -> None:
     half = in_sync(with_topic(brokers(1, 3, 4), partition(1, (1,))).apply(moving()), 1, 3)
-    gone = half.apply_all(broker_fenced(half, 1, 10, clean))
+    gone = half.apply_all(broker_fenced(half, 1, 10, clean, one, stopped=True))
     assert gone.topics["topic"].partitions[0].isr == (3,)
     with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
         reassign(gone, "topic", 0, None)

@@ -12,6 +12,11 @@ def test_a_registration_is_read_back() -> None:
     assert read_registration(KeyEntry("/live/broker/3", ME.to_json(), 7, 9)) == ME
 
 
+def test_a_registration_of_an_earlier_version_is_not_intact() -> None:
+    found = read_registration(KeyEntry("/live/broker/3", ME.to_json().replace(b',"intact":[-1,-1]', b""), 7, 9))
+    assert found == ME
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -24,6 +29,8 @@ def test_a_registration_is_read_back() -> None:
         ME.to_json().replace(b"9092", b"65536"),
         ME.to_json().replace(b'"node_id":3', b'"node_id":1e999'),
         ME.to_json().replace(b'{"PLAINTEXT":["host",9092]}', b"{}"),
+        ME.to_json().replace(b'"intact":[-1,-1]', b'"intact":[1e999,1]'),
+        ME.to_json().replace(b'"intact":[-1,-1]', b'"intact":[1]'),
         b"[" * 100_000,
         b"9" * 5000,
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.supervisor import free_port
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -66,3 +66,7 @@ async def test_a_single_broker_rejects_the_directory_of_a_cluster(
         await start(tmp_path, f"{url}-other")
     again = await start(tmp_path, url)
     await again.stop()
+    other = await start(tmp_path / "other", f"{url}-other", offsets_topic_num_partitions="2")
+    await other.stop()
+    with pytest.raises(ConfigError, match=r"belongs to cluster .*, but etcd://.* is cluster"):
+        await start(tmp_path, f"{url}-other")

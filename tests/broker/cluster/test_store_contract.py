@@ -139,7 +139,7 @@ def image_of(loaded: LoadedMetadata) -> Image:
 
 
 async def take(updates: AsyncIterator[EventBatch | LoadedMetadata]) -> EventBatch | LoadedMetadata:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await anext(updates)
 
 

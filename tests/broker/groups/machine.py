@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from barnabas_broker.groups.classic.group import Caller, ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, Reply
+from barnabas_broker.groups.effects import Caller, EventType, GroupEvent, Persist, Reply
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import Record, decode_records, read_header, restamp
 
 Done = Callable[[ErrorCode], None]
@@ -27,15 +28,31 @@ class MemoryLog:
     held: list[tuple[Done, ErrorCode]] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
     chunk: int = 1 << 20
+    #: The verifications of the appends, and those that were forgotten.
+    verifications: list[Any] = field(default_factory=list)
+    forgotten: list[Any] = field(default_factory=list)
+    #: Whether every transaction is open in the log, and the error of its verification.
+    is_open: bool = False
+    refuses: ErrorCode | None = None
 
-    def append(self, partition: int, batch: bytearray, done: Done) -> None:
+    def append(self, partition: int, batch: bytearray, done: Done, verification: Any = None) -> None:
         self.appends += 1
+        self.verifications.append(verification)
         if self.fail == ErrorCode.NONE:
             self.put(partition, batch)
         if self.hold:
             self.held.append((done, self.fail))
         else:
             done(self.fail)
+
+    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+        """What the test says; a text that names the transaction if it says nothing."""
+        if self.refuses is not None:
+            raise KafkaError(self.refuses)
+        return None if self.is_open else f"{producer_id} {producer_epoch} {bumps_epoch}"
+
+    def not_verified(self, partition: int, producer_id: int, verification: Any) -> None:
+        self.forgotten.append(verification)
 
     def put(self, partition: int, batch: bytearray) -> None:
         """Append a batch, valid or not."""

@@ -1,15 +1,16 @@
 """A coordinator with a log in memory and a clock that tests move, and requests with short arguments."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.groups.classic.group import Caller
+from barnabas_broker.groups.coordinator.hosting import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.effects import GroupEvent
+from barnabas_broker.groups.effects import Caller, GroupEvent
 from barnabas_broker.groups.events.events import EventRecord, decode_event
+from barnabas_broker.steps import finish
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -35,7 +36,12 @@ from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from barnabas_protocol.records import Record, decode_records
+from barnabas_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas_protocol.records import Record, build_batch, decode_records
 from barnabas_protocol.schema import Response
 from tests.broker.groups.memory import MemoryLog
 
@@ -79,6 +85,7 @@ class Service:
 
     Attributes:
         published: the group events, with their groups.
+        offloaded: target assignments of large groups, which tests compute.
     """
 
     def __init__(self, log: MemoryLog | None = None, **keys: str) -> None:
@@ -87,6 +94,12 @@ class Service:
         self.wall = 100 * WEEK_MS
         self.published: list[tuple[str, GroupEvent]] = []
         self.events = MemoryEvents()
+        self.offloaded: list[Callable[[], None]] = []
+        #: What the coordinator of every transaction answers; None: not yet.
+        self.verification: ErrorCode | None = ErrorCode.NONE
+        #: The partitions that were verified, and the verifications without an answer.
+        self.verified: list[int] = []
+        self.verifying: list[Callable[[ErrorCode], None]] = []
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
         ids = count(1)
         self.groups = GroupCoordinator(
@@ -97,11 +110,20 @@ class Service:
             new_id=lambda: f"id{next(ids)}",
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
+            offload=self._offload,
         )
+
+    def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.offloaded.append(lambda: at_once(work, done))
 
     async def loaded(self) -> "Service":
         await self.groups.load(0, 1)
         return self
+
+    def stable(self, topic: str = "t", partition: int = 0) -> int | ErrorCode:
+        """The stable offset that OffsetFetch returns, or the error."""
+        found = self.fetch(topic, partition, stable=True).groups[0].topics[0].partitions[0]
+        return ErrorCode(found.error_code) if found.error_code else int(found.committed_offset)
 
     async def after(self, seconds: float) -> None:
         """Move the clock, in steps of a quarter of a second."""
@@ -212,17 +234,71 @@ class Service:
             committed_metadata=metadata,
             committed_leader_epoch=epoch,
         )
-        return self.groups.commit_offsets(
-            OffsetCommitRequest(
-                group_id=group,
-                generation_id_or_member_epoch=generation,
-                member_id=member_id,
-                retention_time_ms=retention,
-                topics=[OffsetCommitRequestTopic(name=topic, partitions=[asked])],
-            ),
-            version,
-            CALLER,
+        return finish(
+            self.groups.commit_offsets(
+                OffsetCommitRequest(
+                    group_id=group,
+                    generation_id_or_member_epoch=generation,
+                    member_id=member_id,
+                    retention_time_ms=retention,
+                    topics=[OffsetCommitRequestTopic(name=topic, partitions=[asked])],
+                ),
+                version,
+                CALLER,
+            )
         )
+
+    def commit_in_transaction(
+        self,
+        offset: int,
+        *,
+        producer_id: int = 7,
+        producer_epoch: int = 0,
+        topic: str = "t",
+        partition: int = 0,
+        group: str = "g",
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        version: int = 3,
+        metadata: str | None = "",
+    ) -> Any:
+        """TxnOffsetCommit. :attr:`verification` is the answer of the transaction's coordinator."""
+        asked = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[asked])],
+        )
+
+        def verify(where: int, done: Callable[[ErrorCode], None]) -> None:
+            self.verified.append(where)
+            if self.verification is None:
+                self.verifying.append(done)
+            else:
+                done(self.verification)
+
+        return finish(self.groups.commit_transactional_offsets(request, version, CALLER, verify))
+
+    async def committed_in_transaction(self, offset: int, **arguments: Any) -> ErrorCode:
+        """The result of a TxnOffsetCommit of one partition."""
+        answer = await self.ask(self.commit_in_transaction(offset, **arguments), arguments.get("version", 3))
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def end_transaction(self, producer_id: int = 7, *, commit: bool) -> None:
+        """Append the marker of a transaction, and report it as WriteTxnMarkers does."""
+        key = b"\x00\x00\x00\x01" if commit else b"\x00\x00\x00\x00"
+        record: tuple[bytes, bytes, tuple[()], int] = (key, b"\x00\x00\x00\x00\x00\x00", (), 0)
+        marker = build_batch([record], control=True, transactional=True, producer_id=producer_id, producer_epoch=0)
+        self.log.put(0, marker)
+        self.groups.transaction_ended(0, producer_id, commit)
 
     def fetch(
         self,
@@ -249,7 +325,7 @@ class Service:
             request.topics = (
                 None if topic is None else [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
             )
-        return self.groups.fetch_offsets(request, version, CALLER)
+        return finish(self.groups.fetch_offsets(request, version, CALLER))
 
     def committed(self, topic: str = "t", partition: int = 0, group: str = "g") -> int:
         """The committed offset that OffsetFetch returns."""
@@ -260,22 +336,22 @@ class Service:
 
     def describe(self, group: str = "g", version: int = 5) -> DescribedGroup:
         request = DescribeGroupsRequest(groups=[group])
-        response = self.groups.describe(request, version, CALLER)
+        response = finish(self.groups.describe(request, version, CALLER))
         return decode(type(response), version, encode(response, version)).groups[0]
 
     def list_groups(self, *states: str, types: tuple[str, ...] = (), version: int = 5) -> Any:
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        return self.groups.list_groups(request, version, CALLER)
+        return finish(self.groups.list_groups(request, version, CALLER))
 
     def delete(self, *groups: str) -> Any:
-        return self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), 2, CALLER)
+        return finish(self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), 2, CALLER))
 
     def delete_offsets(self, topic: str, partition: int = 0, group: str = "g") -> Any:
         partitions = [OffsetDeleteRequestPartition(partition_index=partition)]
         request = OffsetDeleteRequest(
             group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
         )
-        return self.groups.delete_offsets(request, 0, CALLER)
+        return finish(self.groups.delete_offsets(request, 0, CALLER))
 
     # Several steps
 

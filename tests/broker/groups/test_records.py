@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas_broker.coordinators.replay import CorruptRecord
 from barnabas_broker.groups.records import (
     Committed,
-    CorruptRecord,
     OffsetKey,
     group_key,
     group_value,

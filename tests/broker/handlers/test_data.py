@@ -184,11 +184,6 @@ async def test_a_duplicate_batch_gets_the_first_response_again(wire: Wire, topic
     assert values(await fetch(wire, 0)) == [b"a", b"b", b"c"]
 
 
-async def test_a_transactional_producer_gets_unsupported_version(wire: Wire) -> None:
-    asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=0)
-    assert (await wire.ask(asked, 4, InitProducerIdResponse)).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
 async def test_a_fetch_waits_for_data(broker: BrokerServer, wire: Wire, topic_id: bytes) -> None:
     wire.send(fetching(0, version=12, wait=20_000), 12)
     waiting = asyncio.ensure_future(wire.frame())

@@ -114,7 +114,7 @@ class Owing:
     async def settled(self, later: DeferredResponse) -> Answer | None:
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         later.settled = lambda _: settled.set_result(None)
-        await asyncio.wait_for(settled, 10)
+        await asyncio.wait_for(settled, 60)
         return later.answer
 
 
@@ -155,7 +155,7 @@ async def test_a_cancelled_handler_closes_the_connection() -> None:
     later = owing.ask(Peer("h", 1))
     owing.future.cancel()
     assert await owing.settled(later) is None
-    assert later.reason == "the broker is going down"
+    assert later.reason == "the broker is shutting down"
 
 
 async def test_handlers_get_the_client_and_the_version() -> None:

@@ -9,7 +9,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.handlers import fetch, groups, produce, security
+from barnabas_broker.handlers import fetch, groups, metadata, security
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import MODULES, TableError, join
 from barnabas_broker.security.acls import AclOperation, ResourceType
@@ -75,7 +75,7 @@ def test_a_module_without_rows_is_named() -> None:
     ("changed", "rows", "why"),
     [
         (fetch, (), r"^barnabas_broker\.handlers\.fetch has no row"),
-        (produce, produce.ROUTES[1:], r"^PRODUCE: no handler has a row for it"),
+        (metadata, metadata.ROUTES[1:], r"^METADATA: no handler has a row for it"),
         (groups, groups.ROUTES[:-1], r"^OFFSET_DELETE: no handler has a row for it"),
         (security, security.ROUTES * 2, r"^SASL_HANDSHAKE has two rows: in barnabas_broker\.handlers\.security"),
     ],

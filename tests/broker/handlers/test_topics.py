@@ -207,9 +207,3 @@ async def test_the_coordinator_is_found_in_every_version(broker: BrokerServer, w
         assert (one.key, one.error_code, one.node_id, one.port) == ("group", 0, 1, broker.port)
     else:
         assert (result.error_code, result.node_id, result.port) == (0, 1, broker.port)
-
-
-async def test_there_is_no_transaction_coordinator(wire: Wire) -> None:
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
-    (one,) = (await wire.ask(request, 6, FindCoordinatorResponse)).coordinators
-    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -72,7 +72,7 @@ async def test_the_chosen_port_is_printed(tmp_path: Path) -> None:
 
 async def test_the_error_without_the_extra_says_what_to_install(tmp_path: Path) -> None:
     status, out, err = await run("-c", WITHOUT_AIOHTTP, "--port", "0", "--data-dir", str(tmp_path), "--http-port", "0")
-    assert (status, out) == (2, "")
+    assert (status, out) == (1, "")
     assert err == "broker: --http-port needs aiohttp: pip install 'barnabas[http]'\n"
     assert os.listdir(tmp_path) == [], "nothing was opened"
 
@@ -81,7 +81,7 @@ async def test_a_busy_port_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         status, _, err = await run(*command(tmp_path, "--http-port", str(port)))
-    assert (status, err) == (2, f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+    assert (status, err) == (1, f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n")
 
 
 async def test_a_bad_port_is_rejected(tmp_path: Path) -> None:

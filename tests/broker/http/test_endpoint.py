@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.broker import BrokerServer
+from barnabas_broker.broker import BrokerServer, product_version
+from barnabas_broker.cluster.image import LastKnown, PartitionInfo, TopicCreated
 from barnabas_broker.groups.events.journal import Journal
-from barnabas_broker.replication.group_logs import OffsetsTopicLog
+from barnabas_broker.http.endpoint import PATHS
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.storage.files import RealFiles
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -21,9 +23,7 @@ from tests.wire import PATIENCE, Wire
 GROUP_PATHS = ["/groups", "/groups/g", "/groups/g/history"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/groups/", "/groups/a/b", "/metrics/", "/groups/g/history/x", "/%ff"]
-)
+@pytest.mark.parametrize("path", ["/nothing", "/groups/", "/groups/a/b", "/metrics/", "/groups/g/history/x", "/%ff"])
 async def test_an_unknown_path_is_404(broker: BrokerServer, http: Http, path: str) -> None:
     response = await http.get(path)
     assert response.status == 404
@@ -31,11 +31,40 @@ async def test_an_unknown_path_is_404(broker: BrokerServer, http: Http, path: st
     assert "/metrics" in response.json["paths"]
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
-async def test_only_get_is_answered(broker: BrokerServer, http: Http, method: str) -> None:
+async def test_the_root_lists_the_paths(broker: BrokerServer, http: Http) -> None:
+    index = (await http.get("/")).json
+    assert (index["node_id"], index["version"]) == (1, product_version())
+    assert list(index["paths"]) == list(PATHS)
+    for path, description in index["paths"].items():
+        assert description
+        assert (await http.get(path.replace("{id}", "g"))).status == (404 if "{id}" in path else 200)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+async def test_only_get_and_head_are_answered(broker: BrokerServer, http: Http, method: str) -> None:
     response = await http.get("/groups", method)
-    assert (response.status, response.headers["Allow"]) == (405, "GET")
-    assert response.text == "" if method == "HEAD" else response.json == {"error": "only GET is answered"}
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+    assert response.json == {"error": "only GET and HEAD are answered"}
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/groups", "/groups/g", "/healthz", "/readyz", "/nothing"])
+async def test_head_is_get_without_the_body(broker: BrokerServer, http: Http, path: str) -> None:
+    get, head = await http.get(path), await http.get(path, "HEAD")
+    assert (head.status, head.text) == (get.status, "")
+    assert head.headers["Content-Type"] == get.headers["Content-Type"]
+    if path != "/metrics":  # the values change, and so may the length
+        assert head.headers["Content-Length"] == get.headers["Content-Length"] == str(len(get.text))
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics", "/groups", "/groups/g", "/groups/g/history", "/healthz", "/readyz", "/nothing"]
+)
+async def test_every_response_ends_with_one_newline(wire: Wire, http: Http, path: str) -> None:
+    await make_topic(wire, "t")
+    await commit(wire, "g", "t", {0: 0})
+    text = (await http.get(path)).text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
 
 
 async def test_groups(wire: Wire, http: Http) -> None:
@@ -47,6 +76,7 @@ async def test_groups(wire: Wire, http: Http) -> None:
     groups = {each["group"]: each for each in (await http.get("/groups")).json["groups"]}
     assert groups["simple"] == {
         "group": "simple",
+        "type": "classic",
         "state": "Empty",
         "generation": 0,
         "protocol_type": None,
@@ -56,6 +86,7 @@ async def test_groups(wire: Wire, http: Http) -> None:
     }
     assert groups["g"] == {
         "group": "g",
+        "type": "classic",
         "state": "Stable",
         "generation": 1,
         "protocol_type": "consumer",
@@ -141,6 +172,27 @@ async def test_health(broker: BrokerServer, http: Http) -> None:
     assert (response.status, response.json) == (200, {"status": "ready"})
 
 
+async def test_a_broker_is_ready_and_names_partitions_that_wait_for_other_brokers(
+    broker: BrokerServer, http: Http
+) -> None:
+    partitions = tuple(
+        PartitionInfo(-1, 5, (1, number), (number,), last_known=(LastKnown(1, ""),)) for number in range(2, 32)
+    )
+    cluster = broker.services.cluster
+    cluster.image = cluster.image.apply(TopicCreated("t", bytes(range(16)), partitions, {}))
+    response = await http.get("/readyz")
+    assert response.status == 200
+    assert response.json["partitions_without_leader"] == 30
+    assert len(response.json["waiting"]) == 20
+    assert response.json["waiting"][1] == {
+        "topic": "t",
+        "partition": 1,
+        "awaited": [3],
+        "bounded": True,
+        "last_known": [1],
+    }
+
+
 async def test_the_broker_is_not_ready_while_offsets_are_loaded(
     start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,13 +202,13 @@ async def test_the_broker_is_not_ready_while_offsets_are_loaded(
         await commit(wire, "g", "t", {0: 0})
     await first.stop()
     gate = asyncio.Event()
-    read = OffsetsTopicLog.read
+    read = CoordinatorTopicLog.read
 
-    async def slowly(self: OffsetsTopicLog, partition: int, offset: int) -> Buffer:
+    async def slowly(self: CoordinatorTopicLog, partition: int, offset: int) -> Buffer:
         await gate.wait()
         return await read(self, partition, offset)
 
-    monkeypatch.setattr(OffsetsTopicLog, "read", slowly)
+    monkeypatch.setattr(CoordinatorTopicLog, "read", slowly)
     await start_broker()
     response = await http.get("/readyz")
     assert response.status == 503
@@ -206,7 +258,7 @@ async def test_the_broker_is_not_ready_while_it_stops(broker: BrokerServer, http
         # The fetch waits for data, and the stop waits for the fetch.
         stopping = asyncio.create_task(broker.stop())
         response = await http.get("/readyz")
-        assert (response.status, response.json["reasons"]) == (503, ["the broker is going down"])
+        assert (response.status, response.json["reasons"]) == (503, ["the broker is shutting down"])
         for delayed in list(hosted.waiting):
             delayed.wake()
         await stopping

@@ -10,7 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
 from tests.wire import Wire
@@ -223,3 +231,31 @@ async def test_concurrent_scrapes_during_changes(wire: Wire, http: Http) -> None
     await changing
     _, samples = await scrape(http)
     assert sum(name == "kafka_consumergroup_members" for name, _ in samples) == 12
+
+
+async def test_transactions(wire: Wire, http: Http) -> None:
+    found = FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
+    await wire.ask(found, 6, FindCoordinatorResponse)
+    request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+    who = await wire.ask(request, 5, InitProducerIdResponse)
+    while who.error_code != ErrorCode.NONE:  # the coordinator is being loaded
+        who = await wire.ask(request, 5, InitProducerIdResponse)
+    await make_topic(wire, "t")
+    added = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="id",
+        v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    await wire.ask(added, 3, AddPartitionsToTxnResponse)
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_transactional_ids") == 1
+    assert at(samples, "barnabas_transactions_open") == 1
+    assert (at(samples, "barnabas_transactions_oldest_seconds") or 0) >= 0
+    end = EndTxnRequest(
+        transactional_id="id", producer_id=who.producer_id, producer_epoch=who.producer_epoch, committed=False
+    )
+    await wire.ask(end, 4, EndTxnResponse)
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_transactions_open") == 0
+    assert at(samples, "barnabas_transactions_ended_total", outcome="abort", cause="client") == 1

@@ -14,6 +14,7 @@ from barnabas_broker.cluster.image import (
     PartitionInfo,
     TopicCreated,
 )
+from barnabas_broker.storage.checkpoints import new_id
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -31,6 +32,7 @@ from tests.wire import Wire
 TOPIC_ID = b"t" * 16
 FOLLOWER = 2
 EPOCH = 20
+DIRECTORY = b"d" * 16
 
 
 async def change(broker: BrokerServer, *events: Event) -> None:
@@ -47,7 +49,7 @@ async def led(broker: BrokerServer, wire: Wire) -> BrokerServer:
     """A broker that leads a partition with five records; its follower is registered and not in sync."""
     await change(
         broker,
-        BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH),
+        BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH, new_id(DIRECTORY)),
         TopicCreated("t", TOPIC_ID, (PartitionInfo(1, 0, (1, FOLLOWER), (1,)),), {}),
     )
     batches = [PartitionProduceData(index=0, records=build_batch([(None, b"%d" % n, (), 0) for n in range(5)]))]
@@ -57,7 +59,15 @@ async def led(broker: BrokerServer, wire: Wire) -> BrokerServer:
     return broker
 
 
-async def follow(wire: Wire, log_start: int, *, node_id: int = FOLLOWER, epoch: int = EPOCH, offset: int = 5) -> int:
+async def follow(
+    wire: Wire,
+    log_start: int,
+    *,
+    node_id: int = FOLLOWER,
+    epoch: int = EPOCH,
+    offset: int = 5,
+    directory: bytes = DIRECTORY,
+) -> int:
     """Fetch as a follower does; the error code."""
     asked = FetchPartition(
         partition=0,
@@ -66,6 +76,7 @@ async def follow(wire: Wire, log_start: int, *, node_id: int = FOLLOWER, epoch: 
         last_fetched_epoch=0,
         log_start_offset=log_start,
         partition_max_bytes=1000,
+        replica_directory_id=directory,
     )
     request = FetchRequest(
         replica_state=ReplicaState(replica_id=node_id, replica_epoch=epoch),
@@ -127,13 +138,28 @@ async def test_it_fails_when_leadership_is_lost(led: BrokerServer, wire: Wire) -
 
 @pytest.mark.parametrize(
     ("node_id", "epoch"),
-    [(FOLLOWER, EPOCH - 1), (1, EPOCH), (7, EPOCH), (2**31 - 1, 2**63 - 1)],
-    ids=["an earlier broker epoch", "the leader itself", "not a replica", "unknown broker"],
+    [(FOLLOWER, EPOCH - 1), (FOLLOWER, -1), (1, EPOCH), (7, EPOCH), (2**31 - 1, 2**63 - 1)],
+    ids=["an earlier broker epoch", "not registered", "the leader itself", "not a replica", "unknown broker"],
 )
 async def test_fetches_that_do_not_count_as_a_followers(
     led: BrokerServer, wire: Wire, node_id: int, epoch: int
 ) -> None:
     assert await follow(wire, 3, node_id=node_id, epoch=epoch) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_fetch_for_another_directory_does_not_count(led: BrokerServer, wire: Wire) -> None:
+    assert await follow(wire, 3, directory=b"x" * 16) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await follow(wire, 3, directory=bytes(16)) == ErrorCode.NONE
+    assert await follow(wire, 3) == ErrorCode.NONE
+
+
+async def test_a_follower_that_registers_again_has_fetched_nothing(led: BrokerServer, wire: Wire) -> None:
+    await follow(wire, 3)
+    leading = led.services.replicas.find("t", 0).leading
+    assert leading is not None
+    assert leading.followers[FOLLOWER].log_end_offset == 5
+    await change(led, BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH + 1))
+    assert leading.followers[FOLLOWER].log_end_offset == -1
 
 
 @pytest.mark.parametrize("offset", [7, 2**63 - 1, -1, -(2**63)])

@@ -1,5 +1,7 @@
 """A follower rejects or bounds responses that a correct leader does not send."""
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,13 +9,14 @@ import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
-from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+from barnabas_broker.replication.fetcher import ReplicaFetcherManager, _ReplicaFetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
 from barnabas_protocol.records.builder import build_batch
+from tests.sim import virtual
 
 LEADER = 2
 
@@ -34,7 +37,7 @@ def replica(tmp_path: Path) -> Replica:
 
 @pytest.fixture
 async def fetchers(replica: Replica) -> AsyncIterator[ReplicaFetcherManager]:
-    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, lambda: 10, lambda: 0)
+    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, lambda: 10, "A" * 22, lambda: 0)
     made.follow(replica, LEADER)
     yield made
     await made.close()
@@ -111,3 +114,90 @@ async def test_corrupt_records_are_rejected(fetchers: ReplicaFetcherManager, rep
     with pytest.raises((KafkaError, DecodeError)):
         handle(fetchers, replica, response(records=bytes(batch)))
     assert replica.log.log_end_offset == 5
+
+
+async def test_a_broker_that_is_not_registered_does_not_fetch(replica: Replica) -> None:
+    opened: list[int] = []
+    epoch = -1
+    asked = asyncio.Event()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(epoch)
+        asked.set()
+        writer.close()
+
+    def epoch_now() -> int:
+        looked.set()
+        return epoch
+
+    looked = asyncio.Event()
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()[:2]
+    config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "1"})
+    made = ReplicaFetcherManager(config, 1, lambda leader: address, epoch_now, "A" * 22, lambda: 0)
+    made.follow(replica, LEADER)
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            looked.clear()
+            await looked.wait()
+        epoch = 10
+        await asked.wait()
+    assert set(opened) == {10}
+    await made.close()
+    server.close()
+    await server.wait_closed()
+
+
+def fetcher_of(fetchers: ReplicaFetcherManager) -> _ReplicaFetcher:
+    return fetchers._fetchers[LEADER]
+
+
+async def test_pauses_grow_while_the_broker_does_not_lead_yet(
+    fetchers: ReplicaFetcherManager, replica: Replica
+) -> None:
+    where, fetcher = replica.log.topic_partition, fetcher_of(fetchers)
+    loop = asyncio.get_running_loop()
+
+    def pause(code: ErrorCode) -> float:
+        now = loop.time()
+        fetcher._pause(where, code)
+        delay = fetcher._paused[where].when() - now
+        fetcher._wake(where)
+        return delay
+
+    early = [pause(ErrorCode.NOT_LEADER_OR_FOLLOWER) for _ in range(9)]
+    assert early[0] < 0.5, "the image of the leader is some milliseconds late"
+    assert all(after > before for before, after in itertools.pairwise(early[:6]))
+    assert early[-1] >= 1.0, "replica.fetch.backoff.ms"
+    fetchers.follow(replica, LEADER)
+    assert pause(ErrorCode.UNKNOWN_LEADER_EPOCH) < 0.5, "another image, another leader epoch"
+    assert pause(ErrorCode.KAFKA_STORAGE_ERROR) >= 1.0
+
+
+def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[float] = []
+    enough = asyncio.Event()
+
+    async def fetch(self: _ReplicaFetcher, host: str, port: int) -> None:
+        calls.append(asyncio.get_running_loop().time())
+        if len(calls) == 4:
+            enough.set()
+            await asyncio.Event().wait()
+        if len(calls) != 2:
+            await asyncio.sleep(30)
+        raise ConnectionResetError("the broker was restarted")
+
+    monkeypatch.setattr(_ReplicaFetcher, "_fetch", fetch)
+
+    async def main() -> None:
+        config = Config(BROKER_KEYS, {})
+        made = ReplicaFetcherManager(config, 1, lambda leader: ("h", 1), lambda: 10, "A" * 22, lambda: 0)
+        made.follow(replica, LEADER)
+        await enough.wait()
+        await made.close()
+
+    virtual.run(main())
+    pauses = [after - before for before, after in itertools.pairwise(calls)]
+    assert pauses == pytest.approx([30, 1, 30]), "only a connection that fails early is followed by a pause"

@@ -11,6 +11,7 @@ from barnabas_broker.replication.following import (
     truncation_offset,
 )
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.steps import finish
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchRequest
@@ -19,7 +20,7 @@ TOPIC, OTHER = b"t" * 16, b"o" * 16
 
 
 def session_handler() -> FetchSessionHandler:
-    return FetchSessionHandler(2, 500, 1, 10_000, 1000)
+    return FetchSessionHandler(2, bytes(16), 500, 1, 10_000, 1000)
 
 
 def state(offset: int, epoch: int = 3) -> PartitionFetchState:
@@ -88,11 +89,11 @@ def test_without_a_session_each_request_names_all_partitions() -> None:
 
 
 def test_the_leader_understands_the_session() -> None:
-    leader, session = FetchSessionCache(10, lambda: 41), session_handler()
+    leader, session = FetchSessionCache(10, 1000, lambda: 41), session_handler()
     wanted = {TopicIdPartition(TOPIC, n): state(n) for n in range(3)}
     for offset in (10, 20, 30):
         wanted[TopicIdPartition(TOPIC, 1)] = state(offset)
-        fetch = leader.resolve(session.request(wanted, 77), 17, 0.0)
+        fetch = finish(leader.resolve(session.request(wanted, 77), 17, 0.0))
         assert fetch.error is ErrorCode.NONE
         assert {w.partition: w.fetch_offset for w in fetch.wanted.values()} == {0: 0, 1: offset, 2: 2}
         assert session.handle_response(ErrorCode.NONE, 41)
@@ -115,10 +116,10 @@ ROUND = st.tuples(st.dictionaries(st.integers(0, 3), st.integers(0, 2), min_size
 def test_the_leader_reads_exactly_the_followed_partitions(
     rounds: list[tuple[dict[int, int], set[int]]], slots: int
 ) -> None:
-    leader, session = FetchSessionCache(slots, lambda: 41), session_handler()
+    leader, session = FetchSessionCache(slots, 1000, lambda: 41), session_handler()
     for followed, failed in rounds:
         request = session.request({TopicIdPartition(TOPIC, n): state(offset) for n, offset in followed.items()}, 77)
-        fetch = leader.resolve(request, 17, 0.0)
+        fetch = finish(leader.resolve(request, 17, 0.0))
         assert fetch.error is ErrorCode.NONE
         assert {w.partition: w.fetch_offset for w in fetch.wanted.values()} == followed
         assert session.handle_response(ErrorCode.NONE, 0 if fetch.session is None else 41)

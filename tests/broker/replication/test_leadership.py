@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import BrokerInfo, PartitionInfo
 from barnabas_broker.replication.leadership import Leadership
 
 LAG = 10.0
@@ -11,6 +11,11 @@ LAG = 10.0
 
 def partition(isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionInfo:
     return PartitionInfo(leader=1, leader_epoch=4, replicas=replicas, isr=isr, partition_epoch=9)
+
+
+def live(*nodes: int) -> dict[int, BrokerInfo]:
+    """Registered brokers; the broker epoch of each is ten times its node id."""
+    return {node: BrokerInfo(node, {}, None, node * 10) for node in nodes}
 
 
 def test_alone_in_the_isr_the_high_watermark_is_the_end() -> None:
@@ -70,21 +75,33 @@ def test_a_follower_in_an_unknown_proposal_counts_until_the_partition_changes() 
     assert leading.high_watermark(7) == 9
 
 
+def test_a_proposed_follower_counts_until_the_partition_changes() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(2, 20, 7, 1.0)
+    leading.propose((1, 2))
+    leading.log_end = 9
+    leading.changed(partition((1,)), 2.0)  # the topic has got more partitions, and this one is as it was
+    assert leading.high_watermark(7) == 7
+    leading.changed(partition((1,))._replace(partition_epoch=10), 3.0)
+    assert leading.proposed is None
+    assert leading.high_watermark(7) == 9
+
+
 def test_a_follower_that_does_not_fetch_leaves() -> None:
     leading = Leadership(1, partition((1, 2, 3)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)
     leading.fetched(3, 30, 7, 1.0)
     leading.log_end = 8
     leading.fetched(2, 20, 8, 11.5)
-    assert leading.wanted_isr(7, 11.0, LAG, {1, 2, 3}) == (1, 2, 3)
-    assert leading.wanted_isr(7, 11.6, LAG, {1, 2, 3}) == (1, 2)
+    assert leading.wanted_isr(7, 11.0, LAG, live(1, 2, 3)) == (1, 2, 3)
+    assert leading.wanted_isr(7, 11.6, LAG, live(1, 2, 3)) == (1, 2)
 
 
 def test_a_follower_that_fetches_and_never_catches_up_leaves() -> None:
     leading = Leadership(1, partition((1, 2)), 100, 0.0)
     for second in range(1, 13):
         leading.fetched(2, 20, second, float(second))
-    assert leading.wanted_isr(0, 12.0, LAG, {1, 2}) == (1,)
+    assert leading.wanted_isr(0, 12.0, LAG, live(1, 2)) == (1,)
 
 
 def test_a_follower_that_is_always_one_fetch_behind_stays() -> None:
@@ -93,20 +110,39 @@ def test_a_follower_that_is_always_one_fetch_behind_stays() -> None:
     for second in range(2, 40):
         leading.log_end += 10
         leading.fetched(2, 20, leading.log_end - 10, float(second))
-    assert leading.wanted_isr(10, 40.0, LAG, {1, 2}) == (1, 2)
+    assert leading.wanted_isr(10, 40.0, LAG, live(1, 2)) == (1, 2)
 
 
 def test_an_idle_follower_with_everything_stays() -> None:
     leading = Leadership(1, partition((1, 2)), 10, 0.0)
     leading.fetched(2, 20, 10, 1.0)
-    assert leading.wanted_isr(10, 1000.0, LAG, {1, 2}) == (1, 2)
+    assert leading.wanted_isr(10, 1000.0, LAG, live(1, 2)) == (1, 2)
 
 
 def test_only_registered_brokers_join() -> None:
     leading = Leadership(1, partition((1,)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)
-    assert leading.wanted_isr(7, 1.0, LAG, {1}) == (1,)
-    assert leading.wanted_isr(7, 1.0, LAG, {1, 2}) == (1, 2)
+    assert leading.wanted_isr(7, 1.0, LAG, live(1)) == (1,)
+    assert leading.wanted_isr(7, 1.0, LAG, live(1, 2)) == (1, 2)
+
+
+def test_a_follower_that_is_registered_again_begins_anew() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(2, 19, 7, 1.0)
+    assert leading.wanted_isr(7, 1.0, LAG, live(1, 2)) == (1,), "the present registration has fetched nothing"
+    leading.registered(2, 20, 2.0)
+    assert leading.followers[2].log_end_offset == -1
+    leading.fetched(2, 20, 7, 3.0)
+    leading.registered(2, 20, 4.0)
+    assert leading.wanted_isr(7, 4.0, LAG, live(1, 2)) == (1, 2)
+
+
+def test_fetches_of_an_earlier_registration_are_rejected() -> None:
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    assert leading.fetched(2, 20, 0, 1.0)
+    assert not leading.fetched(2, 19, 7, 2.0)
+    assert not leading.fetched(2, -1, 7, 2.0)
+    assert leading.followers[2].log_end_offset == 0
 
 
 fetches = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(0, 30), st.integers(0, 5)), max_size=40)

@@ -1,15 +1,16 @@
 """A replica that leads: acknowledgements, fetches and deletions that wait."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import LastKnown, PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.replication.replica import DelayedFetch, Replica
-from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.builder import build_batch
 
@@ -98,7 +99,8 @@ async def test_an_acknowledgement_fails_when_the_isr_becomes_too_small(make: Mak
     replica = make(**{"min.insync.replicas": "2"})
     acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
     replica.lead(1, info((1,)), 1.0)
-    assert replica.high_watermark == 1
+    # As in Kafka since 3.7: with too few replicas in sync nothing is committed.
+    assert replica.high_watermark == 0
     assert code(acknowledged) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
@@ -184,3 +186,70 @@ async def test_a_deletion_fails_when_leadership_is_lost(make: Make) -> None:
     assert code(waiter) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError):
         replica.low_watermark((1, 2))
+
+
+async def test_a_follower_fetches_damage_and_all_after_it_again(make: Make) -> None:
+    replica = make((1,))
+    for _ in range(10):
+        replica.append(batch(), 0)
+    segment = replica.log.segments.active
+    found = segment.locate(6, segment.size)
+    assert found is not None
+    segment.files.write(segment.handle, [b"\xff" * 30], found[0] + 40)
+    replica.log.flush()
+    again = Replica(reopened(replica), info())
+    assert [(bad.offset, bad.next_offset) for bad in again.log.damage] == [(6, 7)]
+    again.follow(info(leader=-1))
+    assert again.log.log_end_offset == 10  # no leader has these records
+    again.follow(info(leader=2))
+    assert (again.log.log_end_offset, again.log.damage) == (6, [])
+
+
+def reopened(replica: Replica) -> Log:
+    """The log of a replica as a kill leaves it."""
+    path = replica.log.disk.path
+    copy = path.with_name(path.name + "-killed")
+    shutil.copytree(path, copy)
+    return LogDirectory.open(copy, Config(BROKER_KEYS, {}), node_id=1, now_ms=0).logs[replica.log.topic_partition]
+
+
+async def test_the_high_watermark_stays_while_the_isr_is_too_small(make: Make) -> None:
+    # Replicas that have left the ISR may lead, so nothing that they lack may become visible (KIP-966).
+    replica = make((1, 2), **{"min.insync.replicas": "2"})
+    replica.append(batch(3), 0)
+    replica.fetched_by(2, 7, 3, 1.0)
+    assert replica.high_watermark == 3
+    replica.lead(1, info((1,))._replace(elr=(2,), partition_epoch=1), 1.0)
+    replica.append(batch(), 0)
+    assert replica.high_watermark == 3
+    assert code(replica.replicated(3)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    replica.lead(1, info((1, 2))._replace(partition_epoch=2), 1.0)
+    replica.fetched_by(2, 7, 4, 2.0)
+    assert replica.high_watermark == 4
+
+
+async def test_the_high_watermark_stays_while_other_replicas_are_eligible(make: Make) -> None:
+    replica = make((1,))
+    replica.lead(1, info((1,))._replace(elr=(2,), partition_epoch=1), 1.0)
+    assert replica.outgrows_elr()
+    replica.append(batch(), 0)
+    acknowledged = replica.replicated(0)
+    assert replica.high_watermark == 0
+    assert acknowledged is not None
+    assert not acknowledged.done()
+    replica.lead(1, info((1,))._replace(partition_epoch=2), 1.0)
+    assert not replica.outgrows_elr()
+    assert replica.high_watermark == 1
+    assert acknowledged.result() is None
+
+
+def test_a_replica_reports_the_end_of_its_log_only_where_it_is_awaited(make: Make) -> None:
+    replica = make((1,))
+    assert not replica.is_awaited(1, "a")
+    waiting = info((), leader=-1, epoch=1)._replace(last_known=(LastKnown(1, "a"), LastKnown(2, "b", 0, 5)))
+    replica.follow(waiting)
+    assert replica.is_awaited(1, "a")
+    assert not replica.is_awaited(1, "another")
+    assert not replica.is_awaited(2, "b"), "it has reported"
+    replica.follow(waiting._replace(leader=2))
+    assert not replica.is_awaited(1, "a")

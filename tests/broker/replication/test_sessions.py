@@ -3,6 +3,7 @@
 from itertools import count
 
 from barnabas_broker.replication.sessions import EVICTION_SECONDS, FetchContext, FetchSessionCache, TopicKey
+from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -17,9 +18,9 @@ from barnabas_protocol.messages.fetch import (
 ZERO = bytes(16)
 
 
-def cache(slots: int = 10) -> FetchSessionCache:
+def cache(slots: int = 10, partitions: int = 1000) -> FetchSessionCache:
     ids = count(100)
-    return FetchSessionCache(slots, lambda: next(ids))
+    return FetchSessionCache(slots, partitions, lambda: next(ids))
 
 
 def ask(
@@ -57,92 +58,107 @@ def answer(fetch: FetchContext, data: dict[int, bytes], high_watermark: int = 5,
 
 
 def test_without_a_session_the_response_has_all_partitions() -> None:
-    fetch = cache().resolve(ask({0: 0, 1: 0}, epoch=-1), 12, 0)
+    fetch = finish(cache().resolve(ask({0: 0, 1: 0}, epoch=-1), 12, 0))
     assert fetch.session is None
     assert answer(fetch, {}) == [0, 1]
 
 
 def test_a_session_response_has_only_partitions_with_news() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0, 1: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0, 1: 0}), 12, 0))
     assert first.session is not None
     assert answer(first, {}) == [0, 1]
     number = first.session.session_id
-    second = sessions.resolve(ask(session=number, epoch=1), 12, 0)
+    second = finish(sessions.resolve(ask(session=number, epoch=1), 12, 0))
     assert set(second.wanted) == {(TopicKey("t", ZERO), 0), (TopicKey("t", ZERO), 1)}
     assert answer(second, {1: b"data"}) == [1]
-    third = sessions.resolve(ask(session=number, epoch=2), 12, 0)
+    third = finish(sessions.resolve(ask(session=number, epoch=2), 12, 0))
     assert answer(third, {}) == []
-    fourth = sessions.resolve(ask(session=number, epoch=3), 12, 0)
+    fourth = finish(sessions.resolve(ask(session=number, epoch=3), 12, 0))
     assert answer(fourth, {}, high_watermark=6) == [0, 1]
 
 
 def test_a_served_partition_moves_to_the_end() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0, 1: 0, 2: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0, 1: 0, 2: 0}), 12, 0))
     assert first.session is not None
     answer(first, {0: b"data"})
-    second = sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, 0)
+    second = finish(sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, 0))
     assert [p for _, p in second.wanted] == [1, 2, 0]
 
 
 def test_an_error_and_its_end_are_news() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
     assert first.session is not None
     answer(first, {})
     number = first.session.session_id
-    assert answer(sessions.resolve(ask(session=number, epoch=1), 12, 0), {}, code=3) == [0]
-    assert answer(sessions.resolve(ask(session=number, epoch=2), 12, 0), {}) == [0]
-    assert answer(sessions.resolve(ask(session=number, epoch=3), 12, 0), {}) == []
+    assert answer(finish(sessions.resolve(ask(session=number, epoch=1), 12, 0)), {}, code=3) == [0]
+    assert answer(finish(sessions.resolve(ask(session=number, epoch=2), 12, 0)), {}) == [0]
+    assert answer(finish(sessions.resolve(ask(session=number, epoch=3), 12, 0)), {}) == []
 
 
 def test_partitions_are_added_changed_and_forgotten() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0, 1: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0, 1: 0}), 12, 0))
     assert first.session is not None
     number = first.session.session_id
-    second = sessions.resolve(ask({1: 7, 2: 0}, session=number, epoch=1, forget=(0,)), 12, 0)
+    second = finish(sessions.resolve(ask({1: 7, 2: 0}, session=number, epoch=1, forget=(0,)), 12, 0))
     assert {p: w.fetch_offset for (_, p), w in second.wanted.items()} == {1: 7, 2: 0}
 
 
 def test_an_unknown_session_or_a_wrong_epoch_is_rejected() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
     assert first.session is not None
     number = first.session.session_id
-    assert sessions.resolve(ask(session=99, epoch=1), 12, 0).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert sessions.resolve(ask(session=number, epoch=2), 12, 0).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert sessions.resolve(ask(session=number, epoch=1), 13, 0).error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    assert sessions.resolve(ask(session=number, epoch=1), 12, 0).error is ErrorCode.NONE
+    assert finish(sessions.resolve(ask(session=99, epoch=1), 12, 0)).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert finish(sessions.resolve(ask(session=number, epoch=2), 12, 0)).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert finish(sessions.resolve(ask(session=number, epoch=1), 13, 0)).error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert finish(sessions.resolve(ask(session=number, epoch=1), 12, 0)).error is ErrorCode.NONE
 
 
 def test_a_session_can_be_closed() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
     assert first.session is not None
-    assert sessions.resolve(ask({0: 0}, session=first.session.session_id, epoch=-1), 12, 0).session is None
+    assert finish(sessions.resolve(ask({0: 0}, session=first.session.session_id, epoch=-1), 12, 0)).session is None
     assert len(sessions) == 0
 
 
 def test_a_full_cache_evicts_only_idle_sessions() -> None:
     sessions = cache(slots=1)
-    first = sessions.resolve(ask({0: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
     assert first.session is not None
-    assert sessions.resolve(ask({0: 0}), 12, 1).session is None
-    later = sessions.resolve(ask({0: 0}), 12, EVICTION_SECONDS + 1)
+    assert finish(sessions.resolve(ask({0: 0}), 12, 1)).session is None
+    later = finish(sessions.resolve(ask({0: 0}), 12, EVICTION_SECONDS + 1))
     assert later.session is not None
     assert len(sessions) == 1
-    gone = sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, EVICTION_SECONDS + 1)
+    gone = finish(sessions.resolve(ask(session=first.session.session_id, epoch=1), 12, EVICTION_SECONDS + 1))
     assert gone.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = cache(partitions=5)
+    assert finish(sessions.resolve(ask(dict.fromkeys(range(6), 0)), 12, 0)).session is None
+    first = finish(sessions.resolve(ask({0: 0, 1: 0, 2: 0}), 12, 0)).session
+    second = finish(sessions.resolve(ask({0: 0, 1: 0}), 12, 0)).session
+    assert first is not None and second is not None
+    assert finish(sessions.resolve(ask({0: 0}), 12, 1)).session is None
+    grown = finish(sessions.resolve(ask({2: 0}, second.session_id, 1), 12, 1))
+    assert grown.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert finish(sessions.resolve(ask({}, first.session_id, 1, (1, 2)), 12, 1)).session is first
+    assert finish(sessions.resolve(ask({0: 0, 1: 0, 2: 0, 3: 0}), 12, 1)).session is not None
+    assert finish(sessions.resolve(ask({0: 0}), 12, 1)).session is None
+    assert finish(sessions.resolve(ask({0: 0}), 12, EVICTION_SECONDS + 2)).session is not None
 
 
 def test_epochs_wrap_around_zero() -> None:
     sessions = cache()
-    first = sessions.resolve(ask({0: 0}), 12, 0)
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
     assert first.session is not None
     first.session.epoch = 2**31 - 1
-    sessions.resolve(ask(session=first.session.session_id, epoch=2**31 - 1), 12, 0)
+    finish(sessions.resolve(ask(session=first.session.session_id, epoch=2**31 - 1), 12, 0))
     assert first.session.epoch == 1
 
 
@@ -152,7 +168,7 @@ def test_the_high_watermark_is_sent_again_in_another_leader_epoch() -> None:
     def named(leader_epoch: int, session: int, epoch: int) -> FetchContext:
         request = ask({0: 5}, session, epoch)
         request.topics[0].partitions[0].current_leader_epoch = leader_epoch
-        return sessions.resolve(request, 12, 0)
+        return finish(sessions.resolve(request, 12, 0))
 
     first = named(1, 0, 0)
     assert answer(first, {}) == [0]

@@ -9,6 +9,9 @@ from typing import cast
 import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.config.keys import QUEUED_MAX_RESPONSE_BYTES
+from barnabas_broker.server import server
+from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
@@ -20,13 +23,14 @@ from barnabas_broker.server.connection import (
     DeferredResponse,
     Peer,
 )
+from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
 
 class Transport(asyncio.Transport):
-    """Remembers what is written, and what it was told."""
+    """Remembers what is written, and the notifications it received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +95,7 @@ class InFile:
 
 
 class Script:
-    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with `file`, others as told."""
+    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with `file`, others as echo."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
@@ -103,8 +107,9 @@ class Script:
     def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         data = bytes(frame)
         self.seen.append(data)
-        if data.startswith(b"later"):
+        if data.startswith((b"later", b"alone")):
             self.later[data] = DeferredResponse()
+            self.later[data].alone = data.startswith(b"alone")
             return self.later[data]
         if data.startswith(b"give"):
             self.on_give()
@@ -123,12 +128,23 @@ def frame(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
+def feed(connection: Connection, data: bytes) -> None:
+    """Have a connection receive bytes, whether it reads or not."""
+    while data:
+        room = connection.get_buffer(-1)
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        connection.buffer_updated(count)
+        data = data[count:]
+
+
 class Harness:
     def __init__(self, **settings: str) -> None:
         self.script = Script()
         self.clock = 0.0
         config = Config(BROKER_KEYS, {key.replace("_", "."): value for key, value in settings.items()})
-        self.server = SocketServer(config, self.script, lambda: self.clock)
+        responses = Budget(config[QUEUED_MAX_RESPONSE_BYTES])
+        self.server = SocketServer(config, self.script, lambda: self.clock, Refusals(), responses)
         self.connection, self.transport = self.connect()
 
     def connect(self) -> tuple[Connection, Transport]:
@@ -137,12 +153,7 @@ class Harness:
         return connection, transport
 
     def feed(self, data: bytes) -> None:
-        while data:
-            room = self.connection.get_buffer(-1)
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            self.connection.buffer_updated(count)
-            data = data[count:]
+        feed(self.connection, data)
 
     def answered(self) -> bytes:
         written, self.transport.written = self.transport.written, b""
@@ -299,7 +310,7 @@ async def test_a_stop_answers_what_was_asked(harness: Harness) -> None:
     assert harness.answered() == b"done"
     assert harness.transport.closed
     harness.connection.connection_lost(None)
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 60)
     assert harness.script.seen == [b"later"]
 
 
@@ -410,3 +421,11 @@ async def test_a_lost_connection_releases_its_unsent_parts(harness: Harness) -> 
     assert gone() is not None
     harness.connection.connection_lost(None)
     assert gone() is None
+
+
+async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "most_descriptors", lambda: 5)
+    harness = Harness()
+    second, third = harness.connect()[1], harness.connect()[1]
+    assert [harness.transport.aborted, second.aborted, third.aborted] == [False, False, True]
+    assert harness.server.connections == 2

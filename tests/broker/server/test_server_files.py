@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
+from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage.files import RealFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile
 from barnabas_protocol.wire import Buffer
 from tests.broker.server.test_server import frame as framed
+
+pytestmark = pytest.mark.broad
 
 #: More than sockets take by themselves.
 SIZE = 40_000_000
@@ -32,7 +36,7 @@ class Broker:
         with path.open("wb") as file:
             for n in range(SIZE // 100):
                 file.write(b"%0100d" % n)
-        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0)
+        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0, Refusals(), Budget(-1))
         self.parts: list[FileSlice] = []
 
     def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:

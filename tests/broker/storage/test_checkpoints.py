@@ -8,7 +8,8 @@ from barnabas_broker.storage.checkpoints import (
     format_meta_properties,
     format_offsets,
     format_partition_metadata,
-    new_cluster_id,
+    id_bytes,
+    new_id,
     parse_epochs,
     parse_offsets,
     parse_partition_metadata,
@@ -47,7 +48,7 @@ def test_a_corrupt_checkpoint_is_rejected(text: str) -> None:
 def test_partition_metadata_holds_the_topic_id_as_kafka_prints_it() -> None:
     topic_id = bytes(range(16))
     content = format_partition_metadata(topic_id)
-    assert content == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert content.startswith(b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\nchecksum: ")
     assert parse_partition_metadata(content.decode()) == topic_id
     for broken in ("", "version: 0\ntopic_id: AAE", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "topic_id: *"):
         with pytest.raises(BadCheckpoint):
@@ -55,8 +56,9 @@ def test_partition_metadata_holds_the_topic_id_as_kafka_prints_it() -> None:
 
 
 def test_meta_properties() -> None:
-    assert format_meta_properties("abc", 3) == b"#\ncluster.id=abc\nnode.id=3\nversion=1\n"
-    assert new_cluster_id(bytes(16)) == "A" * 22
+    assert format_meta_properties("abc", 3, "xyz") == b"#\ncluster.id=abc\ndirectory.id=xyz\nnode.id=3\nversion=1\n"
+    assert new_id(bytes(16)) == "A" * 22
+    assert id_bytes(new_id(bytes(range(16)))) == bytes(range(16))
 
 
 def test_names_of_directories() -> None:
@@ -78,3 +80,21 @@ def test_names_of_files() -> None:
     assert parse_offset_name("00000000000000000042.index.swap") == (42, ".index.swap")
     for other in ("leader-epoch-checkpoint", "partition.metadata", "42", ".log", "x42.log"):
         assert parse_offset_name(other) is None
+
+
+def test_every_flip_in_partition_metadata_is_found() -> None:
+    content = format_partition_metadata(bytes(range(16)))
+    assert parse_partition_metadata(content.decode()) == bytes(range(16))
+    for at in range(len(content)):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[at] ^= 1 << bit
+            try:
+                found = parse_partition_metadata(flipped.decode(errors="replace"))
+            except BadCheckpoint:
+                continue
+            assert found == bytes(range(16))
+
+
+def test_partition_metadata_of_apache_kafka_has_no_checksum() -> None:
+    assert parse_partition_metadata("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw") == bytes(range(16))

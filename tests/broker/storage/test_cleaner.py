@@ -18,6 +18,8 @@ from tests.broker.storage.support import (
     TP,
     batch,
     broker_config,
+    clock,
+    maintain,
     open_directory,
     read_records,
     topic_config,
@@ -179,7 +181,7 @@ def test_compact_and_delete() -> None:
 
 def slow() -> tuple[MemoryFiles, Queue, LogDirectory, Log]:
     files, queue = MemoryFiles(), Queue()
-    directory = LogDirectory.open(ROOT, CONFIG, node_id=1, now_ms=0, files=files, background=queue)
+    directory = LogDirectory.open(ROOT, CONFIG, node_id=1, now_ms=0, files=files, background=queue, now=clock)
     log = directory.create(TP, TOPIC_ID, topic_config(COMPACT, CONFIG), 0)
     fill(log, 60, 10, random.Random(2))
     log.flush()
@@ -195,7 +197,7 @@ def slow() -> tuple[MemoryFiles, Queue, LogDirectory, Log]:
     [
         lambda directory, log: log.truncate_fully_and_start_at(5000),
         lambda directory, log: log.truncate_to(20),
-        lambda directory, log: directory.delete(TP, 0),
+        lambda directory, log: directory.delete(TP),
     ],
 )
 def test_the_swap_is_dropped_when_the_log_changes_meanwhile(
@@ -230,7 +232,7 @@ def test_appends_and_reads_continue_during_compaction() -> None:
 def test_a_crash_at_any_step_of_compaction_loses_no_key() -> None:
     def compact_and_unlink(directory: LogDirectory) -> None:
         assert directory.compact(10**6)
-        directory.maintain(10**9)
+        maintain(directory, 10**9)
 
     def prepared() -> tuple[MemoryFiles, LogDirectory, dict[bytes | None, bytes | None]]:
         files = MemoryFiles()
@@ -289,7 +291,8 @@ def test_the_throttle_limits_the_rate() -> None:
 
 def test_logs_are_cleaned_in_the_background_at_their_interval(tmp_path: Path) -> None:
     config = broker_config(log_cleaner_backoff_ms="1000", log_index_interval_bytes="150")
-    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0, background=Inline())
+    clock.now = 0.0
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0, background=Inline(), now=clock)
     logs = [directory.create(TopicPartition("t", n), TOPIC_ID, topic_config(COMPACT, config), 0) for n in range(2)]
     for log in logs:
         fill(log, 60, 10, random.Random(2))
@@ -297,11 +300,54 @@ def test_logs_are_cleaned_in_the_background_at_their_interval(tmp_path: Path) ->
     directory.checkpoint()
     sizes = [log.size for log in logs]
     known = [state(log) for log in logs]
-    directory.maintain(999)
+    maintain(directory, 999)
     assert [log.size for log in logs] == sizes
-    directory.maintain(1000)
-    directory.maintain(2000)
+    maintain(directory, 1000)
+    maintain(directory, 2000)
     assert all(log.size < size for log, size in zip(logs, sizes, strict=True))
     assert [state(log) for log in logs] == known
     directory.close(2000)
     assert check(tmp_path, records=True).problems == []
+
+
+def test_markers_outlive_the_records_of_their_transactions() -> None:
+    """As in Kafka: aborted records go first, their marker in the round after that gets a delete horizon, and goes when
+    that has passed. A marker of a committed transaction stays as long as one of its batches does."""
+    files = MemoryFiles()
+    directory, log = compacted(files, delete_retention_ms="1000")
+
+    def write(producer_id: int, key: str, *, commit: bool) -> None:
+        producers = log.producers
+        records = batch(b"v", keys=[key.encode()], producer=(producer_id, 0, 0), transactional=True)
+        verification = producers.verify(producer_id, 0, 0, 0, bumps_epoch=False)
+        log.append_as_leader(records, leader_epoch=0, now_ms=0, verification=verification)
+        log.append_marker(
+            producer_id, 0, commit=commit, coordinator_epoch=0, transaction_version=1, leader_epoch=0, now_ms=0
+        )
+        log.set_high_watermark(log.log_end_offset)
+
+    def left() -> list[tuple[int, bool, int]]:
+        """First offset, whether it is a marker, and number of records of each batch of transactions."""
+        found = []
+        for segment in log.segments:
+            parts = log.read(segment.base_offset, 1 << 20, log.log_end_offset, min_one=True) if segment.size else []
+            for header, _ in iter_batches(joined(parts)):
+                if header.is_transactional:
+                    found.append((header.base_offset, header.is_control, header.count))
+        return found
+
+    write(1, "aborted", commit=False)
+    write(2, "committed", commit=True)
+    log.producers.expire(10**9, 1)  # otherwise the last batch of each producer would stay
+    for now_ms, expected in (
+        (10, [(1, True, 1), (2, False, 1), (3, True, 1)]),
+        (20, [(1, True, 1), (2, False, 1), (3, True, 1)]),
+        (500, [(1, True, 1), (2, False, 1), (3, True, 1)]),
+        (5000, [(2, False, 1), (3, True, 1)]),
+    ):
+        append(log, (f"other {now_ms}", "v"))
+        log.roll(now_ms)
+        assert compact(directory, now_ms)
+        assert left() == expected
+    assert [each for segment in log.segments for each in segment.transactions.entries()] == []
+    directory.close(0)

@@ -3,7 +3,7 @@
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump
 from barnabas_broker.storage.memory_files import MemoryFiles
-from tests.broker.storage.support import ROOT, TP, open_directory
+from tests.broker.storage.support import ROOT, TP, close, open_directory
 from tests.broker.storage.test_recovery import cut, filled, overwrite
 
 PARTITION = ROOT / str(TP)
@@ -12,7 +12,7 @@ PARTITION = ROOT / str(TP)
 def test_a_valid_directory_has_no_problems() -> None:
     files = MemoryFiles()
     log = filled(files)
-    log.close()
+    close(log)
     report = check(ROOT, records=True, files=files)
     assert (report.problems, report.batches, report.size) == ([], 60, log.size)
     assert check(PARTITION, files=files).batches == 60
@@ -44,7 +44,7 @@ def test_every_kind_of_file_is_checked() -> None:
     log = filled(files)
     log.flush()
     log.disk.checkpoint_now()
-    log.close()
+    close(log)
     first, second = log.segments.items[:2]
     overwrite(files, first.path(names.INDEX), 3, b"\x01")
     overwrite(files, first.path(names.TIME_INDEX), 7, b"\x01")

@@ -10,9 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from barnabas_broker.storage import Inline, LogDirectory, TopicPartition
-from barnabas_broker.storage.inspect import Problem, check, dump
-from tests.broker.storage.support import TOPIC_ID, TP, batch, broker_config, read_records, topic_config
+from barnabas_broker.storage import Inline, LogDirectory, TopicPartition, names
+from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump
+from barnabas_broker.storage.producers import read_snapshot
+from barnabas_protocol.records import ControlType, control_record_type
+from tests.broker.storage.support import TOPIC_ID, TP, at_once, batch, broker_config, read_records, topic_config
 from tests.interop.kafka_server import ApacheKafka, run_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("needs_jars")]
@@ -122,7 +124,7 @@ def test_we_read_a_directory_of_kafka(kafka_directory: tuple[Path, int]) -> None
         assert all((record.value or b"").endswith(b"%d" % record.offset) for record in records)
         assert [state.last_sequence for state in log.producers.states.values()] == [count - 1]
         for timestamp in (1000, 1001, 2345, 1000 + count - 1):
-            found = log.offset_for_timestamp(timestamp)
+            found = at_once(log.offset_for_timestamp(timestamp))
             assert found is not None and found[:2] == (timestamp, timestamp - 1000)
         assert log.leader_epochs.entries()[0][1] == 0
         # Appends continue where it ended.
@@ -137,3 +139,105 @@ def test_kafkas_dump_tool_reads_our_appends_to_its_segments(kafka_directory: tup
     last = sorted((path / "events-0").glob("*.log"))[-1]
     out = dump_log("--deep-iteration", "--print-data-log", "--files", str(last))
     assert re.search(rf"offset: {count} .*payload: ours", out)
+
+
+@pytest.fixture(scope="module")
+def kafka_transactions(needs_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a partition with interleaved transactions, of a cleanly shut down Apache Kafka."""
+    with ApacheKafka() as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        topic = NewTopic("events", 1, 1, config={"segment.bytes": "1048576"})
+        for future in admin.create_topics([topic]).values():
+            future.result()
+        producers = [
+            Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}) for name in ("a", "b")
+        ]
+        for producer in producers:
+            producer.init_transactions(60)
+        for n in range(6):
+            for producer in producers:
+                producer.begin_transaction()
+                producer.produce("events", os.urandom(100_000))
+                assert producer.flush(60) == 0
+            first, second = producers if n % 2 else producers[::-1]
+            first.abort_transaction(60)
+            second.commit_transaction(60) if n % 3 else second.abort_transaction(60)
+        producers[0].begin_transaction()
+        producers[0].produce("events", b"open")
+        assert producers[0].flush(60) == 0
+        kafka.stop()
+        yield kafka.log_dir / "events-0"
+
+
+def test_kafkas_transaction_indexes_and_snapshots_equal_ours(kafka_transactions: Path, tmp_path: Path) -> None:
+    """Recovery builds from Kafka's segments the files that Kafka has written beside them."""
+    copy = tmp_path / "events-0"
+    LogDirectory.open(tmp_path, broker_config(), node_id=1, now_ms=0, background=Inline()).close(0)
+    (tmp_path / names.CLEAN_SHUTDOWN).unlink()
+    copy.mkdir()
+    theirs = {
+        path.name: path.read_bytes()
+        for path in kafka_transactions.iterdir()
+        if path.suffix in (names.TXN_INDEX, names.SNAPSHOT) and path.stat().st_size
+    }
+    assert {names.TXN_INDEX, names.SNAPSHOT} == {Path(name).suffix for name in theirs}
+    for path in [*kafka_transactions.glob("*.log"), kafka_transactions / names.PARTITION_METADATA]:
+        (copy / path.name).write_bytes(path.read_bytes())
+    directory = LogDirectory.open(tmp_path, broker_config(), node_id=1, now_ms=0, background=Inline())
+    log = directory.logs[TopicPartition("events", 0)]
+    log.set_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset - 1
+    directory.close(0)
+    compared = 0
+    for name, content in theirs.items():
+        ours = (copy / name).read_bytes() if (copy / name).exists() else None
+        if name.endswith(names.TXN_INDEX):
+            assert ours == content
+        elif ours is not None:  # recovery writes only that of the end
+            assert known(ours) == known(content)
+            compared += 1
+    assert compared == 1
+
+
+def known(snapshot: bytes) -> dict[int, tuple[object, ...]]:
+    """What a snapshot says of each producer; Kafka writes them in no order."""
+    return {
+        state.producer_id: (
+            state.epoch,
+            state.coordinator_epoch,
+            state.transaction_start,
+            state.last_timestamp,
+            *state.batches,
+        )
+        for state in read_snapshot(snapshot)
+    }
+
+
+def test_our_markers_equal_kafkas(kafka_transactions: Path, tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path, broker_config(), node_id=1, now_ms=0, background=Inline())
+    log = directory.create(TP, TOPIC_ID, topic_config(), 0)
+    kinds = set()
+    for path in sorted(kafka_transactions.glob("*.log")):
+        for item in dump(path):
+            assert isinstance(item, DumpedBatch)
+            header = item.header
+            if not header.is_control:
+                continue
+            record = item.records()[0]
+            kind = control_record_type(record)
+            kinds.add(kind)
+            log.truncate_fully_and_start_at(header.base_offset)
+            log.append_marker(
+                header.producer_id,
+                header.producer_epoch,
+                commit=kind is ControlType.COMMIT,
+                coordinator_epoch=int.from_bytes((record.value or b"")[2:6], "big"),
+                transaction_version=2,
+                leader_epoch=header.leader_epoch,
+                now_ms=record.timestamp,
+            )
+            ours = next(iter(dump(log.segments.active.path(names.LOG))))
+            assert isinstance(ours, DumpedBatch)
+            assert ours.data == item.data
+    assert kinds == {ControlType.ABORT, ControlType.COMMIT}
+    directory.close(0)

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from barnabas_broker.storage.producers import CorruptSnapshot, Producers, read_snapshot
+from barnabas_broker.storage.producers import CompletedTransaction, CorruptSnapshot, Producers, read_snapshot
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import BatchHeader, read_header
 from tests.broker.storage.support import batch
@@ -19,8 +19,21 @@ def header(
 
 
 def append(producers: Producers, what: BatchHeader, offset: int) -> None:
-    producers.check(what, sequence=True)
+    verification = None
+    if what.is_transactional:
+        verification = producers.verify(
+            what.producer_id, what.producer_epoch, what.base_sequence, 1000, bumps_epoch=False
+        )
+    producers.check(what, sequence=True, verification=verification)
     producers.wrote(what, offset)
+
+
+def end(
+    producers: Producers, producer_id: int, offset: int, *, epoch: int = 0, coordinator: int = 1, aborted: bool = False
+) -> CompletedTransaction | None:
+    """A marker at `offset`."""
+    marker = header(-1, producer_id=producer_id, epoch=epoch, transactional=True)
+    return producers.ended(marker, offset, coordinator, 2000, aborted=aborted)
 
 
 def refused(producers: Producers, what: BatchHeader, *, sequence: bool = True) -> ErrorCode:
@@ -92,10 +105,14 @@ def test_the_last_stable_offset_waits_for_the_transaction_marker() -> None:
     append(producers, header(0, producer_id=6, transactional=True), 12)
     assert producers.first_unstable_offset() == 10
     assert refused(producers, header(2)) == ErrorCode.INVALID_TXN_STATE
-    producers.ended(5, 0, 1, 2000)
+    end(producers, 5, 20)
+    assert producers.first_unstable_offset() == 10  # its marker may still be lost
+    producers.replicated(20)
+    assert producers.first_unstable_offset() == 10
+    producers.replicated(21)
     assert producers.first_unstable_offset() == 12
     producers.expire(10**9, 1)
-    assert set(producers.states) == {6}  # whoever has a transaction open does not expire
+    assert set(producers.states) == {6}  # a producer with an open transaction does not expire
 
 
 def test_idle_producers_expire() -> None:

@@ -11,7 +11,18 @@ from barnabas_broker.storage import Log, names
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config, values
+from tests.broker.storage.support import (
+    ROOT,
+    TOPIC_ID,
+    TP,
+    at_once,
+    batch,
+    broker_config,
+    close,
+    open_directory,
+    topic_config,
+    values,
+)
 
 PARTITION = ROOT / str(TP)
 Lines = list[MutableMapping[str, Any]]
@@ -74,7 +85,7 @@ def test_a_tail_torn_at_any_byte_is_truncated(log_lines: Lines) -> None:
         whole = sum(start <= size for start in starts) - 1
         assert values(again) == expected(whole)
         assert again.log_end_offset == whole
-        torn = [line for line in log_lines if line["event"] == "torn tail is truncated"]
+        torn = [line for line in log_lines if line["event"] == "damaged end of a log is set aside"]
         assert [(line["position"], line["offset"]) for line in torn] == (
             [] if size in starts else [(starts[whole], whole)]
         )
@@ -101,8 +112,8 @@ def test_records_before_the_recovery_point_are_not_read() -> None:
     again = reopened(after)
     closed = [names.offset_name(s.base_offset, names.LOG) for s in again.segments.items[:-1]]
     assert len(closed) > 2
-    # Only the header of the first batch, for the age of the segment; the last closed one also at its end.
-    assert all(counts[name] == 1 for name in closed[:-1])
+    # Only the header of the first batch, for the age of the segment, and the batches after the last index entry.
+    assert max(counts[name] for name in closed[:-1]) <= 5
     assert values(again) == expected(61)
     assert again.producers.states[1].last_sequence == 60
     assert again.leader_epochs.entries() == [(0, 0), (1, 25), (2, 50)]
@@ -116,7 +127,7 @@ def test_missing_or_corrupt_indexes_are_rebuilt() -> None:
             before = [(s.index.content(), s.time_index.content()) for s in log.segments]
             if clean:
                 log.disk.checkpoint_now()
-                log.close()
+                close(log)
                 files.open(ROOT / names.CLEAN_SHUTDOWN, create=True)
             files = files.kill()
             for segment in log.segments:
@@ -133,7 +144,7 @@ def test_missing_or_corrupt_indexes_are_rebuilt() -> None:
             after = [(s.index.content(), s.time_index.content()) for s in again.segments]
             assert [index for index, _ in after] == [index for index, _ in before]
             assert values(again) == expected(60)
-            found = again.offset_for_timestamp(33)
+            found = at_once(again.offset_for_timestamp(33))
             assert found is not None and found[:2] == (33, 33)
 
 
@@ -169,7 +180,7 @@ def test_a_corrupt_batch_in_a_closed_segment_is_logged_and_kept(
     assert str(path) in str(caught.value)
     assert values(again, 21) == expected(60)[21:]
     assert [
-        (line["file"], line["position"], line["offset"]) for line in log_lines if line["event"] == "corrupt batch"
+        (line["file"], line["position"], line["offset"]) for line in log_lines if line["event"] == "log is damaged"
     ] == [(str(path), position, 20)]
     assert again.producers.states[1].last_sequence == 59
 

@@ -13,7 +13,7 @@ from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile, joined
 from barnabas_protocol.records import iter_batches
-from tests.broker.storage.support import TOPIC_ID, TP, batch, new_log, open_directory, topic_config
+from tests.broker.storage.support import TOPIC_ID, TP, batch, close, new_log, open_directory, topic_config
 
 #: Bytes of a batch: several times the size from which batches stay in the file.
 MANY = 40
@@ -81,7 +81,7 @@ def test_a_slice_outlives_its_segment() -> None:
     files = MemoryFiles()
     log = fill(new_log(files))
     (part,) = log.read(0, 10**9, MANY, min_one=True)
-    log.close()
+    close(log)
     before = len(files._open)
     assert offsets(joined([part])) == list(range(MANY))
     del part

@@ -100,9 +100,15 @@ def test_configuration(process: bool) -> None:
 @MODES
 def test_an_unknown_key_is_a_warning(process: bool) -> None:
     broker = Broker(process=process, config={"num.partition": 3})
-    with pytest.warns(UserWarning, match=r"num.partition: no such configuration key, ignored; did you mean num.parti"):
+    with pytest.warns(UserWarning, match=r"num.partition: no such configuration key, ignored, did you mean num.parti"):
         broker.start()
     broker.close()
+
+
+@pytest.mark.parametrize("key", ["log.dir", "log.dirs"])
+def test_the_folder_of_its_log_is_not_given_as_a_key(key: str) -> None:
+    with pytest.raises(ValueError, match="give the folder as data_dir"):
+        Broker(config={key: "/tmp/elsewhere"})
 
 
 @MODES
@@ -173,7 +179,7 @@ def test_it_dies_with_its_parent_and_leaves_nothing(parent: subprocess.Popen[str
         parent.kill()
     else:
         parent.stdin.close()  # it never closes its broker
-    parent.wait(30)
+    parent.wait(60)
     assert select.select([descriptor], [], [], 30)[0]
     os.close(descriptor)
     assert not Path(folder).parent.exists()
@@ -200,7 +206,7 @@ async def test_requests_are_remembered(running: Broker) -> None:
 
 async def test_waiting_for_a_request_ends(running: Broker, line: Wire) -> None:
     before = next(reversed(running.requests), None)
-    waiting = asyncio.create_task(asyncio.to_thread(running.wait_for_request, "ApiVersions", after=before, timeout=20))
+    waiting = asyncio.create_task(asyncio.to_thread(running.wait_for_request, "ApiVersions", after=before, timeout=60))
     await line.ask(ApiVersionsRequest(), 0, ApiVersionsResponse, client_id="late")
     assert (await waiting).client_id == "late"
     with pytest.raises(RuntimeError, match=r"would block the event loop: await asyncio.to_thread\(wait_for_request"):
@@ -214,10 +220,10 @@ def test_waiting_for_what_does_not_come(running: Broker) -> None:
         running.wait_for_request("Nonsense")
 
 
-async def test_a_group_has_a_story(running: Broker) -> None:
-    running.create_topic("story")
+async def test_the_history_of_a_group_is_explained(running: Broker) -> None:
+    running.create_topic("explained")
     consumer = aiokafka.AIOKafkaConsumer(
-        "story", bootstrap_servers=running.bootstrap_servers, group_id="readers", client_id="reader"
+        "explained", bootstrap_servers=running.bootstrap_servers, group_id="readers", client_id="reader"
     )
     await consumer.start()
     await asyncio.to_thread(running.wait_for_request, "Heartbeat", client_id="reader")
@@ -269,7 +275,7 @@ print(*[line for line in heard if "connection closed" in line])
 
 
 def test_a_thread_says_it_to_logging() -> None:
-    run = subprocess.run([sys.executable, "-c", THREAD], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", THREAD], capture_output=True, text=True, timeout=100, check=False)
     assert run.stderr == ""
     assert re.fullmatch(
         r"connection closed peer=127\.0\.0\.1:\d+ reason='request header: .*'", run.stdout.splitlines()[-1]

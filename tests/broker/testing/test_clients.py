@@ -13,7 +13,7 @@ from tests.kafka_python import kafka
 pytestmark = pytest.mark.programs
 
 #: Seconds after which nothing is coming any more.
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def quiet(error: confluent_kafka.KafkaError) -> None:

@@ -26,6 +26,8 @@ from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas_protocol.records import build_batch
 from tests.wire import PATIENCE, Wire
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.fixture
 def topic(running: Broker, request: pytest.FixtureRequest) -> str:

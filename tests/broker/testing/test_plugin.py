@@ -38,7 +38,7 @@ print(sorted(heavy & set(sys.modules)))
 import barnabas_broker.testing
 print(sorted((heavy - {"barnabas_broker.testing"}) & set(sys.modules)))
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
     assert said.stdout == "[]\n[]\n"
 
 
@@ -235,7 +235,7 @@ def test_it(kafka_broker, worker_id, record_property, number):
                 print("BROKER", worker, port, os.path.exists(f"/proc/{pid}"))
         """
     )
-    result = pytester.runpytest_subprocess(*PLAIN, "-n", "2", "-W", "error", timeout=100)
+    result = pytester.runpytest_subprocess(*PLAIN, "-n", "2", "-W", "error", timeout=280)
     result.assert_outcomes(passed=4)
     found = re.findall(r"^BROKER (gw\d) (\d+) (\w+)$", result.stdout.str(), re.MULTILINE)
     assert [(worker, alive) for worker, _, alive in found] == [("gw0", "False"), ("gw1", "False")]

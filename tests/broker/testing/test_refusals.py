@@ -79,7 +79,7 @@ class Sampler:
 
 
 def ids(struct: Struct) -> set[Any]:
-    """What tells an item from its neighbours."""
+    """What distinguishes an item from its neighbours."""
     values = (getattr(struct, f.name) for f in struct.FIELDS if f.type.element is None)
     return {value for value in values if isinstance(value, str | bytes | int) and value}
 

@@ -13,7 +13,7 @@ from barnabas_client import Producer
 from barnabas_client.cli import main
 
 #: Seconds that a command may take.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cli:
 
 @pytest.fixture
 def cli(empty_servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("BARNABAS_BOOTSTRAP", empty_servers)
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", empty_servers)
     return Cli(empty_servers, capsys, monkeypatch)
 
 

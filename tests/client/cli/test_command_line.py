@@ -1,21 +1,39 @@
 """The command line: arguments, errors, signals, and completion in shells."""
 
+import ast
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import barnabas_client
 from barnabas_client.cli import main, plugins
+from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
+from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.commands import COMMAND_LINE
 from barnabas_client.cli.completion import walk
+from barnabas_client.cli.output import Output
+from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from barnabas_client.logs import logger
+from barnabas_pipeline.cli import COMMAND_LINE as PIPELINE
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
 
 EVERY = COMMAND_LINE.every_command()
+SETTINGS = {
+    field.name
+    for config in (ClientConfig, ConsumerConfig, ProducerConfig)
+    for field in fields(config)
+    if "_" in field.name
+} | {"timeout_ms"}
 
 
 @pytest.mark.parametrize("command", EVERY, ids=lambda command: " ".join(command.path))
@@ -35,8 +53,8 @@ def test_invalid_command_lines_are_reported_in_one_line(capsys: pytest.CaptureFi
         ([], "barnabas: the following arguments are required: COMMAND (see barnabas --help)"),
         (["topics"], "barnabas: the following arguments are required: COMMAND (see barnabas topics --help)"),
         (["topics", "create"], "barnabas: the following arguments are required: TOPIC (see barnabas topics create --h"),
-        (["topics", "list", "-b", ":1"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has ':1'"),
-        (["ping", "-b", "host:x"], "barnabas: argument -b/--bootstrap-servers: bootstrap_servers has 'host:x'"),
+        (["topics", "list", "-b", ":1"], "barnabas: --bootstrap-servers has ':1'"),
+        (["ping", "-b", "host:x"], "barnabas: --bootstrap-servers has 'host:x'"),
         (["bench", "consume"], "barnabas: bench consume reads an existing topic: name it with --topic"),
         (["topics", "create", "t", "-p", "0"], "barnabas: argument -p/--partitions: must be a number of at least 1"),
         (["topics", "create", "t", "-c", "a"], "barnabas: argument -c/--config: 'a' is not name=value"),
@@ -55,7 +73,7 @@ def test_an_unreachable_broker_is_reported_in_one_line(capsys: pytest.CaptureFix
         assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
         assert capsys.readouterr().err == (
             "barnabas: no broker could be asked about the cluster: cannot connect to 127.0.0.1:1: Connection refused. "
-            "To do: check that a broker listens there\n"
+            "To do: check that a broker listens there (127.0.0.1:1 is from --bootstrap-servers)\n"
         )
 
 
@@ -63,12 +81,121 @@ async def test_bootstrap_servers_of_option_and_environment(cli: Cli, monkeypatch
     assert (await cli("ping")).out.startswith(f"{cli.address}: broker 1 of 1, cluster ")
     await cli("ping", "-b", "127.0.0.1:1", status=1)
     assert (await cli("-b", cli.address, "ping", "--json")).json[0]["error"] is None
-    monkeypatch.setenv("BARNABAS_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     await cli("ping", status=1)
     assert (await cli("ping", "-b", cli.address)).err == ""
     half = await cli("ping", "-b", f"{cli.address},127.0.0.1:1", "--json", status=1)
     assert [one["error"] is None for one in half.json] == [True, False]
     assert "Connection refused" in (await cli("ping", "--wait", "150ms", status=1)).err
+
+
+def test_options_of_all_commands_stand_before_between_and_after_the_words() -> None:
+    for words in (
+        ["-b", "h:1", "--timeout", "3s", "--json", "topics", "list", "--internal"],
+        ["topics", "-b", "h:1", "--timeout", "3s", "--json", "list", "--internal"],
+        ["topics", "list", "--internal", "-b", "h:1", "--timeout", "3s", "--json"],
+        ["-b", "h:2", "topics", "--timeout", "3s", "list", "--json", "--internal", "-b", "h:1"],
+    ):
+        read = COMMAND_LINE.parse(words)
+        assert (read.bootstrap, read.timeout, read.json, read.internal) == ("h:1", 3.0, True, True), words
+    for command in EVERY:
+        for at in range(len(command.path) + 1):
+            with pytest.raises(SystemExit) as leaving:
+                COMMAND_LINE.parse([*command.path[:at], "--json", *command.path[at:], "--help"])
+            assert leaving.value.code == 0, command.path
+    repeated = PIPELINE.parse(["-o", "a=1", "lag", "g", "-o", "b=2"])
+    assert repeated.options == [("a", "1"), ("b", "2")]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("topic list", "unknown command 'topic', did you mean topics? (see barnabas --help)"),
+        ("topics lst", "unknown command 'topics lst', did you mean list? (see barnabas topics --help)"),
+        (
+            "list",
+            "unknown command 'list', did you mean topics list or groups list or transactions list? "
+            "(see barnabas --help)",
+        ),
+        ("groups xyz", "unknown command 'groups xyz': the commands are list, describe, explain, watch, "),
+        (
+            "consume t --from-begining",
+            "unknown option --from-begining, did you mean --from-beginning? (see barnabas con",
+        ),
+        ("groups reset-offsets g --to-earlist", "unknown option --to-earlist, did you mean --to-earliest?"),
+        ("--jsn topics list", "unknown option --jsn, did you mean --json? (see barnabas --help)"),
+        ("topics --timout 5s list", "unknown option --timout, did you mean --timeout? (see barnabas topics --help)"),
+        ("produce t f --xyz=1", "unknown option --xyz (see barnabas produce --help)"),
+        (
+            "produce t -z gzp",
+            "argument -z/--compression: 'gzp' is not one of none, gzip, snappy, lz4, zstd, did you me",
+        ),
+        ("consume t u", "unexpected argument 'u' (see barnabas consume --help)"),
+        ("consume t -x", "unexpected argument '-x' (see barnabas consume --help)"),
+        ("groups list --state foo", "argument --state: 'foo' is not one of PreparingRebalance, CompletingRebalance, "),
+        ("groups list --state stabel", "argument --state: 'stabel' is not one of "),
+        ("groups list --type clasic", "argument --type: 'clasic' is not one of classic, consumer, share, streams, did"),
+    ],
+)
+def test_what_was_probably_meant_is_suggested(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"barnabas: {why}")
+    assert printed.err.count("\n") == 1
+
+
+def test_values_that_look_like_options_are_no_unknown_options() -> None:
+    read = COMMAND_LINE.parse(["produce", "t", "-H", "a=--b", "--null=--x", "--", "--file"])
+    assert (read.headers, read.null, read.file) == ([("a", "--b")], "--x", "--file")
+    read = COMMAND_LINE.parse(["produce", "t", "-K", ":", "file", "--json"])
+    assert (read.topic, read.file, read.json) == ("t", "file", True)
+    assert COMMAND_LINE.parse(["consume", "t", "-o", "-5", "--part", "3", "--max=2"]).partitions == [3]
+
+
+def test_errors_name_options_of_the_program_and_no_settings_of_the_library() -> None:
+    """Every text of the library with advice is reworded; what is left names no setting and no method."""
+    texts = [text for file in Path(barnabas_client.__file__).parent.rglob("*.py") for text in advices(file)]
+    assert len(texts) > 30
+    for text in texts:
+        advice = for_command_line(text).partition("To do: ")[2]
+        assert not [name for name in SETTINGS if re.search(rf"\b{name}\b", advice)], text
+        assert "()" not in advice
+    assert for_command_line("no metadata within 5 s. To do: check the brokers, or raise request_timeout_ms") == (
+        "no metadata within 5 s. To do: check the brokers, or raise --timeout"
+    )
+    assert for_command_line("x within delivery_timeout_ms (5 ms). To do: seek() over it") == "x within --timeout (5 ms)"
+
+
+def test_warnings_of_the_library_are_lines_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(arguments: Namespace, output: Output) -> int:
+        why = "no answer. To do: check the broker, or raise request_timeout_ms"
+        logger("barnabas_client.network").warning("no metadata", node=1, reason=why)
+        logger("barnabas_client.producer.sender").warning(
+            "records were not delivered", reason="reported by the command"
+        )
+        return 0
+
+    command = Command(
+        path=("go",), help="go", add_arguments=lambda to: None, run=run, reports=("barnabas_client.producer",)
+    )
+    program = CommandLine(name="program", description="Test.", commands=[command], add_options=lambda to: None)
+    assert program.run(["go"]) == 0
+    assert capsys.readouterr().err == (
+        "program: warning: no metadata (node 1): no answer. To do: check the broker, or raise --timeout\n"
+    )
+
+
+def advices(file: Path) -> Iterator[str]:
+    """The string literals of a module that say what to do; expressions inside of them are "?"."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "?" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if ". To do: " in text and file.parent.name != "cli":
+            yield text
 
 
 @ONLY_BARNABAS

@@ -108,6 +108,12 @@ async def test_offsets_are_dumped_from_the_brokers(cli: Cli, numbers: None) -> N
         ({"group": "g", "topic": "t", "partition": 1}, 3),
     ]
     assert len((await cli("dump", "offsets", "--only", "offsets")).lines) == 4
+    unknown = await cli("dump", "offsets", "-g", "nosuch", "--only", "offsets", status=1)
+    assert unknown.out == ""
+    assert unknown.err == (
+        "barnabas: topic __consumer_offsets has no committed offsets of group 'nosuch'. To do: check its name with "
+        "`barnabas groups list`\n"
+    )
 
 
 @ONLY_BARNABAS

@@ -81,6 +81,8 @@ async def test_groups_are_listed(cli: Cli) -> None:
     (member,) = every[0]["members"]
     assert member["partitions"] == [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
     assert [row["lag"] for row in every[0]["offsets"]] == [None, 0]
+    assert (every[0]["lag"], every[0]["uncommitted"]) == (None, 5)  # five records wait, and nothing is committed there
+    assert (every[1]["lag"], every[1]["uncommitted"]) == (1, 0)
 
 
 @pytest.mark.usefixtures("empty")
@@ -114,9 +116,9 @@ async def test_groups_and_offsets_are_deleted(cli: Cli) -> None:
 @pytest.mark.usefixtures("live")
 async def test_a_group_is_watched(cli: Cli) -> None:
     printed = await cli("groups", "watch", "live", "--max", "2", "--interval", "10ms")
-    head, _, columns, first, second = printed.lines[:5]
+    head, behind, _, columns, first, second = printed.lines[:6]
     assert "  live  Stable  1 member  range  coordinator 127.0.0.1:" in head
-    assert "  0 records behind" in head
+    assert behind == "0 records behind, 0.0 s  5 records without a committed offset"
     assert columns.split() == [
         "TOPIC",
         "PARTITION",
@@ -124,11 +126,13 @@ async def test_a_group_is_watched(cli: Cli) -> None:
         "LOG-END-OFFSET",
         "LAG",
         "LAG-TIME",
-        "CLIENT-ID",
+        "IN/S",
+        "OUT/S",
+        "MEMBER",
         "HOST",
     ]
-    assert first.split() == ["t", "0", "-", "5", "-", "-", "worker", "/127.0.0.1"]
-    assert second.split() == ["t", "1", "3", "3", "0", "0.0", "s", "worker", "/127.0.0.1"]
+    assert first.split() == ["t", "0", "-", "5", "-", "-", "-", "-", "worker", "127.0.0.1"]
+    assert second.split() == ["t", "1", "3", "3", "0", "0.0", "s", "-", "-", "worker", "127.0.0.1"]
     assert sum("  live  Stable  " in line for line in printed.lines) == 2
     assert "GROUP_ID_NOT_FOUND" in (await cli("groups", "watch", "none", status=1)).err
 
@@ -149,6 +153,29 @@ async def test_lag_is_shown_in_seconds_too(cli: Cli) -> None:
                 known += 1
         process.send_signal(signal.SIGINT)
         await process.communicate()
+
+
+@pytest.mark.usefixtures("empty", "live")
+async def test_several_groups_are_watched(cli: Cli) -> None:
+    for names in ([], ["old", "live"]):
+        printed = await cli("groups", "watch", *names, "--max", "1")
+        assert printed.lines[0].endswith("  2 groups")
+        rows = {line.split()[0]: line.split()[1:5] for line in printed.lines[3:5]}
+        assert rows == {"live": ["Stable", "1", "2", "-"], "old": ["Empty", "0", "1", "1"]}
+    found = json.loads((await cli("groups", "watch", "old", "none", "--max", "1", "--json")).out)
+    assert [(one["group"], one["error"] is None) for one in found["groups"]] == [("old", True), ("none", False)]
+
+
+@ONLY_BARNABAS
+@pytest.mark.usefixtures("live")
+async def test_the_first_view_has_the_reason_of_the_last_rebalance(cli: Cli) -> None:
+    printed = await cli("groups", "watch", "live", "--max", "1")
+    after = printed.lines[printed.lines.index("LAST REBALANCES") + 1 :]
+    assert "Generation 1: worker (127.0.0.1) joined" in after[0]
+    view = json.loads((await cli("groups", "watch", "live", "--max", "1", "--json")).out)
+    assert view["rebalances"][-1]["text"].startswith("Generation 1: ")
+    assert (view["lag"], view["uncommitted"]) == (None, 5)
+    assert view["offsets"][1]["consumed_per_second"] is None
 
 
 @ONLY_BARNABAS

@@ -36,6 +36,50 @@ async def test_standard_input_is_read_from_a_file_and_from_a_pipe(cli: Cli, tmp_
     assert (await cli("consume", "t", "--from-beginning", "-e")).lines == ["1", "2", "3", "4"]
 
 
+async def test_empty_input_is_reported(cli: Cli, tmp_path: Path) -> None:
+    await cli("topics", "create", "t")
+    empty = tmp_path / "empty"
+    empty.touch()
+    note = "nothing was read, so no record was written to t\n"
+    for source in (Path("/dev/null"), empty):
+        assert (await cli("produce", "t", stdin=source)).err == note
+        assert (await cli("produce", "t", str(source))).err == note
+    assert (await cli("produce", "t", "--json", stdin=empty)).json["records"] == 0
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(("closed", "written"), [("<&-", 0), (">&-", 1), ("2>&-", 1), (">&- 2>&-", 1)])
+async def test_a_closed_standard_stream_is_like_an_empty_one(cli: Cli, closed: str, written: int) -> None:
+    await cli("topics", "create", "t")
+    command = f"echo line | {sys.executable} -m barnabas_client.cli produce t {closed}"
+    process = await asyncio.create_subprocess_shell(command, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(PATIENCE):
+        _, err = await process.communicate()
+    assert (process.returncode, b"nothing was read" in err) == (0, not written)
+    assert (await cli("consume", "t", "--from-beginning", "-e")).lines == ["line"] * written
+
+
+@pytest.mark.programs
+async def test_a_failure_is_reported_although_the_output_is_closed(cli: Cli) -> None:
+    await cli("topics", "create", "t", "-c", "max.message.bytes=200")
+    read, write = os.pipe()
+    os.close(read)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "barnabas_client.cli", "produce", "t", "--json"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(write)
+    async with asyncio.timeout(PATIENCE):
+        _, err = await process.communicate(b"x" * 500)
+    assert process.returncode == 1
+    assert err.count(b"MESSAGE_TOO_LARGE") == 1
+    assert err.startswith(b"barnabas: 0 records were written to t, 1 was not: ")
+    assert err.count(b"\n") == 1
+
+
 async def test_a_line_that_cannot_be_sent_ends_the_command(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("k:v\nnothing\n")
@@ -45,8 +89,12 @@ async def test_a_line_that_cannot_be_sent_ends_the_command(cli: Cli, tmp_path: P
     assert (await cli("consume", "t", "--from-beginning", "-e")).lines == ["v"]
     file.write_text("x" * 500)
     failed = await cli("produce", "t", str(file), status=1)
-    assert "0 records were written to t, 1 were not" in failed.err
+    assert failed.err.startswith("barnabas: 0 records were written to t, 1 was not: ")
     assert "max.message.bytes" in failed.err
+    assert failed.err.count("\n") == 1
+    # The limit of a record is the topic's, not one of the producer that no option raises.
+    file.write_text("x" * 3_000_000)
+    assert "max.message.bytes" in (await cli("produce", "t", str(file), status=1)).err
     assert "only 1" in (await cli("produce", "t", str(file), "-p", "7", status=1)).err
     assert "No such file" in (await cli("produce", "t", str(tmp_path / "none"), status=1)).err
 

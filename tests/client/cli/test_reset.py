@@ -98,7 +98,7 @@ async def test_a_group_with_members_is_not_reset(cli: Cli) -> None:
     async with Consumer("t", bootstrap_servers=cli.address, group_id="g"):
         refused = await cli("groups", "reset-offsets", "g", "--to-earliest", "--execute", status=1)
     assert refused.err == (
-        "barnabas: offsets can only be reset while group 'g' is inactive, but it is Stable with 1 members. "
+        "barnabas: offsets can only be reset while group 'g' is inactive, but it is Stable with 1 member. "
         "To do: stop the members first\n"
     )
 

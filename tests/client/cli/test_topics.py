@@ -1,6 +1,7 @@
 """`barnabas topics`."""
 
 import re
+from pathlib import Path
 
 from tests.client.cli.conftest import Cli
 from tests.client.real_broker import ONLY_BARNABAS
@@ -71,8 +72,52 @@ async def test_results_and_errors_are_reported_side_by_side(cli: Cli) -> None:
     assert "nothing to change" in (await cli("topics", "alter", "a", status=2)).err
 
 
+async def test_the_configuration_key_that_was_meant_is_suggested(cli: Cli) -> None:
+    await cli("topics", "create", "t", "-p", "2")
+    for words in (("create", "u", "-c", "retention.m=5"), ("alter", "t", "--set", "retention.m=5")):
+        err = (await cli("topics", *words, status=1)).err
+        assert "INVALID_CONFIG" in err
+        assert err.endswith(" (retention.m, did you mean retention.ms?)\n")
+        assert err.count("\n") == 1
+    assert "did you mean" not in (await cli("topics", "alter", "t", "--set", "no.such.key=1", status=1)).err
+    assert "did you mean" not in (await cli("topics", "alter", "t", "--set", "retention.ms=x", status=1)).err
+    assert (await cli("topics", "alter", "t", "-p", "1", status=1)).err.startswith("barnabas: ")
+
+
 async def test_internal_topics_are_shown_on_request(cli: Cli) -> None:
     await cli("topics", "create", "t")
     await cli("consume", "t", "-g", "g", "-e")
     assert (await cli("topics", "list")).lines == ["t"]
     assert "__consumer_offsets" in (await cli("topics", "list", "--internal")).lines
+
+
+async def test_without_a_terminal_an_internal_topic_needs_yes(cli: Cli, tmp_path: Path) -> None:
+    await cli("topics", "create", "t")
+    await cli("consume", "t", "-g", "g", "-e")
+    (tmp_path / "empty").touch()
+    refused = await cli("topics", "delete", "t", "__consumer_offsets", status=2, stdin=tmp_path / "empty")
+    assert refused.err.startswith(
+        "barnabas: __consumer_offsets is internal. It holds the committed offsets of 1 group: "
+    )
+    assert "give --yes" in refused.err
+    assert (await cli("topics", "list")).lines == ["t"], "nothing was deleted"
+    yes = await cli("topics", "delete", "__consumer_offsets", "--yes", status=1)
+    assert "Topic __consumer_offsets is internal and cannot be deleted" in yes.err
+    assert "__consumer_offsets" in (await cli("topics", "list", "--internal")).lines
+
+
+async def test_a_key_is_unset_only_if_it_exists(cli: Cli) -> None:
+    await cli("topics", "create", "t", "-c", "retention.ms=5")
+    unknown = await cli("topics", "alter", "t", "-p", "3", "--unset", "retention.m", status=1)
+    assert unknown.err == "barnabas: topics have no configuration key 'retention.m', did you mean retention.ms?\n"
+    assert "PartitionCount: 1\t" in (await cli("topics", "describe", "t")).out
+    both = await cli("topics", "alter", "t", "--unset", "retention.ms", "--unset", "segment.bytes")
+    assert both.lines == ["t: changed: retention.ms unset", "t: unchanged, not set: segment.bytes"]
+    again = await cli("topics", "alter", "t", "--unset", "retention.ms")
+    assert again.lines == ["t: unchanged, not set: retention.ms"]
+    assert (await cli("topics", "alter", "t", "--unset", "retention.ms", "--json")).json["changes"] == []
+
+
+async def test_a_key_is_suggested_without_any_topic(cli: Cli) -> None:
+    err = (await cli("topics", "create", "u", "-c", "retention.m=5", status=1)).err
+    assert err.endswith(" (retention.m, did you mean retention.ms?)\n")

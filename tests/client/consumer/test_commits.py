@@ -29,7 +29,7 @@ from tests.client.fake_broker import FakeBroker, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
-Told = list[tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]]
+Reported = list[tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]]
 
 
 def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
@@ -48,7 +48,7 @@ async def poll_for_ever(reader: Consumer) -> None:
 async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b", b"c"])
-    seen: Told = []
+    seen: Reported = []
     ended = asyncio.Event()
 
     async def later(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
@@ -69,7 +69,7 @@ async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> Non
 async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_covers_it(broker: FakeBroker) -> None:
     broker.create("t")
     broker.write("t", [b"a", b"b", b"c"])
-    seen: Told = []
+    seen: Reported = []
     broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t") as reader:
         for _ in range(2):
@@ -85,7 +85,7 @@ async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_cov
 
 async def test_commit_waits_for_background_commits(broker: FakeBroker) -> None:
     broker.create("t")
-    seen: Told = []
+    seen: Reported = []
     async with member(broker, "t") as reader:
         for offset in range(1, 6):
             reader.commit_async({T0: offset}, lambda offsets, error: seen.append((offsets, error)))
@@ -104,7 +104,7 @@ async def test_a_callback_may_commit(broker: FakeBroker) -> None:
             ended.set()
 
         reader.commit_async({T0: 1}, again)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ended.wait()
     assert broker.committed["g", "t", 0] == (2, "")
 

@@ -38,7 +38,7 @@ async def test_all_records_of_all_partitions_in_order(broker: FakeBroker) -> Non
     for number in range(3):
         for part in range(4):
             broker.write("t", [b"%d-%d-%d" % (number, part, at) for at in range(5)], number)
-    read: dict[int, list[bytes]] = {}
+    read: dict[int, list[bytes | None]] = {}
     async with consumer(broker, "t") as reader:
         async for record in reader:
             read.setdefault(record.partition, []).append(record.value)

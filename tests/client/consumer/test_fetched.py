@@ -2,12 +2,14 @@
 
 import json
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_client.consumer.fetched import Chunk, cut, unpack
+from barnabas_client.consumer.fetched import Chunk, Unpacked, cut
+from barnabas_client.consumer.fetched import unpack as unpack_parts
 from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_protocol.messages.fetch import AbortedTransaction
@@ -51,8 +53,15 @@ def marker(at: int, producer: int, commit: bool) -> bytearray:
     )
 
 
-def values(chunks: list[Chunk], position: int = 0) -> list[bytes]:
-    found = []
+def unpack(tp: TopicPartition, chunk: Chunk, position: int, **settings: Any) -> Unpacked:
+    """All parts in one."""
+    parts = list(unpack_parts(tp, chunk, position, **settings))
+    assert all(part.error is None for part in parts[:-1])
+    return Unpacked([record for part in parts for record in part.records], parts[-1].end, parts[-1].error)
+
+
+def values(chunks: list[Chunk], position: int = 0) -> list[bytes | None]:
+    found: list[bytes | None] = []
     for chunk in chunks:
         unpacked = unpack(T0, chunk, position)
         assert unpacked.error is None
@@ -167,14 +176,14 @@ def test_an_old_message_format_is_an_error() -> None:
 def test_deserializers_see_bytes_and_never_null() -> None:
     data = build_batch([(None, b"1", (), 0), (b'"k"', None, (), 0), (b'"k"', b"[2]", (), 0)])
     (chunk,) = cut(T0, data, 0)
-    records, error = unpack(T0, chunk, 0, key_deserializer=json.loads, value_deserializer=json.loads)
+    records, _, error = unpack(T0, chunk, 0, key_deserializer=json.loads, value_deserializer=json.loads)
     assert error is None
     assert [(record.key, record.value) for record in records] == [(None, 1), ("k", None), ("k", [2])]
 
 
 def test_the_error_of_a_deserializer_has_partition_and_offset() -> None:
     (chunk,) = cut(T0, batch(b"1", b"2", b"x", b"4", at=10), 10)
-    records, error = unpack(T0, chunk, 10, value_deserializer=json.loads)
+    records, _, error = unpack(T0, chunk, 10, value_deserializer=json.loads)
     assert [record.value for record in records] == [1, 2]
     assert isinstance(error, RecordDeserializationError)
     assert (error.topic_partition, error.offset) == (T0, 12)
@@ -194,3 +203,26 @@ def test_from_any_offset_each_record_comes_once(sizes: list[int], start: int, co
         offset += size
     start = min(start, offset)
     assert values(cut(T0, data, start), start) == [str(at).encode() for at in range(start, offset)]
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=3), st.sampled_from([b"same"])), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.integers(0, 60),
+    st.sampled_from(["none", "gzip"]),
+)
+def test_a_batch_in_parts_is_the_same_batch(contents: list[bytes], most: int, position: int, compression: str) -> None:
+    (chunk,) = cut(T0, batch(*contents, compression=compression), 0)
+    parts = list(unpack_parts(T0, chunk, position, most=most))
+    assert all(len(part.records) <= most for part in parts)
+    assert [part.end for part in parts] == sorted({part.end for part in parts})
+    assert parts[-1].end == len(contents)
+    assert [record.value for part in parts for record in part.records] == contents[position:]
+
+
+def test_a_batch_that_breaks_in_the_middle_yields_the_records_before() -> None:
+    whole = batch(b"aaaa", b"bbbb", b"cccc", b"dddd")
+    whole[-20] ^= 0xFF
+    parts = list(unpack_parts(T0, Chunk(4, memoryview(whole)), 0, check_crcs=False, most=1))
+    assert parts[0].records[0].value == b"aaaa"
+    assert isinstance(parts[-1].error, CorruptRecordError)

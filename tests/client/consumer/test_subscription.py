@@ -5,13 +5,18 @@ import pytest
 from barnabas_client.consumer.fetched import Chunk
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import IllegalStateError
+from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+def pauses() -> Backoff:
+    return Backoff(0.1, 1.0)
+
+
 def test_manual_assignment() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0, T1])
     subscription.state(T0).seek(5)
     subscription.assign([T0])
@@ -22,7 +27,7 @@ def test_manual_assignment() -> None:
 
 
 def test_subscribed() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.subscribe(["t"])
     with pytest.raises(IllegalStateError, match=r"assign\(\) after subscribe\(\)"):
         subscription.assign([T0])
@@ -34,7 +39,7 @@ def test_subscribed() -> None:
 
 
 def test_a_partition_that_is_not_assigned() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     with pytest.raises(IllegalStateError, match=r"partition t-1 is not assigned to this consumer \(assigned: none\)"):
         subscription.state(T1)
     subscription.assign([T0])
@@ -43,7 +48,7 @@ def test_a_partition_that_is_not_assigned() -> None:
 
 
 def test_what_makes_a_partition_fetchable() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0])
     state = subscription.state(T0)
     assert not state.fetchable
@@ -67,7 +72,7 @@ def blocks(state: PartitionState, flag: str) -> bool:
 
 
 def test_a_seek_drops_buffers_and_requests_in_flight() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0])
     state = subscription.state(T0)
     state.seek(3)
@@ -83,7 +88,7 @@ def test_a_seek_drops_buffers_and_requests_in_flight() -> None:
 
 
 def test_another_leader_drops_requests_in_flight_and_keeps_buffers() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0])
     state = subscription.state(T0)
     state.seek(3)
@@ -100,7 +105,7 @@ def test_another_leader_drops_requests_in_flight_and_keeps_buffers() -> None:
 
 
 def test_a_revocation_drops_buffers_and_requests_in_flight() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0])
     state = subscription.state(T0)
     epoch = state.epoch
@@ -110,7 +115,7 @@ def test_a_revocation_drops_buffers_and_requests_in_flight() -> None:
 
 
 def test_fetching_again_starts_at_the_position() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0])
     state = subscription.state(T0)
     state.seek(3)
@@ -120,7 +125,7 @@ def test_fetching_again_starts_at_the_position() -> None:
 
 
 def test_positions_contain_only_known_ones() -> None:
-    subscription = Subscription()
+    subscription = Subscription(pauses)
     subscription.assign([T0, T1])
     subscription.state(T0).seek(7, leader_epoch=2)
     assert subscription.positions() == {T0: OffsetAndMetadata(7, "", 2)}

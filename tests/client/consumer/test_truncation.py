@@ -6,6 +6,7 @@ from barnabas_client.consumer.fetched import Chunk
 from barnabas_client.consumer.subscription import Needed, PartitionState
 from barnabas_client.consumer.truncation import judge
 from barnabas_client.errors import LogTruncationError, OffsetOutOfRangeError
+from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -13,7 +14,7 @@ TP = TopicPartition("t", 0)
 
 def read_up_to(position: int, epoch: int, *, fetched: int, fetched_epoch: int) -> PartitionState:
     """The program has got the records before `position`, those before `fetched` wait for it."""
-    state = PartitionState(TP, active=True)
+    state = PartitionState(TP, active=True, backoff=Backoff(0.1, 1.0))
     state.seek(position, epoch)
     state.fetch_offset, state.fetch_epoch = fetched, fetched_epoch
     state.chunks.append(Chunk(fetched, memoryview(b"x"), leader_epoch=fetched_epoch))

@@ -117,11 +117,15 @@ def test_a_follower_does_not_rejoin_when_partitions_are_added() -> None:
 # Commits.
 
 
-def test_commits_are_refused_during_a_rebalance() -> None:
+def test_commits_are_refused_in_the_sync_phase() -> None:
+    """In the join phase the coordinator accepts those of the generation that still holds."""
     driver = Driver().become_stable()
+    before = driver.machine.commit_identity()
     driver.wait(3)
     driver.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     driver.release()
+    assert driver.machine.commit_identity() == before
+    driver.join(generation=before.generation + 1)
     with pytest.raises(RebalanceInProgressError, match="commit again"):
         driver.machine.commit_identity()
 
@@ -291,3 +295,39 @@ def test_a_revocation_counts_as_a_poll() -> None:
     driver.wait(1, polls=False)
     assert driver.machine.state is MemberState.STABLE
     assert not driver.has_sent(LeaveGroupRequest)
+
+
+# A group that never answers sensibly.
+
+
+def complaints(driver: Driver) -> list[str]:
+    return [
+        str(one.fields["reason"]) for one in driver.effects if isinstance(one, Note) and "still without" in one.event
+    ]
+
+
+def test_a_member_that_is_never_assigned_anything_says_why() -> None:
+    driver = Driver()
+    driver.subscribe()
+    for _ in range(400):
+        driver.find(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        driver.wait(1.0)
+    said = complaints(driver)
+    assert 2 <= len(said) <= 5, "less and less often"
+    assert said[0] == (
+        "the coordinator is not found; the last error: FindCoordinator was answered COORDINATOR_NOT_AVAILABLE"
+    )
+    driver.find()
+    driver.release()
+    assert "JoinGroup" in driver.machine.view().obstacle
+    driver.wait(1_000)
+    assert "JoinGroup" in complaints(driver)[-1]
+
+
+def test_a_member_without_trouble_does_not_complain() -> None:
+    driver = Driver().become_stable()
+    for _ in range(100):
+        driver.wait(3)
+        driver.beat()
+    assert not complaints(driver)
+    assert driver.machine.view().obstacle == ""

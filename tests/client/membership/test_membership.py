@@ -18,11 +18,12 @@ from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas_client.consumer.consumer import Phase
 from barnabas_client.errors import CommitFailedError, KafkaError
 from tests.client.fake_broker import until
+from tests.stopwatch import stopwatch
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 
 #: Seconds. Without heartbeats a member is out after these.
-SESSION = 1.0
+SESSION = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,8 @@ def member(live: Broker, *topics: str, **settings: Any) -> Consumer:
     return Consumer(*topics, **given)
 
 
-def group_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("barnabas-group-")]
+def group_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("barnabas-group-")}
 
 
 def block(seconds: float) -> None:
@@ -70,7 +71,7 @@ async def test_a_blocked_program_stays_a_member(live: Broker, topic: str, caplog
     async with member(live, topic) as consumer:
         assert (await consumer.getone()).value == b"0"
         before = consumer.metrics()
-        block(2.5 * SESSION)
+        block(1.5 * SESSION)
         assert (await consumer.getone()).offset == 1
         await consumer.commit()
         await asyncio.sleep(0)
@@ -87,10 +88,10 @@ async def test_a_blocked_program_stays_a_member(live: Broker, topic: str, caplog
 
 
 async def test_a_program_that_blocks_between_ready_records_still_polls(live: Broker, topic: str) -> None:
-    async with member(live, topic, max_poll_interval_ms=1_000) as consumer:
+    async with member(live, topic, max_poll_interval_ms=4_000) as consumer:
         count = 0
         async for _ in consumer:
-            block(0.2)  # twenty times: much longer than the interval in all, never as long in one
+            block(0.25)  # twenty times: much longer than the interval in all, never as long in one
             count += 1
             if count == 20:
                 break
@@ -117,7 +118,7 @@ async def test_a_program_that_blocks_too_long_leaves_with_a_warning(
         watcher.start()
         while not asked.is_set():
             block(0.1)
-        watcher.join(10)
+        watcher.join(60)
         await until(lambda: consumer._running_group().membership.generation < 0)
         with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
             await consumer.commit({TopicPartition(topic, 0): 1})
@@ -137,10 +138,10 @@ async def test_the_thread_ends_with_the_consumer(live: Broker, topic: str) -> No
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         async with member(live, topic) as consumer:
-            (thread,) = [thread for thread in group_threads() if thread not in before]
+            (thread,) = group_threads() - before
             assert thread.daemon
             assert consumer.assignment()
-    assert group_threads() == before
+    assert group_threads() <= before
     assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
@@ -150,32 +151,34 @@ async def test_a_failed_start_leaves_no_thread(live: Broker, topic: str) -> None
         await member(live, topic, session_timeout_ms=50, heartbeat_interval_ms=10).start()
     with pytest.raises(KafkaError):
         await member(live, topic, bootstrap_servers="127.0.0.1:1", request_timeout_ms=500).start()
-    assert group_threads() == before
+    assert group_threads() <= before
 
 
 async def test_without_a_group_there_is_no_thread(live: Broker, topic: str) -> None:
     before = group_threads()
     async with member(live, topic, group_id=None) as consumer:
         assert (await consumer.getone()).value == b"0"
-        assert group_threads() == before
+        assert group_threads() <= before
         assert "generation" not in consumer.metrics()
 
 
 async def test_a_dropped_consumer_leaves_its_group(live: Broker, topic: str) -> None:
+    before = group_threads()
     consumer = member(live, topic)
     client_id = consumer._client.client_id
     await consumer.start()
     session = consumer._running()
-    (thread,) = group_threads()
+    (thread,) = group_threads() - before
     with pytest.warns(ResourceWarning, match="never stopped"):
         del consumer
     await asyncio.to_thread(live.wait_for_request, "LeaveGroup", client_id=client_id)
-    await asyncio.to_thread(thread.join, 10)
+    await asyncio.to_thread(thread.join, 60)
     assert not thread.is_alive()
     await session.close(time.monotonic() + 1)
 
 
 def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
+    before = group_threads()
     consumer = member(live, "any")
 
     async def forget() -> None:
@@ -186,8 +189,8 @@ def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(lambda loop, context: None)  # of tasks that the runner cancelled
         runner.run(forget())
-        (thread,) = group_threads()
-    thread.join(10)
+        (thread,) = group_threads() - before
+    thread.join(60)
     assert not thread.is_alive()
     consumer._phase = Phase.STOPPED
 
@@ -200,9 +203,9 @@ async def test_leaving_does_not_wait_behind_a_join(live: Broker, topic: str) -> 
         second = member(live, topic, **settings)
         client_id = second._client.client_id
         await second.start()  # gives up waiting for its partitions
-        began = time.monotonic()
-        await second.stop()
-        assert time.monotonic() - began < 5
+        async with stopwatch() as took:
+            await second.stop()
+            assert took() < 5
         await asyncio.to_thread(live.wait_for_request, "LeaveGroup", client_id=client_id)
 
 
@@ -219,10 +222,9 @@ async def test_close_ends_in_time_if_the_broker_is_frozen(commits: bool) -> None
         assert broker.pid is not None
         os.kill(broker.pid, signal.SIGSTOP)
         try:
-            began = time.monotonic()
-            await consumer.close()
-            took = time.monotonic() - began
+            async with stopwatch() as took:
+                await consumer.close()
+                assert took() < 2.5  # the timeout, and the farewell that waits for nothing
         finally:
             os.kill(broker.pid, signal.SIGCONT)
-    assert took < 2.5  # the timeout, and the farewell that waits for nothing
-    assert group_threads() == before
+    assert group_threads() <= before

@@ -16,7 +16,7 @@ from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, Raw, drop, silence
+from tests.client.fake_answers import Action, Answer, Raw, drop, silence
 from tests.client.fake_broker import HOST, FakeBroker
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
@@ -77,7 +77,7 @@ async def test_requests_are_pipelined_and_responses_find_their_requests(broker: 
     connection = await opened(broker)
     answers = await asyncio.gather(
         *(
-            connection.ask(FindCoordinatorRequest(coordinator_keys=[f"g{number}"]), FindCoordinatorResponse, timeout=5)
+            connection.ask(FindCoordinatorRequest(coordinator_keys=[f"g{number}"]), FindCoordinatorResponse, timeout=60)
             for number in range(50)
         )
     )
@@ -90,8 +90,8 @@ async def test_the_newest_common_version_is_used(broker: FakeBroker) -> None:
     broker.versions[ApiKey.METADATA] = (0, 7)
     connection = await opened(broker)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
-    await connection.ask(request, MetadataResponse, timeout=5)
-    await connection.ask(request, MetadataResponse, timeout=5, at_most=4)
+    await connection.ask(request, MetadataResponse, timeout=60)
+    await connection.ask(request, MetadataResponse, timeout=60, at_most=4)
     assert [version for key, version, _ in broker.requests if key is ApiKey.METADATA] == [7, 4]
     await connection.close()
 
@@ -122,7 +122,7 @@ async def test_a_missing_response_ends_the_connection(broker: FakeBroker) -> Non
     broker.once(ApiKey.HEARTBEAT, silence)
     connection = await opened(broker)
     first = asyncio.ensure_future(ask(connection, timeout=0.01))
-    second = asyncio.ensure_future(ask(connection, timeout=5))
+    second = asyncio.ensure_future(ask(connection, timeout=60))
     with pytest.raises(KafkaTimeoutError, match=r"did not answer HEARTBEAT within 0.01 s.*request_timeout_ms"):
         await first
     with pytest.raises(KafkaConnectionError):
@@ -184,7 +184,7 @@ async def test_responses_that_arrive_in_pieces(broker: FakeBroker) -> None:
     broker.once(ApiKey.HEARTBEAT, lambda request: Raw(pieces[:7]), lambda request: Raw(pieces[7:]))
     connection = await opened(broker)
     first = asyncio.ensure_future(ask(connection))
-    second = asyncio.ensure_future(ask(connection, timeout=5))
+    second = asyncio.ensure_future(ask(connection, timeout=60))
     assert (await first).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     await connection.close()
     with pytest.raises(KafkaConnectionError):
@@ -198,7 +198,7 @@ async def test_no_broker_listens() -> None:
         with pytest.raises(
             KafkaConnectionError, match=rf"cannot connect to {HOST}:{port}.*check that a broker listens"
         ):
-            await Connection.open(HOST, port, client_id="test", timeout=5)
+            await Connection.open(HOST, port, client_id="test", timeout=60)
 
 
 async def test_a_listener_that_does_not_answer() -> None:
@@ -218,7 +218,7 @@ async def test_a_listener_that_does_not_answer() -> None:
 
 async def test_a_host_name_that_does_not_exist() -> None:
     with pytest.raises(KafkaConnectionError):
-        await Connection.open("no-such-host.invalid", 9092, client_id="test", timeout=5)
+        await Connection.open("no-such-host.invalid", 9092, client_id="test", timeout=60)
 
 
 async def test_requests_without_a_response_are_not_waited_for(broker: FakeBroker) -> None:
@@ -228,4 +228,37 @@ async def test_requests_without_a_response_are_not_waited_for(broker: FakeBroker
     assert connection.in_flight == 0
     assert (await ask(connection)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert len(broker.asked(ProduceRequest)) == 1
+    await connection.close()
+
+
+class Interrupted(asyncio.Future[HeartbeatResponse]):
+    """Cancelled at the very moment at which its request is answered, as by Ctrl-C."""
+
+    def set_result(self, result: HeartbeatResponse, /) -> None:
+        self.cancel()
+        super().set_result(result)
+
+    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
+        self.cancel()
+        super().set_exception(exception)
+
+
+@pytest.mark.parametrize("fault", [None, drop])
+async def test_ctrl_c_between_two_steps_of_a_response(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, fault: Action | None
+) -> None:
+    """The other requests in flight still get their response, or their error."""
+    connection = await opened(broker)
+    broker.always(ApiKey.HEARTBEAT, fault)
+    with monkeypatch.context() as patch:
+        patch.setattr(connection._loop, "create_future", Interrupted)
+        interrupted = asyncio.create_task(ask(connection, "a"))
+        await asyncio.sleep(0)
+    other = asyncio.create_task(ask(connection, "b"))
+    await asyncio.wait((interrupted, other), timeout=60)
+    assert interrupted.cancelled()
+    if fault is None:
+        assert other.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    else:
+        assert isinstance(other.exception(), KafkaConnectionError)
     await connection.close()

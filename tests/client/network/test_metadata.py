@@ -73,7 +73,7 @@ def test_an_older_leader_epoch_is_ignored() -> None:
     assert cluster.updated(answer(topic(partition(0, 0, epoch=4))), ()).leader(T0) == 1
     assert cluster.updated(answer(topic(partition(0, 0, epoch=5))), ()).leader(T0) == 0
     assert cluster.updated(answer(topic(partition(0, 0, epoch=6))), ()).leader(T0) == 0
-    assert cluster.updated(answer(topic(partition(0, 0))), ()).leader(T0) == 0  # a broker that tells no epochs
+    assert cluster.updated(answer(topic(partition(0, 0))), ()).leader(T0) == 0  # a broker that sends no epochs
 
 
 def test_nothing_is_kept_of_a_topic_with_another_id() -> None:

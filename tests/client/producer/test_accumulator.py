@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_client.config import ProducerConfig
+from barnabas_client.config import Compression, ProducerConfig
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.records import check_crc, decode_records, read_header
@@ -16,7 +16,7 @@ T0 = TopicPartition("t", 0)
 
 
 def made(
-    *, batch_size: int = 1000, linger_ms: int = 0, idempotent: bool = True, compression: str | None = None
+    *, batch_size: int = 1000, linger_ms: int = 0, idempotent: bool = True, compression: Compression | None = None
 ) -> tuple[Accumulator, PartitionQueue]:
     config = ProducerConfig(
         batch_size=batch_size,
@@ -73,7 +73,7 @@ def test_a_record_larger_than_a_batch_has_its_own_batch() -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed(compression: str) -> None:
+def test_compressed(compression: Compression) -> None:
     _, queue = made(compression=compression)
     add(queue, b"a" * 400, b"b" * 400)
     batch = queue.take()

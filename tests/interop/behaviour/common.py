@@ -249,3 +249,50 @@ def fetch(offset: int = 0, *, version: int = 12, topic: str = "$topic", partitio
 def clock(ms: int) -> list[Step]:
     """Wait at least `ms` milliseconds of the broker's clock: a member of another group expires."""
     return [join(on="clock", group="$group-clock", session=ms, quiet=True), until_state("Empty", "$group-clock")]
+
+
+def init_transactions(version: int = 4, transactional_id: str = "$group", **content: Any) -> list[Step]:
+    """A producer of a transactional id; its producer id and epoch are saved as `pid` and `epoch`.
+
+    The coordinators of the group and of the transactional id "$group" are ready, too.
+    """
+    return [
+        *(
+            ask(
+                ApiKey.FIND_COORDINATOR,
+                4,
+                key_type=kind,
+                coordinator_keys=["$group"],
+                until={"coordinators.0.error_code": 0},
+                quiet=True,
+            )
+            for kind in (0, 1)
+        ),
+        ask(
+            ApiKey.INIT_PRODUCER_ID,
+            version,
+            **{
+                "transactional_id": transactional_id,
+                "transaction_timeout_ms": 60_000,
+                **when(version >= 3, producer_id=-1, producer_epoch=-1),
+                **content,
+            },
+            save={"pid": "producer_id", "epoch": "producer_epoch"},
+            until={"error_code": 0},
+            quiet=True,
+        ),
+    ]
+
+
+def add_group(version: int = 3, *, group: str = "$group", until: bool = True, **options: Any) -> Ask:
+    """AddOffsetsToTxn; by default repeated until it succeeds, and not compared."""
+    content = {"transactional_id": "$group", "producer_id": "$pid", "producer_epoch": "$epoch", "group_id": group}
+    if until:
+        options = {"until": {"error_code": 0}, "quiet": True, **options}
+    return ask(ApiKey.ADD_OFFSETS_TO_TXN, version, **{**content, **options})
+
+
+def end_transaction(committed: bool, version: int = 3, *, quiet: bool = True, **options: Any) -> Ask:
+    """EndTxn of the producer of `init_transactions`."""
+    content = {"transactional_id": "$group", "producer_id": "$pid", "producer_epoch": "$epoch", "committed": committed}
+    return ask(ApiKey.END_TXN, version, quiet=quiet, **{**content, **options})

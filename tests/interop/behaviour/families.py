@@ -22,6 +22,9 @@ NAMES: Final = (
     "groups_joining",
     "groups_living",
     "commits",
+    "transactions",
+    "transactional_records",
+    "transactional_offsets",
     "group_tools",
     "cluster_tools",
     "security",
@@ -31,13 +34,16 @@ NAMES: Final = (
 @cache
 def families() -> dict[str, Family]:
     """Return all families by name."""
-    found = {}
+    found: dict[str, Family] = {}
+    # A recording of several families finds the answers of a scenario by its name.
+    others: set[str] = set()
     for name in NAMES:
         family = import_module(f"tests.interop.behaviour.scenarios.{name}").FAMILY
         assert isinstance(family, Family)
         names = [scenario.name for scenario in family.scenarios]
-        twice = {one for one in names if names.count(one) > 1}
+        twice = {one for one in names if names.count(one) > 1 or one in others}
         assert not twice, f"{name}: {twice} twice"
+        others.update(names)
         found[name] = family
     return found
 

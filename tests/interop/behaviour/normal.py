@@ -16,7 +16,7 @@ IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "tot
 #: Messages: the wording is not compared. Without an error code, whether there is a message is compared.
 TEXTS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
 #: Numbers that a broker generates.
-MADE_UP: Final = frozenset({"producer_id", "session_id", "partition_size"})
+MADE_UP: Final = frozenset({"session_id", "partition_size"})
 #: Fields that identify the elements of a list; the first one that an element has is used.
 IDENTITIES: Final = (
     "api_key",
@@ -38,8 +38,10 @@ IDENTITIES: Final = (
     "topic_name",
     "member_id",
 )
-#: Lists whose order is significant.
-ORDERED: Final = frozenset({"synonyms"})
+#: Lists of numbers whose order is not significant.
+UNORDERED: Final = frozenset({"partitions"})
+#: Lists of structures whose order is significant.
+ORDERED: Final = frozenset({"synonyms", "aborted_transactions"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CLUSTER_ID: Final = "cluster_id"
 #: Milliseconds by which a timestamp may differ from now to count as now.
@@ -68,7 +70,7 @@ class Normaliser:
         if isinstance(answer, list):
             if name not in ORDERED and any(isinstance(one, Struct) for one in answer):
                 return self._keyed(answer)
-            return [self.normalise(one, name) for one in answer]
+            return [self.normalise(one, name) for one in (sorted(answer) if name in UNORDERED else answer)]
         if isinstance(answer, bool) or answer is None:
             return answer
         if isinstance(answer, int):
@@ -93,6 +95,8 @@ class Normaliser:
         return keyed
 
     def _number(self, value: int, name: str) -> Any:
+        if name == "producer_id" and value > 0:  # is it the one of an earlier answer?
+            return next((f"<{key}>" for key, one in self._saved.items() if one == value), "<producer_id>")
         if name in MADE_UP and value > 0:
             return f"<{name}>"
         if name == "port" and value == self._port:
@@ -144,8 +148,11 @@ class Normaliser:
                         "base_timestamp": self._number(header.base_timestamp, ""),
                         "max_timestamp": self._number(header.max_timestamp, ""),
                         "records": [
-                            [one.offset, _plain(one.key), _plain(one.value)]
-                            for one in (() if header.is_control else decode_records(batch))
+                            # The type of a control record, and the coordinator's epoch, are binary numbers.
+                            [one.offset, _hex(one.key), _hex(one.value)]
+                            if header.is_control
+                            else [one.offset, _plain(one.key), _plain(one.value)]
+                            for one in decode_records(batch)
                         ],
                     }
                 )
@@ -160,3 +167,7 @@ def _names(value: Any) -> bool:
 
 def _plain(data: Buffer | None) -> str | None:
     return None if data is None else bytes(data).decode("latin-1")
+
+
+def _hex(data: Buffer | None) -> str | None:
+    return None if data is None else bytes(data).hex()

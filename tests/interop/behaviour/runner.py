@@ -19,7 +19,7 @@ from tests.interop.behaviour.normal import Normaliser
 from tests.wire import Wire
 
 #: Seconds after which a condition fails.
-LIMIT: Final = 30.0
+LIMIT: Final = 90.0
 #: Seconds between two checks of a condition.
 PAUSE: Final = 0.02
 

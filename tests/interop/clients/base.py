@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
 T = TypeVar("T")
 
 #: Seconds that one call may take.
-LIMIT: Final = 30.0
+LIMIT: Final = 90.0
 #: The shortest one that brokers accept by default (group.min.session.timeout.ms).
 SESSION_TIMEOUT_MS: Final = 6000
 HEARTBEAT_MS: Final = 300
@@ -269,10 +269,10 @@ class Admin(Closeable):
         raise Unsupported("no call that adds partitions")
 
     def topic_config(self, name: str) -> dict[str, str]:
-        raise Unsupported("no call that tells configuration")
+        raise Unsupported("no call that describes configuration")
 
     def broker_config(self, node: int) -> dict[str, str]:
-        raise Unsupported("no call that tells configuration")
+        raise Unsupported("no call that describes configuration")
 
     def set_topic_config(self, name: str, key: str, value: str) -> None:
         raise Unsupported("no call that sets configuration")

@@ -100,7 +100,7 @@ class ConfluentSender(Sender):
         number = self._sent
         self._sent += 1
 
-        def tell(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._results[number] = error
             else:
@@ -114,7 +114,7 @@ class ConfluentSender(Sender):
             value,
             key,
             partition=-1 if partition is None else partition,
-            on_delivery=tell,
+            on_delivery=delivered,
             timestamp=timestamp or 0,
             headers=list(headers),
         )

@@ -77,7 +77,7 @@ public final class Assignors {
     }
 
     private static Cluster cluster(JsonNode topics) {
-        // One broker in each rack, and one that does not tell its rack.
+        // One broker in each rack, and one without a rack.
         Map<String, Node> brokers = new HashMap<>();
         Node unknown = new Node(0, "localhost", 9092);
         List<PartitionInfo> partitions = new ArrayList<>();

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas_broker.testing import Broker
+from barnabas_client.cli.output import Output
 from barnabas_pipeline.cli import COMMAND_LINE, main
 from barnabas_pipeline.cli.failures import spark_error
-from barnabas_pipeline.cli.progress import Rate, line
-from barnabas_pipeline.text import duration, many, size
+from barnabas_pipeline.cli.progress import Progress, Rate, line
+from barnabas_pipeline.text import duration, size
 from tests.pipeline.support import consume, produce
 
 
@@ -99,14 +102,40 @@ def test_progress_is_formatted() -> None:
     assert line(2500, 12_500, 100, "offsets", 10_000) == "2,500 of 12,500 offsets, 100/s, lag 10,000, ETA 100 s"
     assert line(5, 5, 0, "rows", None) == "5 of 5 rows"
     assert [duration(seconds) for seconds in (7, 200, 240, 7500)] == ["7 s", "3 min 20 s", "4 min", "2 h 5 min"]
-    assert [many(count, "file") for count in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
     assert [size(count) for count in (12, 2048, 5 << 30)] == ["12 B", "2.0 KiB", "5.0 GiB"]
+
+
+def test_work_that_waits_for_more_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(Output("barnabas-pipeline"), "archive", "offsets") as progress:
+        for done in (0, 5, 5, 5, 5, 6, 6):
+            progress.show(done, done)
+    assert [text.split()[1] for text in capsys.readouterr().err.splitlines()] == ["0", "5", "6"]
+
+
+def test_lost_processes_of_spark_are_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(error: Exception) -> str:
+        def failing(settings: object) -> None:
+            raise error
+
+        monkeypatch.setattr("barnabas_pipeline.cli.lag.remote_for", failing)
+        assert main(["lag"]) == 1
+        return capsys.readouterr().err
+
+    for error in (
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JNetworkError("Answer from Java side is empty"),
+    ):
+        text = fail(error)
+        assert "Java process has ended" in text and "spark.driver.memory" in text and text.count("\n") == 1
+    text = fail(PySparkException("Job aborted\nPython worker exited unexpectedly (crashed)\n\tat org.apache"))
+    assert "a Python process of Spark was killed" in text and text.count("\n") == 1
 
 
 def test_other_errors_are_not_sparks() -> None:
     assert spark_error(ValueError("x")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_to_the_lake_and_back(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -162,6 +191,6 @@ assert main(["archive", "--help"]) == 0
 assert main(["archive"]) == 2
 assert main(["archive", "t", "-l", "x"]) == 1
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("pyspark is not installed. To do: pip install 'barnabas[spark]'\n")

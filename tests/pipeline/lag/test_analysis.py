@@ -98,7 +98,7 @@ def test_invalid_windows_are_errors(spark: SparkSession, broker: Broker, topic: 
     run(consume_and_rebalance(broker.bootstrap_servers, topic, f"group-of-{topic}"))
     remote, now = remote_for(Settings.of(options(broker))), time.time_ns() // 1_000_000
     for window, why in (
-        (LagWindow(groups=["nobody"]), "no commits of nobody"),
+        (LagWindow(groups=["absent"]), "no commits of absent"),
         (LagWindow(since=now, until=now - 5), "--since is not before --until"),
         (LagWindow(since=0, interval_ms=1_000), "give a longer --interval"),
     ):

@@ -1,21 +1,24 @@
 """The archive on a broker: the lake, the quarantine and errors."""
 
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_broker.testing import Broker
 from barnabas_client import TopicPartition
+from barnabas_client.errors import KafkaTimeoutError
 from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.errors import LakeError
-from barnabas_pipeline.lake import schema
+from barnabas_pipeline.lake import LOG, live_files, log, schema, snapshot
 from barnabas_pipeline.lake.archive import ArchiveJob, TopicArchive, run_archive, summary
-from barnabas_pipeline.lake.log import LOG, live_files, snapshot
+from barnabas_pipeline.lake.folder import HadoopFolder
 from barnabas_pipeline.lake.table import Table, read
 from tests.pipeline.support import admin, produce
 
@@ -105,6 +108,32 @@ def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     assert (result["records"], result["lake_records"], result["lag"]) == (60, 60, 0)
 
 
+def test_a_lake_on_a_file_system_of_hadoop(lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on HDFS or an object store: every access goes through the JVM."""
+    monkeypatch.setattr("barnabas_pipeline.lake.table.folder_at", HadoopFolder)
+    monkeypatch.setattr("barnabas_pipeline.lake.folder._BULK", 3)
+    monkeypatch.setattr(log, "EVERY", 6)
+    monkeypatch.setattr(log, "KEPT", 4)
+    lake.produce(topic, *(b"%d" % number for number in range(40)), partition=0)
+    one = lake.archive(topic, format=schema.RAW, batch=4)[topic]
+    assert isinstance(one.table.folder, HadoopFolder)
+    assert one.progress.compacted == 10
+    entries = [name for name in one.table.folder.names(LOG) if log.version_of(name) is not None]
+    assert one.table.state.version == 11 and len(entries) == 9
+    # From the checkpoint, and from the entries after it; the checkpoint of version 6 is replaced by that of 12.
+    assert Table(lake.spark, str(lake.table(topic))).state == one.table.state == snapshot(lake.table(topic))
+    lake.produce(topic, b"40", b"bad", partition=0)
+    stale = Table(lake.spark, str(lake.table(topic)))
+    assert lake.archive(topic, format=schema.RAW)[topic].progress.records == 2
+    assert sorted(map(bytes, lake.rows(topic)["value"]))[-1] == b"bad"
+    with pytest.raises(LakeError, match="another process has written"):
+        stale.widen(stale.schema)
+    assert not [name for name in one.table.folder.names(LOG) if name.startswith(".") and not name.endswith(".crc")]
+    (lake.table(topic) / "date=2020-01-01").mkdir()
+    (lake.table(topic) / "date=2020-01-01" / "left.parquet").touch()
+    assert lake.archive(topic, format=schema.RAW)[topic].progress.swept == 1
+
+
 @pytest.mark.slow
 def test_files_of_several_days_are_merged_at_once(lake: Lake, topic: str) -> None:
     day = 86_400_000
@@ -157,8 +186,7 @@ def test_bad_records_are_not_quarantined_twice(lake: Lake, topic: str) -> None:
         lake.produce(topic, value, partition=0)
     lake.archive(topic, given=schema.parse_schema("n BIGINT"))
     last = snapshot(lake.table(topic)).version
-    for entry in (f"{last:020d}.json", f".{last:020d}.json.crc"):
-        (lake.table(topic) / LOG / entry).unlink()
+    (lake.table(topic) / LOG / log.name_of(last)).unlink()
     lake.produce(topic, b"bad 2", partition=0)
     one = lake.archive(topic)[topic]
     assert one.progress.swept
@@ -205,8 +233,77 @@ def test_lost_records_and_a_recreated_topic_are_errors(lake: Lake, topic: str) -
 
     lake.broker.delete_topic(topic)
     lake.broker.create_topic(topic, partitions=3)
+    lake.produce(topic, b'{"n":6}', b"bad", partition=0)
     with pytest.raises(LakeError, match="was deleted and created again"):
         lake.archive(topic)
+    one = lake.archive(topic, allow_loss=True)[topic]
+    assert (one.progress.records, one.progress.quarantined, one.progress.done) == (1, 1, 2)
+    # Offsets repeat, so the helper that checks them does not do.
+    values = pd.read_parquet(live_files(lake.table(topic)))["value"]
+    assert sorted(value["n"] for value in values) == [0, 1, 4, 5, 6]
+    assert list(lake.bad(topic)) == [b"bad"]
+    assert lake.archive(topic)[topic].progress.done == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["worker", "daemon"])
+def test_a_killed_python_process_of_spark_does_not_end_an_archive(
+    lake: Lake, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    died, good, count = tmp_path / "died", schema.good, 20
+
+    def fatal(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if not died.exists():
+                died.touch()
+                os.kill(os.getpid() if which == "worker" else os.getppid(), signal.SIGKILL)
+            yield batch
+
+    def through(rows: DataFrame, table: Any) -> DataFrame:
+        return good(rows.mapInArrow(fatal, rows.schema), table)
+
+    monkeypatch.setattr(schema, "good", through)
+    lake.produce(topic, *(b"%d" % number for number in range(count)))
+    one = lake.archive(topic, format=schema.RAW)[topic]
+    assert died.exists()
+    assert one.progress.records == len(lake.rows(topic)) == count
+
+
+def test_an_outage_of_the_brokers_is_logged_once_and_survived(
+    lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.produce(topic, b"1")
+    looked, paused = 0, 0
+    look_up = TopicArchive.look_up_ends
+
+    def failing(one: TopicArchive) -> int:
+        nonlocal looked
+        looked += 1
+        # The first look is that of the start.
+        if 2 <= looked <= 4:
+            raise KafkaTimeoutError("the brokers did not answer within 20 s")
+        return look_up(one)
+
+    def pause() -> bool:
+        nonlocal paused
+        paused += 1
+        if paused == 3:
+            lake.produce(topic, b"2")
+        return paused < 6
+
+    monkeypatch.setattr(TopicArchive, "look_up_ends", failing)
+    job = ArchiveJob(lake=str(lake.path), options=lake.options, format=schema.RAW)
+    done = run_archive(lake.spark, lake.remote, [topic], job, pause=pause)[topic]
+    assert done.progress.records == len(lake.rows(topic)) == 2
+    lines = [record.getMessage() for record in caplog.records if record.name == "barnabas_pipeline"]
+    assert [("do not answer" in line, "answer again" in line) for line in lines] == [(True, False), (False, True)]
+    assert "after" in lines[1]
+
+    # An archive with --once ends.
+    looked = 0
+    monkeypatch.setattr(TopicArchive, "look_up_ends", lambda one: failing(one) + failing(one))
+    with pytest.raises(KafkaTimeoutError):
+        lake.archive(topic, format=schema.RAW)
 
 
 def test_progress_is_committed_to_a_group_and_new_partitions_are_found(lake: Lake, topic: str) -> None:
@@ -232,7 +329,7 @@ def test_a_failed_batch_leaves_the_lake_unchanged(lake: Lake, topic: str, monkey
         raise OSError("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("barnabas_pipeline.lake.folder.HadoopFolder.write_once", full)
+        patched.setattr("barnabas_pipeline.lake.local.LocalFolder.write_once", full)
         with pytest.raises(OSError, match="disk"):
             lake.archive(topic)
     assert snapshot(lake.table(topic)) == before

@@ -21,7 +21,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Producer
-from barnabas_pipeline.lake.log import LOG, live_files
+from barnabas_pipeline.lake import LOG, live_files
 from tests.pipeline.support import SMALL_SPARK
 
 KILLS = int(os.environ.get("BARNABAS_KILLS", "2"))

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from barnabas_pipeline.cli import main
-from barnabas_pipeline.lake.log import LOG, live_files
+from barnabas_pipeline.lake import LOG, live_files
 from tests.pipeline.support import SMALL_SPARK, produce
 
 #: Timeout of the start and of the end in seconds.

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_client.cli.output import Output
-from barnabas_pipeline.lake.log import live_files, snapshot
+from barnabas_pipeline.lake import live_files, snapshot
 from examples.flights.data import all_flights
 from examples.flights.pipeline import TOPIC, expected, run, same
 

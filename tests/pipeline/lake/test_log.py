@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_pipeline.errors import LakeError
-from barnabas_pipeline.lake import log
+from barnabas_pipeline.lake import live_files, log
 from barnabas_pipeline.lake.log import DataFile, Snapshot
 
 
@@ -103,12 +103,12 @@ def test_file_names_of_versions() -> None:
 def test_live_files_are_read_without_spark(tmp_path: Path) -> None:
     folder = tmp_path / log.LOG
     with pytest.raises(LakeError, match="not a table of a lake"):
-        log.live_files(tmp_path)
+        live_files(tmp_path)
     folder.mkdir()
     (folder / log.name_of(0)).write_text(CREATED)
     (folder / log.name_of(1)).write_text(log.entry([log.added(file("1.parquet"), new_rows=True)], "WRITE", 8))
     (folder / f".{log.name_of(2)}.abc").write_text("{unfinished")
-    assert log.live_files(tmp_path) == [str(tmp_path / "date=2013-01-01" / "1.parquet")]
+    assert live_files(tmp_path) == [str(tmp_path / "date=2013-01-01" / "1.parquet")]
 
 
 def test_only_many_small_files_of_a_day_are_merged() -> None:

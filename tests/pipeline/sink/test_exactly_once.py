@@ -17,7 +17,9 @@ from barnabas_pipeline.brokers.remote import close_all
 from barnabas_pipeline.sink.commit_plan import CommitPlan, CommitState, StagedBatch, StagedFile
 from barnabas_pipeline.sink.exactly_once import FOLDER
 from tests.pipeline.staging import PARTITIONS, rows, stage, writer
-from tests.pipeline.support import admin, consume, numbered, options, produce
+from tests.pipeline.support import admin, consume, numbered, options, produce, written_values
+
+pytestmark = pytest.mark.broad
 
 #: Commits once in a process of its own, with the state in the checkpoint location.
 CHILD = """
@@ -35,7 +37,7 @@ def small(broker: Broker) -> dict[str, str]:
 
 
 def values_in(broker: Broker, topic: str) -> list[bytes]:
-    return sorted(record.value for record in consume(broker.bootstrap_servers, topic))
+    return written_values(broker.bootstrap_servers, topic)
 
 
 def files(checkpoint: Path) -> list[str]:
@@ -52,7 +54,7 @@ def test_micro_batches_are_written_once(broker: Broker, topic: str, tmp_path: Pa
     assert values_in(broker, topic) == sorted(numbered(0, 300))
     assert files(tmp_path) == ["done-1"]
     for partition in range(PARTITIONS):
-        found = [r.value for r in consume(broker.bootstrap_servers, topic) if r.partition == partition]
+        found = [r.value or b"" for r in consume(broker.bootstrap_servers, topic) if r.partition == partition]
         # The rows of each task keep their order, and the tasks follow each other.
         assert found == sorted(found, key=lambda value: int(value.removeprefix(b"value-")))
 
@@ -113,16 +115,17 @@ def _kill_at(broker: Broker, topic: str, checkpoint: Path, staged: list[StagedFi
         child.stdin.write(pickle.dumps(staged))
         child.stdin.close()
         try:
-            reached.wait(timeout=30)
+            reached.wait(timeout=90)
         except TimeoutError:
             child.kill()
             raise AssertionError(child.stderr.read().decode()) from None
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(90)
     broker.faults.disconnect()
     return reached.fired == 1
 
 
+@pytest.mark.timeout(600)  # six processes, one after the other
 def test_a_killed_commit_continues_where_it_stopped(broker: Broker, topic: str, tmp_path: Path) -> None:
     one = writer(tmp_path, small(broker), topic)
     staged = stage(one, numbered(0, 600))

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_broker.testing import Broker
 from barnabas_client.producer.partitioner import positive_hash
-from tests.pipeline.support import consume, numbered, options, produce
+from tests.pipeline.support import SLOW_WORKER, consume, numbered, options, produce, written_values
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ def test_the_option_topic_overrides_the_column(spark: SparkSession, broker: Brok
         broker,
         topic=topic,
     )
-    assert sorted(int(record.value) for record in consume(broker.bootstrap_servers, topic)) == list(range(50))
+    assert sorted(map(int, written_values(broker.bootstrap_servers, topic))) == list(range(50))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,10 @@ def copy(spark: SparkSession, broker: Broker, source: str, sink: str, folder: Pa
     query = writer.options(**sink_options).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(200)
+    except StreamingQueryException as error:
+        if SLOW_WORKER not in str(error):
+            raise
+        copy(spark, broker, source, sink, folder, given)
     finally:
         query.stop()
 
@@ -97,7 +101,7 @@ def test_a_stream_is_written_exactly_once(spark: SparkSession, broker: Broker, t
     assert 0 < len(begun) < 100
     copy(spark, broker, topic, sink, tmp_path, given)
     found = consume(broker.bootstrap_servers, sink)
-    assert sorted(record.value for record in found) == sorted(numbered(0, 150))
+    assert written_values(broker.bootstrap_servers, sink) == sorted(numbered(0, 150))
     # A restart without new records writes nothing.
     copy(spark, broker, topic, sink, tmp_path, given)
     assert consume(broker.bootstrap_servers, sink) == found

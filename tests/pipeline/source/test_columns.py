@@ -130,7 +130,7 @@ batch = build_batch([(b"key", None, (), 5), (None, b"value", (), 6)])
 assert to_arrow("flights", 4, [batch], 0, 9, headers=True).num_rows == 2
 assert "pandas" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_a_timestamp_out_of_range_is_clipped() -> None:

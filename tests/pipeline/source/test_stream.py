@@ -21,6 +21,8 @@ from barnabas_pipeline.source.reader import BatchReader, RangePartition, _freeze
 from barnabas_pipeline.source.stream import StreamReader
 from tests.pipeline.support import admin, committed, numbered, options, produce, run
 
+pytestmark = pytest.mark.broad
+
 ALL = ReadAllAvailable()
 
 
@@ -32,7 +34,7 @@ def _disconnected() -> Iterator[None]:
 
 def stream(broker: Broker, topic: str, given: dict[str, str] | None = None) -> StreamReader:
     given_options = options(broker, {"subscribe": topic, "startingOffsets": "earliest", **(given or {})})
-    return StreamReader(ReadOptions.of(given_options, streaming=True))
+    return StreamReader(lambda: ReadOptions.of(given_options, streaming=True))
 
 
 def read(reader: StreamReader | BatchReader, partitions: Any) -> list[bytes]:
@@ -70,7 +72,7 @@ def test_a_query_reads_existing_and_then_new_records(broker: Broker, topic: str)
 
 def test_a_new_query_starts_at_the_latest_offset_by_default(broker: Broker, topic: str) -> None:
     produce(broker.bootstrap_servers, topic, numbered(0, 5), partition=0)
-    reader = StreamReader(ReadOptions.of(options(broker, subscribe=topic), streaming=True))
+    reader = StreamReader(lambda: ReadOptions.of(options(broker, subscribe=topic), streaming=True))
     assert positions(reader.initialOffset(), topic) == {"0": 5, "1": 0, "2": 0}
     produce(broker.bootstrap_servers, topic, numbered(5, 5), partition=0)
     assert positions(reader.initialOffset(), topic) == {"0": 5, "1": 0, "2": 0}
@@ -132,7 +134,7 @@ def test_new_partitions_are_read_from_their_beginning(broker: Broker, topic: str
 
 def test_new_matching_topics_are_read(broker: Broker, topic: str) -> None:
     given_options = options(broker, subscribePattern=f"{topic}(-more)?", startingOffsets="latest")
-    reader = StreamReader(ReadOptions.of(given_options, streaming=True))
+    reader = StreamReader(lambda: ReadOptions.of(given_options, streaming=True))
     start = reader.initialOffset()
     broker.create_topic(f"{topic}-more")
     produce(broker.bootstrap_servers, f"{topic}-more", numbered(0, 3))
@@ -219,7 +221,7 @@ def test_a_deleted_topic_is_data_loss(broker: Broker) -> None:
 def test_modules_are_excluded_from_garbage_collection_in_workers(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gc.unfreeze()  # other tests of this process may have frozen objects
+    gc.unfreeze()  # see tests/conftest.py
     produce(broker.bootstrap_servers, topic, [b"one"])
     reader = BatchReader(ReadOptions.of(options(broker, subscribe=topic), streaming=False))
     assert read(reader, reader.partitions()) == [b"one"]
@@ -229,7 +231,6 @@ def test_modules_are_excluded_from_garbage_collection_in_workers(
         assert read(reader, reader.partitions()) == [b"one"]
         assert gc.get_freeze_count() > 10_000
     finally:
-        gc.unfreeze()
         _freeze_modules.cache_clear()
 
 
@@ -302,7 +303,7 @@ def test_a_restarting_broker_is_waited_for(broker: Broker, topic: str) -> None:
 def test_unreachable_brokers_are_named() -> None:
     given_options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "300", "subscribe": "x"}
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
-        StreamReader(ReadOptions.of(given_options, streaming=True)).initialOffset()
+        StreamReader(lambda: ReadOptions.of(given_options, streaming=True)).initialOffset()
 
 
 def batch(broker: Broker, **given: str) -> BatchReader:

@@ -11,7 +11,7 @@ from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas_protocol.wire import MAX_ELEMENTS
+from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
 from tests.protocol.support import damaged, outcome, some, structs
 
 pytestmark = pytest.mark.broad
@@ -85,6 +85,8 @@ def test_versions_that_are_not_served(version: int) -> None:
 
 
 def test_elements_are_limited_in_all() -> None:
-    body = b"\xff\xff\0\1\0\0\0\0" + (MAX_ELEMENTS + 1).to_bytes(4, "big") + bytes(6 * (MAX_ELEMENTS + 1))
+    body = (
+        b"\xff\xff\0\1\0\0\0\0" + (MAX_REQUEST_ELEMENTS + 1).to_bytes(4, "big") + bytes(6 * (MAX_REQUEST_ELEMENTS + 1))
+    )
     with pytest.raises(DecodeError, match="array elements"):
         decode_produce_request(3, body)

@@ -21,10 +21,30 @@ NAMES: Final = (
 MODULES: Final = [kafka_python(f"protocol.{name}") for name in NAMES]
 #: Messages that kafka-python does not have.
 MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
     "OffsetCommitKey",
     "OffsetCommitValue",
     "GroupMetadataKey",
     "GroupMetadataValue",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "TransactionLogKey",
+    "TransactionLogValue",
 }
 
 

@@ -152,8 +152,8 @@ def test_a_valid_batch() -> None:
     check_batch(read_header(batch), memoryview(bytes(batch)))
 
 
-def check(batch: bytearray, **options: bool) -> None:
-    check_batch(read_header(batch), batch, **options)
+def check(batch: bytearray) -> None:
+    check_batch(read_header(batch), batch)
 
 
 def test_bytes_before_or_after_the_batch() -> None:
@@ -164,21 +164,18 @@ def test_bytes_before_or_after_the_batch() -> None:
             check_batch(header, given)
 
 
-@pytest.mark.parametrize(("attributes", "sound"), [(4, True), (5, False), (7, False), (0x78, True), (0x80, False)])
+@pytest.mark.parametrize(("attributes", "sound"), [(4, True), (5, False), (7, False), (0x78, True), (0x80, True)])
 def test_attributes(attributes: int, sound: bool) -> None:
     batch = resealed(made(), 21, struct.pack(">h", attributes))
     if sound:
         check(batch)
     else:
-        with pytest.raises(CorruptBatch, match="attributes"):
+        with pytest.raises(CorruptBatch, match="compression type"):
             check(batch)
 
 
 def test_counts() -> None:
-    for count in (0, -1, -(2**31)):
-        with pytest.raises(CorruptBatch, match="records"):
-            check(resealed(made(), 57, struct.pack(">i", count)))
-    for count in (1, 3):
+    for count in (-1, -(2**31), 3):
         with pytest.raises(CorruptBatch, match="last offset delta 1"):
             check(resealed(made(), 57, struct.pack(">i", count)))
     crowded = resealed(made(), 57, struct.pack(">i", 1000))
@@ -187,18 +184,11 @@ def test_counts() -> None:
 
 
 def test_batches_after_compaction() -> None:
-    sparse = resealed(made(), 23, struct.pack(">i", 9))
-    check(sparse, allow_gaps=True)
-    check(sparse, allow_empty=True)
-    with pytest.raises(CorruptBatch):
-        check(sparse)
-    empty = resealed(made(), 57, struct.pack(">i", 0))
-    check(empty, allow_empty=True)
-    for options in ({}, {"allow_gaps": True}):
-        with pytest.raises(CorruptBatch):
-            check(empty, **options)
-    with pytest.raises(CorruptBatch, match="last offset delta"):
-        check(resealed(made(), 23, struct.pack(">i", 0)), allow_empty=True, allow_gaps=True)
+    check(resealed(made(), 23, struct.pack(">i", 9)))
+    check(resealed(made(), 57, struct.pack(">i", 0)))
+    for delta in (0, -1):
+        with pytest.raises(CorruptBatch, match="last offset delta"):
+            check(resealed(made(), 23, struct.pack(">i", delta)))
 
 
 def test_restamping_keeps_the_crc() -> None:

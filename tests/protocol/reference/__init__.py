@@ -226,7 +226,7 @@ def exact_defaults(name: str) -> dict[str, str]:
 def printed_default(f: Field) -> str:
     """The default of a field of ours as Kafka's ``toString`` prints it."""
     if f.default is None and f.type.struct is not None:
-        return "null" if f.tag is None else "{}"
+        return "null" if f.tag is None and list(f.nullable) else "{}"
     if f.type.name == "bytes" and f.default is not None:
         return str(list(f.default))
     if f.type.name == "uuid":

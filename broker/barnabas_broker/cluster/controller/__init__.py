@@ -8,11 +8,18 @@ register or are fenced; `isr` accepts ISRs that leaders propose; `reassignment` 
 from barnabas_broker.cluster.controller.isr import IsrChange, alter_isr
 from barnabas_broker.cluster.controller.leaders import (
     ElectionType,
+    LogEnd,
+    MinIsrRule,
+    Recovery,
     UncleanRule,
     broker_fenced,
     elect_leaders,
+    hand_over,
     prefer_leaders,
     reconcile,
+    recover,
+    recovering,
+    report_log_ends,
 )
 from barnabas_broker.cluster.controller.reassignment import is_reassigning, reassign
 from barnabas_broker.cluster.controller.topics import (
@@ -29,6 +36,9 @@ __all__ = [
     "MAX_PARTITIONS",
     "ElectionType",
     "IsrChange",
+    "LogEnd",
+    "MinIsrRule",
+    "Recovery",
     "UncleanRule",
     "add_partitions",
     "allocate_producer_ids",
@@ -39,8 +49,12 @@ __all__ = [
     "create_topic",
     "delete_topic",
     "elect_leaders",
+    "hand_over",
     "is_reassigning",
     "prefer_leaders",
     "reassign",
     "reconcile",
+    "recover",
+    "recovering",
+    "report_log_ends",
 ]

@@ -18,7 +18,9 @@ class IsrChange(NamedTuple):
         partition: the index.
         leader_epoch: of the leader that proposes.
         partition_epoch: of the partition's state that the proposal was made on.
-        isr: the node ids, each with the broker epoch in which it was in sync; -1 is not compared.
+        isr: the node ids, each with the broker epoch in which it was in sync; -1, which only a member of the present
+            ISR may have, is not compared.
+        min_isr: the topic's ``min.insync.replicas``: with as many, no other replica is eligible any more.
     """
 
     topic: str
@@ -27,6 +29,7 @@ class IsrChange(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
+    min_isr: int = 1
 
 
 def alter_isr(
@@ -80,9 +83,10 @@ def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | Err
         return ErrorCode.INVALID_REQUEST
     for node, epoch in change.isr:
         broker = image.brokers.get(node)
-        if broker is None or epoch not in (-1, broker.epoch):
+        known = epoch == -1 and node in partition.isr
+        if broker is None or not (known or epoch == broker.epoch):
             return ErrorCode.INELIGIBLE_REPLICA
-    if set(nodes) == set(partition.isr):
+    if set(nodes) == set(partition.isr) and not (partition.elr and len(nodes) >= change.min_isr):
         return partition
     ordered = [node for node in partition.replicas if node in nodes]
-    return completed(led_by(partition, node_id, ordered), image.brokers)
+    return completed(led_by(partition, node_id, ordered, change.min_isr), image.brokers)

@@ -31,7 +31,7 @@ def completed(partition: PartitionInfo, live: Collection[int]) -> PartitionInfo:
     leader = partition.leader if partition.leader in leaders else next(iter(leaders), None)
     if leader is None:
         return partition
-    done = led_by(partition, leader, isr)._replace(replicas=replicas, adding=(), removing=())
+    done = led_by(partition, leader, isr, len(replicas), replicas)._replace(adding=(), removing=())
     if partition.removing and leader == partition.leader:
         # A new leader epoch stops the fetches of removed replicas.
         done = done._replace(leader_epoch=partition.leader_epoch + 1)
@@ -86,7 +86,8 @@ def _moved(
     leader = partition.leader
     if leader != -1 and leader not in isr:
         leader = next((node for node in replicas if node in isr and node in image.brokers), -1)
-    return led_by(partition, leader, isr)._replace(replicas=replicas, adding=adding, removing=removing)
+    # Those that were eligible stay eligible.
+    return led_by(partition, leader, isr, len(replicas), replicas)._replace(adding=adding, removing=removing)
 
 
 def _check(

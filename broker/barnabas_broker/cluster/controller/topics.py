@@ -206,7 +206,12 @@ def configure_topic(
     return TopicConfigured(name, change(topic.configs))
 
 
-def allocate_producer_ids(image: Image) -> tuple[range, Event]:
-    """Allocate the next block of producer ids."""
-    first = image.next_producer_id
+def allocate_producer_ids(image: Image, above: int = 0) -> tuple[range, Event]:
+    """Allocate the next block of producer ids.
+
+    Args:
+        image: the present cluster image.
+        above: ids below it are not allocated.
+    """
+    first = max(image.next_producer_id, above)
     return range(first, first + PRODUCER_ID_BLOCK), ProducerIdsAllocated(first + PRODUCER_ID_BLOCK)

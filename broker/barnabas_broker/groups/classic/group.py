@@ -17,13 +17,24 @@ delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
-from barnabas_broker.groups.effects import Effect, EventType, GroupEvent, Persist, Reply, Token
+from barnabas_broker.groups.effects import (
+    APPEND_ERRORS,
+    NOT_PROVIDED,
+    Caller,
+    CoordinatorRecord,
+    Effect,
+    EventType,
+    GroupEvent,
+    Persist,
+    Reply,
+    Token,
+)
 from barnabas_broker.groups.subscriptions import CONSUMER, read_topics, subscribed_topics
-from barnabas_protocol.coordinator_records import GroupMetadataValue, MemberMetadata
+from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.leave_group import MemberIdentity
@@ -42,19 +53,6 @@ _PENDING_CHECK_SECONDS: Final = 0.5
 #: Characters of a client's reason that are kept, as in Kafka's client.
 _MAX_REASON: Final = 255
 
-#: The error that members get if the group's record cannot be appended.
-APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
@@ -71,13 +69,6 @@ class GroupSettings:
     initial_delay: float = 3.0
     max_size: int = 2**31 - 1
     new_member_timeout: float = 300.0
-
-
-class Caller(NamedTuple):
-    """The client that sends a request: its client id, and its address as Kafka prints it ("/127.0.0.1")."""
-
-    client_id: str
-    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +171,34 @@ class ClassicGroup:
 
     def _event(self, event_type: EventType, **data: Any) -> GroupEvent:
         return GroupEvent(event_type, self.generation, data)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return self.state is EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group was deleted, has expired, or is coordinated by another broker."""
+        return self.state is DEAD
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group may be deleted: it has neither members nor pending members."""
+        return self.state is EMPTY and not self.members.pending
+
+    @property
+    def protocol_type(self) -> str | None:
+        """The protocol type of its members; None if it never had any."""
+        return self.members.protocol_type
+
+    def forget_pending(self) -> None:
+        """Forget the members that have an id and have not joined."""
+        self.members.pending.clear()
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What deletes the group."""
+        return [(GroupMetadataKey(group=self.group_id), None)]
 
     # JoinGroup
 
@@ -723,7 +742,7 @@ class ClassicGroup:
             assignment=member.assignment,
         )
 
-    # Heartbeat and OffsetCommit
+    # Heartbeat, OffsetCommit and TxnOffsetCommit
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
         """Heartbeat: extends the session; REBALANCE_IN_PROGRESS asks the member to rejoin.
@@ -766,6 +785,20 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self.members.by_id[member_id].last_seen = now
         return NONE
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """The error of a TxnOffsetCommit; NONE if it is allowed.
+
+        Members are checked if the request names one, which it can from version 3 on (KIP-447). The state of the group
+        is not: a commit while members sync is accepted. It does not extend the member's session.
+        """
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and (self.state is EMPTY or (not member_id and instance_id is None)):
+            return NONE
+        if error := self.members.validate(member_id, instance_id):
+            return error
+        return NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
 
     # What the group's committed offsets depend on
 
@@ -926,7 +959,7 @@ class ClassicGroup:
                 **member.identity(),
                 heard_ago=now - member.last_seen,
                 session=member.timeout,
-                newcomer=member.is_new,
+                is_new=member.is_new,
             )
         )
         if self.state in (STABLE, COMPLETING):
@@ -1070,7 +1103,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 
 def reason_of(text: str | None) -> str:
     """The reason that a client gives, shortened; Kafka's words if it gives none (KIP-800)."""
-    return text[:_MAX_REASON] if text else "not provided"
+    return text[:_MAX_REASON] if text else NOT_PROVIDED
 
 
 def _timeouts(request: JoinGroupRequest, version: int) -> tuple[float, float]:

@@ -1,22 +1,26 @@
 """The groups that this broker coordinates: finding them, and carrying out the effects of their machines. A shell."""
 
+import logging
 from asyncio import Future
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Final
 
+from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.timers import Timers
+from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
-from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.coordinator.timers import Timers
-from barnabas_broker.groups.coordinator.writer import Waiter, Writer
-from barnabas_broker.groups.effects import Effect, EventType, GroupEvent, Persist
-from barnabas_broker.groups.events.lines import line_of
+from barnabas_broker.groups.consumer.assignment import Assign, Assignor
+from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, PersistRecords
+from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.ports import OffsetsLog, Scheduler
-from barnabas_broker.groups.records import group_key, group_value, offset_key, offset_key_head
+from barnabas_broker.groups.ports import OffsetsLog
+from barnabas_broker.groups.records import group_key, group_record, group_value, offset_key, offset_key_head
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
-from barnabas_protocol.internal_topics import partition_for
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.schema import Response
 
@@ -24,6 +28,27 @@ log = logger("coordinator")
 
 #: Groups with nothing but pending members that are kept at most: a client may ask for member ids in ever new groups.
 MAX_UNUSED_GROUPS = 20_000
+
+
+#: A group of either protocol.
+Group = ClassicGroup | ConsumerGroup
+
+#: Runs a function, perhaps in another thread, and passes its result or its exception on, in the loop's thread.
+Offload = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+
+#: Members and partitions of a group whose target is computed at once: that takes less than a millisecond.
+_SMALL: Final = 200
+#: Records of a group that are encoded before other tasks may run.
+_RECORDS_PER_STEP: Final = 250
+
+
+def at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    """An :data:`Offload` that runs the function now."""
+    try:
+        result = work()
+    except Exception as error:
+        result = error
+    done(result)
 
 
 class HostedPartition:
@@ -34,15 +59,21 @@ class HostedPartition:
         leader_epoch: the leader epoch for which it was loaded.
         loading: whether its replay is still running.
         groups: ids of the groups whose records it has.
+        transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
+        loaded_at: the end of the replay in the order of appends; what was appended during it counts as appended then.
+        ended: producer ids of the markers that were appended during the replay, and whether they commit.
     """
 
-    __slots__ = ("groups", "index", "leader_epoch", "loading")
+    __slots__ = ("ended", "groups", "index", "leader_epoch", "loaded_at", "loading", "transactions")
 
     def __init__(self, index: int, leader_epoch: int) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
         self.loading = True
         self.groups: set[str] = set()
+        self.transactions: dict[int, set[str]] = {}
+        self.loaded_at = 0
+        self.ended: list[tuple[int, bool]] = []
 
 
 class HostedGroup:
@@ -52,17 +83,19 @@ class HostedGroup:
         group: its state machine.
         offsets: its committed offsets.
         partition: the partition of ``__consumer_offsets`` that has its records.
-        armed: see :class:`~barnabas_broker.groups.coordinator.timers.Timed`.
+        armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
+        backlog: effects that later iterations of the loop carry out: those of large groups take long.
     """
 
-    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "group", "offsets", "partition")
+    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "group", "offsets", "partition")
 
-    def __init__(self, owner: "HostedGroups", partition: int, group: ClassicGroup, offsets: GroupOffsets) -> None:
+    def __init__(self, owner: "HostedGroups", partition: int, group: Group, offsets: GroupOffsets) -> None:
         self._owner = owner
         self.partition = partition
         self.group = group
         self.offsets = offsets
         self.armed = inf
+        self.backlog: deque[ConsumerEffect] = deque()
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -120,7 +153,10 @@ class HostedGroups:
     """The groups of this broker, by id: finds them, acts for their machines, and appends their records.
 
     Args:
-        settings: of all groups.
+        settings: of all classic groups.
+        consumer_settings: of all groups of the consumer protocol.
+        assignors: that run in the coordinator, by name.
+        offload: computes the targets of large groups.
         offsets_log: the log of ``__consumer_offsets``.
         partition_count: of ``__consumer_offsets``.
         commit_timeout: seconds that an append may take.
@@ -132,6 +168,7 @@ class HostedGroups:
     Attributes:
         by_id: the groups.
         partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
+        log: ``__consumer_offsets``; appends go through the writer.
         closed: whether the coordinator is closed.
     """
 
@@ -145,18 +182,26 @@ class HostedGroups:
         wall_ms: Callable[[], int],
         loop: Scheduler,
         on_event: Callable[[str, GroupEvent], bool],
+        consumer_settings: ConsumerGroupSettings,
+        assignors: Mapping[str, Assignor],
+        offload: Offload,
     ) -> None:
         self.settings = settings
+        self.consumer_settings = consumer_settings
+        self._assignors = assignors
+        self._offload = offload
         self.now = now
         self.wall_ms = wall_ms
         self.loop = loop
         self.by_id: dict[str, HostedGroup] = {}
         self.partitions: dict[int, HostedPartition] = {}
         self.closed = False
+        self.log = offsets_log
         self.timers = Timers(loop, now)
-        self.writer = Writer(offsets_log, loop, self.timers, now, wall_ms, commit_timeout)
-        self._partition_count = partition_count
+        self.writer = Writer(OFFSETS_TOPIC, offsets_log, loop, self.timers, now, wall_ms, commit_timeout)
+        self.partition_count = partition_count
         self._on_event = on_event
+        self._lines = GroupLines()
         self._sequence = 0
         #: Groups that no member has joined yet, oldest first.
         self._unused: dict[str, None] = {}
@@ -165,7 +210,7 @@ class HostedGroups:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that a group belongs to."""
-        return partition_for(group_id, self._partition_count)
+        return partition_for(group_id, self.partition_count)
 
     def find(self, group_id: str) -> HostedGroup | None:
         """The group with this id; None if this broker would coordinate it, but it does not exist.
@@ -198,6 +243,20 @@ class HostedGroups:
         self.by_id[group_id] = hosted
         self.partitions[hosted.partition].groups.add(group_id)
 
+    def present(self, hosted: HostedGroup, partition: HostedPartition | None) -> HostedGroup:
+        """The group that has the id of `hosted` now, a new one if it was deleted while its commit was appended.
+
+        It is `hosted` itself if its partition, which was `partition`, is not hosted any more or was loaded again: the
+        replay has what was appended.
+        """
+        if partition is None or self.partitions.get(hosted.partition) is not partition:
+            return hosted
+        present = self.by_id.get(hosted.group.group_id)
+        if present is None:
+            present = self.create(hosted.group.group_id)
+            self.keep(present)
+        return present
+
     def forget(self, hosted: HostedGroup) -> None:
         """Remove a group from this broker's."""
         group_id = hosted.group.group_id
@@ -219,43 +278,102 @@ class HostedGroups:
             del self._unused[group_id]
             oldest = self.by_id.get(group_id)
             if oldest is not None:
-                oldest.group.members.pending.clear()
+                oldest.group.forget_pending()
                 self.append_tombstones(oldest, [], whole_group=True)
+
+    def replace(self, hosted: HostedGroup, group: Group) -> None:
+        """Replace an empty group by a new one of the other protocol; its offsets stay."""
+        before, hosted.group = hosted.group, group
+        before.mark_dead(self.now())
+        if before.recorded:
+            self.writer.add(hosted.partition, [group_record(each) for each in before.tombstones()], _log_failure)
 
     # Effects
 
-    def act(self, hosted: HostedGroup, effects: list[Effect]) -> None:
+    def act(self, hosted: HostedGroup, effects: Iterable[ConsumerEffect]) -> None:
         """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
-        group = hosted.group
-        for effect in effects:
-            if isinstance(effect, GroupEvent):
-                self.publish(group.group_id, effect)
-            elif isinstance(effect, Persist):
-                self._persist(hosted, effect)
-            elif isinstance(effect.token, PendingReply):
-                effect.token.respond(effect.response)
-        if group.state is ClassicGroupState.DEAD:
+        group, backlog = hosted.group, hosted.backlog
+        if backlog:
+            backlog.extend(effects)
+        else:
+            self._carry_out(hosted, deque(effects))
+        if group.is_dead:
             self._remove_dead(hosted)
         elif group.next_deadline() < hosted.armed:
             self.timers.arm(hosted)
 
+    def _carry_out(self, hosted: HostedGroup, effects: deque[ConsumerEffect]) -> None:
+        """Carry out effects until their records are many; the others become the group's backlog."""
+        encoded = 0
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, GroupEvent):
+                self.publish(hosted.group.group_id, effect)
+            elif isinstance(effect, Persist):
+                self._persist(hosted, effect)
+            elif isinstance(effect, PersistRecords):
+                self._persist_records(hosted, effect)
+                encoded += len(effect.records)
+            elif isinstance(effect, Assign):
+                self._assign(hosted, effect)
+            elif isinstance(effect.token, PendingReply):
+                effect.token.respond(effect.response)
+            if effects and encoded >= _RECORDS_PER_STEP:
+                hosted.backlog = effects
+                self.loop.call_soon(self._work_off, hosted)
+                return
+
+    def _work_off(self, hosted: HostedGroup) -> None:
+        effects, hosted.backlog = hosted.backlog, deque()
+        self._carry_out(hosted, effects)
+
+    def _assign(self, hosted: HostedGroup, effect: Assign) -> None:
+        """Compute a target: at once for a small group, else where it does not hold the loop."""
+        group, spec = hosted.group, effect.spec
+        if not isinstance(group, ConsumerGroup):
+            return
+        assignor = self._assignors[effect.assignor]
+
+        def done(result: Any) -> None:
+            now = self.now()
+            if isinstance(result, Exception):
+                log.error("assignor failed", group=group.group_id, assignor=effect.assignor, reason=repr(result))
+                effects = group.assign_failed(effect.ticket, str(result) or repr(result), now)
+            else:
+                effects = group.assigned(effect.ticket, result, now, self.wall_ms())
+            if hosted.group is group:
+                self.act(hosted, effects)
+
+        size = len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
+        offload = at_once if size <= _SMALL else self._offload
+        offload(lambda: assignor.assign(spec), done)
+
     def publish(self, group_id: str, event: GroupEvent) -> None:
         """Publish a group event, and log it."""
         quiet = self._on_event(group_id, event)
-        line = line_of(group_id, event)
+        line = self._lines.line_of(group_id, event)
         if line is not None:
-            getattr(log, "debug" if quiet else line[0])(line[1])
+            getattr(log, "debug" if quiet else line.level)(line.event, **line.pairs)
+        if log.isEnabledFor(logging.DEBUG):
+            sentence = sentence_of(group_id, event)
+            if sentence is not None:
+                log.debug(sentence)
 
     def _remove_dead(self, hosted: HostedGroup) -> None:
         """Remove a dead group. If its record could not be appended, offsets committed meanwhile stay."""
         group_id = hosted.group.group_id
         if hosted.offsets and self.by_id.get(group_id) is hosted:
-            hosted.group = ClassicGroup(group_id, self.settings, self.now())
-            hosted.group.recorded = True
+            group = hosted.group = ClassicGroup(group_id, self.settings, self.now())
+            group.recorded = True
         else:
             self.forget(hosted)
 
     # Records
+
+    @property
+    def last_sequence(self) -> int:
+        """The position of the last record in the order of appends."""
+        return self._sequence
 
     def next_sequence(self) -> int:
         """The position of the next record in the order of appends."""
@@ -271,17 +389,37 @@ class HostedGroups:
         if effect.state_since is not None:
             value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.state_since) * 1000)
 
+        group = hosted.group
+
         def done(error: ErrorCode) -> None:
-            self.act(hosted, hosted.group.persisted(effect.ticket, error, self.now()))
+            if hosted.group is group:
+                self.act(hosted, group.persisted(effect.ticket, error, self.now()))
 
         try:
-            record = (group_key(hosted.group.group_id), group_value(value))
+            record = (group_key(group.group_id), group_value(value))
         except EncodeError as error:
             log.warning("group record cannot be encoded", group=hosted.group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return
         self.writer.add(hosted.partition, [record], done)
+
+    def _persist_records(self, hosted: HostedGroup, effect: PersistRecords) -> None:
+        group = hosted.group
+        if group.is_dead:
+            return
+
+        def done(error: ErrorCode) -> None:
+            if hosted.group is group:
+                self.act(hosted, group.persisted(effect.ticket, error, self.now()))
+
+        try:
+            records = [group_record(each) for each in effect.records]
+        except EncodeError as error:
+            log.warning("group records cannot be encoded", group=group.group_id, reason=str(error))
+            self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
+            return
+        self.writer.add(hosted.partition, records, done)
 
     def append_tombstones(
         self,
@@ -298,13 +436,13 @@ class HostedGroups:
         Args:
             hosted: the group.
             keys: topic and partition of each offset.
-            done: gets the result, as in :data:`~barnabas_broker.groups.coordinator.writer.Waiter`; if None, a failure
+            done: gets the result, as in :data:`~barnabas_broker.coordinators.writer.Waiter`; if None, a failure
                 is logged.
             whole_group: whether to delete the group.
         """
         records: list[tuple[bytes, bytes | None]] = [(hosted.offset_key(*each), None) for each in keys]
         if whole_group:
-            records.append((group_key(hosted.group.group_id), None))
+            records += [group_record(each) for each in hosted.group.tombstones()]
         sequence = self.next_sequence()
 
         def appended(error: ErrorCode) -> None:
@@ -319,7 +457,7 @@ class HostedGroups:
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
         group = hosted.group
-        if group.state is ClassicGroupState.EMPTY and not hosted.offsets and not group.members.pending:
+        if group.is_unused and not hosted.offsets:
             self.forget(hosted)
             group.mark_dead(self.now())
 
@@ -329,6 +467,6 @@ def _log_failure(error: ErrorCode) -> None:
         log.warning("append to __consumer_offsets failed", error=error.name)
 
 
-def event_of_group(event_type: EventType, group: ClassicGroup, **data: Any) -> GroupEvent:
+def event_of_group(event_type: EventType, group: Group, **data: Any) -> GroupEvent:
     """A group event of the shell."""
     return GroupEvent(event_type, group.generation, data)

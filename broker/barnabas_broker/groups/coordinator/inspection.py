@@ -4,18 +4,26 @@ Source: ``GroupMetadataManager.describeGroups`` and ``listGroups``; KIP-518 (sta
 KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.security.operations import GROUP
-from barnabas_protocol.errors import ErrorCode
+from barnabas_broker.steps import Steps
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.consumer_group_describe import Assignment, Member, TopicPartitions
+from barnabas_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
-#: The type of the groups here (KIP-848).
+#: The types of groups (KIP-848).
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+#: The type of a member of the consumer protocol (KIP-1099).
+_CONSUMER_MEMBER: Final = 1
 
 
 def describe_group(group: ClassicGroup, operations: bool) -> DescribedGroup:
@@ -64,19 +72,78 @@ def failed_group(group_id: str, error: ErrorCode) -> DescribedGroup:
     )
 
 
-def list_groups(groups: Iterable[ClassicGroup], request: ListGroupsRequest) -> list[ListedGroup]:
-    """The groups that match the request's filters, which ignore case."""
+def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operations: bool) -> DescribedConsumerGroup:
+    """A group as ConsumerGroupDescribe returns it. Partitions of deleted topics are left out."""
+
+    def assignment(partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
+        return Assignment(
+            topic_partitions=[
+                TopicPartitions(
+                    topic_id=topic_id, topic_name=catalog.by_id[topic_id].name, partitions=sorted(partitions[topic_id])
+                )
+                for topic_id in sorted(partitions)
+                if topic_id in catalog.by_id
+            ]
+        )
+
+    described = DescribedConsumerGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[
+            Member(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                subscribed_topic_regex=member.regex,
+                assignment=assignment(member.owned()),
+                target_assignment=assignment(group.targets.get(member.member_id, {})),
+                member_type=_CONSUMER_MEMBER,
+            )
+            for member in group.members.values()
+        ],
+    )
+    if operations:
+        described.authorized_operations = GROUP
+    return described
+
+
+def failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+    """A group that ConsumerGroupDescribe cannot describe."""
+    return DescribedConsumerGroup(
+        error_code=error.code,
+        error_message=error.message or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def list_groups(groups: Iterable[ClassicGroup | ConsumerGroup], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
+    """The groups that match the request's filters, which ignore case; one group per step."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {each.strip().lower() for each in request.types_filter}
-    if types and CLASSIC not in types:
-        return []
-    return [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.members.protocol_type or "",
-            group_state=group.state.value,
-            group_type=CLASSIC,
-        )
-        for group in groups
-        if not states or group.state.value.lower() in states
-    ]
+    listed = []
+    for group in groups:
+        group_type = CLASSIC if isinstance(group, ClassicGroup) else CONSUMER
+        if (not states or group.state.value.lower() in states) and (not types or group_type in types):
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=group_type,
+                )
+            )
+        yield
+    return listed

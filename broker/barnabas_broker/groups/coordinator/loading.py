@@ -1,14 +1,17 @@
 """Loads partitions of ``__consumer_offsets``, by replaying their records into groups, and unloads them. A shell."""
 
-import asyncio
+from collections.abc import Callable
 from functools import partial
 
+from barnabas_broker.coordinators.loading import replay_partition
+from barnabas_broker.coordinators.ports import CoordinatorLog
+from barnabas_broker.durations import seconds
 from barnabas_broker.groups.classic.group import ClassicGroup
-from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition, event_of_group
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.coordinator.hosting import Group, HostedGroup, HostedGroups, HostedPartition, event_of_group
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect, EventType
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
 
@@ -21,11 +24,19 @@ class PartitionLoader:
     Args:
         hosted_groups: where their groups go.
         offsets_log: the log.
+        transaction_ended: applies a marker that was appended during a replay: partition, producer id, and whether it
+            commits.
     """
 
-    def __init__(self, hosted_groups: HostedGroups, offsets_log: OffsetsLog) -> None:
+    def __init__(
+        self,
+        hosted_groups: HostedGroups,
+        offsets_log: CoordinatorLog,
+        transaction_ended: Callable[[int, int, bool], None],
+    ) -> None:
         self._hosted_groups = hosted_groups
         self._log = offsets_log
+        self._transaction_ended = transaction_ended
 
     async def load(self, index: int, leader_epoch: int) -> None:
         """Replay a partition, a little at a time, and start to coordinate its groups.
@@ -44,18 +55,8 @@ class PartitionLoader:
         log.debug("loading groups and offsets", partition=index, leader_epoch=leader_epoch)
         try:
             replay = Replay(partial(_report_corruption, index), self._log.start_offset(index))
-            end = self._log.end_offset(index)
-            while replay.next_offset < end:
-                data = await self._log.read(index, replay.next_offset)
-                if not data:
-                    break
-                for _ in replay.feed(data):
-                    await asyncio.sleep(0)
-                    if partitions.get(index) is not partition:
-                        return
-                await asyncio.sleep(0)
-                if partitions.get(index) is not partition:
-                    return
+            if not await replay_partition(self._log, index, replay, lambda: partitions.get(index) is partition):
+                return
         except Exception:
             # Without its log the partition's groups cannot be coordinated: clients get NOT_COORDINATOR.
             log.exception("groups and offsets cannot be loaded", partition=index)
@@ -71,7 +72,7 @@ class PartitionLoader:
             leader_epoch=leader_epoch,
             groups=groups,
             records=replay.records,
-            seconds=round(self._hosted_groups.now() - started, 3),
+            took=seconds(self._hosted_groups.now() - started),
         )
 
     def _host(self, partition: HostedPartition, replay: Replay) -> int:
@@ -80,19 +81,25 @@ class PartitionLoader:
         settings = hosted_groups.settings
         now, wall_ms = hosted_groups.now(), hosted_groups.wall_ms()
         hosted_groups.skip_sequences(replay.next_offset)
+        partition.loaded_at = hosted_groups.next_sequence()
         partition.loading = False
-        for group_id in replay.groups.keys() | replay.offsets.keys():
+        partition.transactions = replay.transactions
+        for group_id in replay.groups.keys() | replay.consumer_groups.keys() | replay.offsets.keys():
             value = replay.groups.get(group_id)
+            records = replay.consumer_groups.get(group_id)
             offsets = replay.offsets.get(group_id) or GroupOffsets()
-            if value is None and not offsets:
-                continue
-            if value is None:
-                group = ClassicGroup(group_id, settings, now)
-                group.recorded = True
-            else:
+            group: Group
+            if records is not None and (records.epoch is not None or records.members):
+                group = ConsumerGroup.restore(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
+            elif value is not None:
                 stamp = value.current_state_timestamp
                 state_since = None if stamp < 0 else now - (wall_ms - stamp) / 1000
                 group = ClassicGroup.restore(group_id, settings, value, state_since, now)
+            elif offsets:
+                group = ClassicGroup(group_id, settings, now)
+                group.recorded = True
+            else:
+                continue
             hosted = HostedGroup(hosted_groups, partition.index, group, offsets)
             hosted_groups.keep(hosted)
             members = len(group.members)
@@ -100,7 +107,7 @@ class PartitionLoader:
                 event = event_of_group(EventType.GROUP_LOADED, group, members=members, epoch=partition.leader_epoch)
                 hosted_groups.publish(group_id, event)
             effects: list[Effect] = []
-            if members > settings.max_size:
+            if members > settings.max_size and isinstance(group, ClassicGroup):
                 effects = group.rebalance(
                     f"Freshly-loaded group {group_id} (size {members}) is over capacity {settings.max_size}."
                     " Rebalancing in order to give a chance for consumers to commit offsets",
@@ -108,6 +115,11 @@ class PartitionLoader:
                     now,
                 )
             hosted_groups.act(hosted, effects)
+        ended, partition.ended = partition.ended, []
+        for producer_id, committed in ended:
+            # The replay may have stopped before the marker. If it did not, this changes nothing: no commit was accepted
+            # meanwhile.
+            self._transaction_ended(partition.index, producer_id, committed)
         return len(partition.groups)
 
     def unload(self, index: int) -> None:

@@ -1,26 +1,34 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete and the expiry of offsets. A shell around :mod:`groups.offsets`."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, transaction markers, and the expiry of offsets.
+
+A shell around :mod:`groups.offsets`.
+"""
 
 from asyncio import Future
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
-from barnabas_broker.groups.classic.group import APPEND_ERRORS
+from barnabas_broker.coordinators.writer import Producer
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import NONE
-from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, event_of_group
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition, event_of_group
 from barnabas_broker.groups.coordinator.responses import (
+    NO_ID,
     FetchedGroup,
     FetchedOffset,
+    FetchedTopic,
     commit_error,
     delete_response,
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.records import Committed, offset_value
+from barnabas_broker.groups.effects import APPEND_ERRORS, EventType
+from barnabas_broker.groups.offsets.offsets import OpenTransaction, TransactionalCommit
+from barnabas_broker.groups.records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_broker.groups.subscriptions import CONSUMER
+from barnabas_broker.steps import Steps, each, finish
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,9 +38,47 @@ from barnabas_protocol.messages.offset_commit import (
 )
 from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from barnabas_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 #: Groups that one step of the expiry checks.
 _GROUPS_PER_STEP: Final = 200
+#: Partitions that a group event lists at most.
+_MAX_LISTED: Final = 100
+
+#: From this version on OffsetCommit and OffsetFetch name topics by their ids.
+_TOPIC_IDS: Final = 10
+#: From this version of TxnOffsetCommit on clients use transaction version 2: each transaction has an epoch of its own,
+#: and the request adds the partition of ``__consumer_offsets`` to it (KIP-890).
+BUMPS_EPOCH: Final = 5
+
+#: Asks the transaction's coordinator whether a partition of ``__consumer_offsets`` is part of the transaction of a
+#: request (KIP-890), and calls back, at once or later, with NONE or the reason why it is not.
+Verify = Callable[[int, Callable[[ErrorCode], None]], None]
+
+
+def _of_owned_partitions(
+    group: ConsumerGroup,
+    member_id: str,
+    epoch: int,
+    response: OffsetCommitResponse,
+    records: list[tuple[bytes, bytes | None]],
+    commits: list[tuple[str, int, Committed]],
+) -> tuple[list[tuple[bytes, bytes | None]], list[tuple[str, int, Committed]]]:
+    """Those commits with an older epoch whose partitions the member has owned since then; refuses the others."""
+    refused = set()
+    for topic in response.topics:
+        for answer in topic.partitions:
+            if answer.error_code == NONE:
+                answer.error_code = group.check_commit_of(member_id, epoch, topic.name, answer.partition_index)
+                if answer.error_code != NONE:
+                    refused.add((topic.name, answer.partition_index))
+    kept = [at for at, (name, index, _) in enumerate(commits) if (name, index) not in refused]
+    return [records[at] for at in kept], [commits[at] for at in kept]
 
 
 class OffsetService:
@@ -41,15 +87,17 @@ class OffsetService:
     Args:
         hosted_groups: the groups.
         max_metadata: ``offset.metadata.max.bytes``.
+        max_bytes: ``message.max.bytes``. The records of a commit are one batch, and a larger one is not built.
         retention_ms: ``offsets.retention.minutes`` in ms.
 
     Attributes:
         topics: number of partitions by topic; None until the coordinator knows the topics.
     """
 
-    def __init__(self, hosted_groups: HostedGroups, max_metadata: int, retention_ms: int) -> None:
+    def __init__(self, hosted_groups: HostedGroups, max_metadata: int, max_bytes: int, retention_ms: int) -> None:
         self._hosted_groups = hosted_groups
         self._max_metadata = max_metadata
+        self._max_bytes = max_bytes
         self._retention_ms = retention_ms
         #: Responses to commits whose appends have ended.
         self._responses: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
@@ -59,63 +107,81 @@ class OffsetService:
 
     def commit(
         self, request: OffsetCommitRequest, version: int
-    ) -> "OffsetCommitResponse | Future[OffsetCommitResponse]":
-        """OffsetCommit: validated at once, answered when its records are in the log."""
+    ) -> "Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]":
+        """OffsetCommit: validated one partition per step, answered when its records are in the log."""
         hosted_groups = self._hosted_groups
-        generation = request.generation_id_or_member_epoch
-        hosted = hosted_groups.by_id.get(request.group_id)
-        if hosted is None:
-            try:
-                hosted = self._group_to_commit_to(request.group_id, generation, version)
-            except KafkaError as refused:
-                return commit_error(request, refused.code)
-        error = hosted.group.check_commit(request.member_id, request.group_instance_id, generation, hosted_groups.now())
-        if error:
-            return commit_error(request, error)
         records: list[tuple[bytes, bytes | None]] = []
         commits: list[tuple[str, int, Committed]] = []
-        response = self._validate_offsets(hosted, request, records, commits)
+        try:
+            hosted = self._group_to_commit_to(request, version)
+            response = yield from self._validate_offsets(hosted, request, version, records, commits)
+            # Between two steps a rebalance may complete, and the group may be deleted or move to another broker.
+            hosted = self._group_to_commit_to(request, version)
+        except KafkaError as refused:
+            return (yield from commit_error(request, refused.code))
+        group, epoch = hosted.group, request.generation_id_or_member_epoch
+        if isinstance(group, ClassicGroup):
+            error = group.check_commit(request.member_id, request.group_instance_id, epoch, hosted_groups.now())
+        else:
+            error = group.check_commit(request.member_id, epoch, version)
+        if error:
+            return (yield from commit_error(request, error))
+        if isinstance(group, ConsumerGroup) and group.epoch_is_older(request.member_id, epoch):
+            records, commits = _of_owned_partitions(group, request.member_id, epoch, response, records, commits)
         if not records:
             return response
         hosted_groups.keep(hosted)
+        if commits[0][2].sequence != hosted_groups.last_sequence:
+            commits = _renumbered(commits, hosted_groups.next_sequence())  # Others were appended between the steps.
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
-        appended = partial(self._commit_appended, hosted, commits, request, response, future)
+        partition = hosted_groups.partitions.get(hosted.partition)
+        appended = partial(self._commit_appended, hosted, partition, commits, response, future)
         hosted_groups.writer.add(hosted.partition, records, appended)
         return future
 
-    def _group_to_commit_to(self, group_id: str, generation: int, version: int) -> HostedGroup:
+    def _group_to_commit_to(self, request: OffsetCommitRequest, version: int) -> HostedGroup:
         """The group of a commit; a new one for a commit without a generation.
 
         Raises:
             KafkaError: this broker does not coordinate the group, or a member commits to a group that does not exist.
         """
-        hosted = self._hosted_groups.find(group_id)
+        hosted = self._hosted_groups.by_id.get(request.group_id) or self._hosted_groups.find(request.group_id)
         if hosted is not None:
             return hosted
-        if generation >= 0:
+        if request.generation_id_or_member_epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
-        return self._hosted_groups.create(group_id)
+        return self._hosted_groups.create(request.group_id)
 
     def _validate_offsets(
         self,
         hosted: HostedGroup,
         request: OffsetCommitRequest,
+        version: int,
         records: list[tuple[bytes, bytes | None]],
         commits: list[tuple[str, int, Committed]],
-    ) -> OffsetCommitResponse:
-        """Put the valid offsets into `records` and `commits`; returns the response for when these are in the log."""
+    ) -> Steps[OffsetCommitResponse]:
+        """Put the valid offsets into `records` and `commits`; returns the response for when these are in the log.
+
+        Raises:
+            KafkaError: INVALID_COMMIT_OFFSET_SIZE, they do not fit into one batch.
+        """
         wall_ms = self._hosted_groups.wall_ms()
         expire_ms = -1 if request.retention_time_ms < 0 else wall_ms + request.retention_time_ms
         sequence = self._hosted_groups.next_sequence()
-        topics = []
+        topics, size = [], 0
         for topic in request.topics:
             name, partitions = topic.name, []
-            count = inf if self.topics is None else self.topics.get(name, 0)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if version >= _TOPIC_IDS:
+                known = self._hosted_groups.consumer_settings.topics.by_id.get(topic.topic_id)
+                name = "" if known is None else known.name
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else unknown
+            count = inf if self.topics is None and name else (self.topics or {}).get(name, 0)
             for requested in topic.partitions:
                 index, metadata = requested.partition_index, requested.committed_metadata or ""
                 error = NONE
                 if not 0 <= index < count:
-                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    error = unknown
                 elif metadata and _java_length(metadata) > self._max_metadata:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
@@ -123,39 +189,51 @@ class OffsetService:
                     offset, epoch = requested.committed_offset, requested.committed_leader_epoch
                     committed = Committed(offset, epoch, metadata, commit_ms, expire_ms, sequence)
                     try:
-                        records.append((hosted.offset_key(name, index), offset_value(committed)))
-                        commits.append((name, index, committed))
+                        key, value = hosted.offset_key(name, index), offset_value(committed)
                     except ValueError:
                         error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                    else:
+                        size += len(key) + len(value)
+                        if size > self._max_bytes:
+                            raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                        records.append((key, value))
+                        commits.append((name, index, committed))
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
-            topics.append(OffsetCommitResponseTopic(name=name, partitions=partitions))
+                yield
+            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 
     def _commit_appended(
         self,
         hosted: HostedGroup,
+        partition: HostedPartition | None,
         commits: list[tuple[str, int, Committed]],
-        request: OffsetCommitRequest,
         response: OffsetCommitResponse,
         future: "Future[OffsetCommitResponse]",
         error: ErrorCode,
     ) -> None:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
         if error == NONE:
+            hosted = self._hosted_groups.present(hosted, partition)
             offsets = hosted.offsets
-            for topic, partition, committed in commits:
-                offsets.commit(topic, partition, committed)
+            for name, index, committed in commits:
+                offsets.commit(name, index, committed)
             hosted.group.recorded = True
         else:
-            unused = not hosted.offsets and not hosted.group.recorded and hosted.group.state is ClassicGroupState.EMPTY
-            if unused and error != ErrorCode.REQUEST_TIMED_OUT:
-                self._hosted_groups.forget(hosted)  # It was created for this commit.
-            if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            response = commit_error(request, APPEND_ERRORS.get(error, error))
+            if error != ErrorCode.REQUEST_TIMED_OUT:
+                self._forget_if_new(hosted)
+            code = _append_error(error)
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    answer.error_code = code
         if not self._responses:
             self._hosted_groups.loop.call_soon(self._send_responses)
         self._responses.append((future, response))
+
+    def _forget_if_new(self, hosted: HostedGroup) -> None:
+        """Forget a group that was created for a commit, which has failed."""
+        if not hosted.offsets and not hosted.group.recorded and hosted.group.is_empty:
+            self._hosted_groups.forget(hosted)
 
     def _send_responses(self) -> None:
         """Send the responses to the commits of one iteration together, the newest first.
@@ -168,17 +246,215 @@ class OffsetService:
             if not future.done():
                 future.set_result(response)
 
+    # TxnOffsetCommit, and the end of transactions
+
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, version: int, verify: Verify
+    ) -> "Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]":
+        """TxnOffsetCommit: validated one partition per step, verified, and answered when its records are in the log.
+
+        As in Kafka, the coordinator of the transaction is asked before the member is checked.
+        """
+        hosted_groups = self._hosted_groups
+        response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=[])
+        records: list[tuple[bytes, bytes | None]] = []
+        commits: list[tuple[str, int, Committed]] = []
+        failure = yield from self._validate_transactional(request, response, records, commits)
+        if not any(answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for answer in _answers(response)):
+            return response
+        if not request.group_id:
+            return _failed(response, ErrorCode.INVALID_GROUP_ID, version)
+        if failure != NONE:
+            return _failed(response, failure, version)
+        producer = Producer(request.producer_id, request.producer_epoch)
+        index = hosted_groups.partition_for(request.group_id)
+        try:
+            hosted_groups.find(request.group_id)
+            verification = hosted_groups.log.verify(index, *producer, bumps_epoch=version >= BUMPS_EPOCH)
+        except KafkaError as refused:
+            return _failed(response, _verification_error(refused.code, version), version)
+        future: Future[TxnOffsetCommitResponse] = hosted_groups.loop.create_future()
+
+        def answer(error: ErrorCode) -> None:
+            if not future.done():
+                future.set_result(response if error == NONE else _failed(response, error, version))
+
+        def verified(error: ErrorCode) -> None:
+            if error == NONE:
+                try:
+                    self._append_transactional(request, records, commits, verification, answer)
+                except KafkaError as refused:
+                    answer(refused.code)
+            else:
+                hosted_groups.log.not_verified(index, producer.producer_id, verification)
+                answer(_verification_error(error, version))
+
+        if verification is None:
+            verified(NONE)
+        else:
+            verify(index, verified)
+        return future
+
+    def _validate_transactional(
+        self,
+        request: TxnOffsetCommitRequest,
+        response: TxnOffsetCommitResponse,
+        records: list[tuple[bytes, bytes | None]],
+        commits: list[tuple[str, int, Committed]],
+    ) -> Steps[ErrorCode]:
+        """Put the valid offsets into `records` and `commits`, and an answer for each partition into `response`.
+
+        Returns:
+            INVALID_COMMIT_OFFSET_SIZE if they do not fit into one batch, else NONE.
+        """
+        wall_ms, size = self._hosted_groups.wall_ms(), 0
+        failure = NONE
+        for topic in request.topics:
+            name = topic.name
+            answers = TxnOffsetCommitResponseTopic(name=name, partitions=[])
+            response.topics.append(answers)
+            count = inf if self.topics is None else self.topics.get(name, 0)
+            head: bytes | None = None
+            for requested in topic.partitions:
+                index, metadata = requested.partition_index, requested.committed_metadata or ""
+                error = NONE
+                if not 0 <= index < count:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif metadata and _java_length(metadata) > self._max_metadata:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    offset, epoch = requested.committed_offset, requested.committed_leader_epoch
+                    committed = Committed(offset, epoch, metadata, wall_ms)
+                    try:
+                        if head is None:
+                            head = offset_key_head(request.group_id, name)
+                        key, value = offset_key(head, index), offset_value(committed)
+                    except ValueError:
+                        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                    else:
+                        size += len(key) + len(value)
+                        if size > self._max_bytes:
+                            failure = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                            records.clear()
+                            commits.clear()
+                        elif failure == NONE:
+                            records.append((key, value))
+                            commits.append((name, index, committed))
+                answers.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
+                yield
+        return failure
+
+    def _append_transactional(
+        self,
+        request: TxnOffsetCommitRequest,
+        records: list[tuple[bytes, bytes | None]],
+        commits: list[tuple[str, int, Committed]],
+        verification: Any,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Check the member, and append the records of a TxnOffsetCommit that was verified.
+
+        Raises:
+            KafkaError: the commit is refused.
+        """
+        hosted_groups = self._hosted_groups
+        hosted = hosted_groups.find(request.group_id)
+        if hosted is None:
+            if request.generation_id >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            hosted = hosted_groups.create(request.group_id)
+        error = hosted.group.check_transactional_commit(
+            request.member_id, request.group_instance_id, request.generation_id
+        )
+        if error:
+            raise KafkaError(error)
+        if not records:
+            done(NONE)
+            return
+        hosted_groups.keep(hosted)
+        producer_id = request.producer_id
+        commit = hosted.offsets.begin(producer_id, _renumbered(commits, hosted_groups.next_sequence()))
+        hosted_groups.partitions[hosted.partition].transactions.setdefault(producer_id, set()).add(request.group_id)
+        appended = partial(self._transactional_commit_appended, hosted, commit, done)
+        producer = Producer(producer_id, request.producer_epoch)
+        hosted_groups.writer.add_transactional(hosted.partition, records, producer, verification, appended)
+
+    def _transactional_commit_appended(
+        self,
+        hosted: HostedGroup,
+        commit: TransactionalCommit,
+        done: Callable[[ErrorCode], None],
+        error: ErrorCode,
+    ) -> None:
+        """The result of an append: its offsets are pending."""
+        if error == NONE:
+            hosted.offsets.appended(commit)
+            hosted.group.recorded = True
+        elif error != ErrorCode.REQUEST_TIMED_OUT:
+            hosted.offsets.failed(commit)
+            self._forget_if_new(hosted)
+        done(_append_error(error))
+
+    def transaction_ended(self, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
+        """The marker of a producer is in a partition of ``__consumer_offsets``: commit or drop its pending offsets."""
+        hosted_groups = self._hosted_groups
+        partition = hosted_groups.partitions.get(index)
+        if partition is None:
+            return  # A replay finds the marker.
+        if partition.loading:
+            partition.ended.append((producer_id, committed))
+            return
+        position = max(position, partition.loaded_at)
+        for group_id in partition.transactions.pop(producer_id, ()):
+            hosted = hosted_groups.by_id.get(group_id)
+            transaction = None if hosted is None else hosted.offsets.end_transaction(producer_id, committed, position)
+            if hosted is not None and hosted.offsets.has_transaction(producer_id):
+                partition.transactions.setdefault(producer_id, set()).add(group_id)
+            if hosted is not None and transaction is not None and transaction.reported:
+                event = event_of_group(
+                    EventType.OFFSETS_STABLE,
+                    hosted.group,
+                    producer_id=producer_id,
+                    committed=committed,
+                    offsets=len(transaction.offsets),
+                    pending=self._age(transaction),
+                )
+                hosted_groups.publish(group_id, event)
+
+    def _refuse_stable(
+        self, hosted: HostedGroup, waits: Mapping[int, tuple[OpenTransaction, list[tuple[str, int]]]]
+    ) -> None:
+        """Report the transactions because of which a client was refused stable offsets, each one once."""
+        for producer_id, (transaction, keys) in waits.items():
+            if not transaction.reported:
+                transaction.reported = True
+                event = event_of_group(
+                    EventType.OFFSETS_UNSTABLE,
+                    hosted.group,
+                    producer_id=producer_id,
+                    offsets=len(keys),
+                    keys=keys[:_MAX_LISTED],
+                    pending=self._age(transaction),
+                )
+                self._hosted_groups.publish(hosted.group.group_id, event)
+
+    def _age(self, transaction: OpenTransaction) -> float:
+        """Seconds since the first commit of a transaction in a group."""
+        return max(self._hosted_groups.wall_ms() - transaction.since_ms, 0) / 1000
+
     # OffsetFetch
 
-    def fetch(self, request: OffsetFetchRequest, version: int) -> "OffsetFetchResponse | Future[OffsetFetchResponse]":
+    def fetch(
+        self, request: OffsetFetchRequest, version: int
+    ) -> "Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]":
         """OffsetFetch, from memory. With `require_stable` it waits for the commits that are being appended."""
         groups = requested_groups(request, version)
         hosted_groups = self._hosted_groups
         writer = hosted_groups.writer
 
-        def response() -> OffsetFetchResponse:
-            fetched = [self._fetch(group, request.require_stable) for group in groups]
-            return fetch_response(request, version, fetched)
+        def response() -> Steps[OffsetFetchResponse]:
+            fetched = yield from each(groups, lambda group: self._fetch(group, version, request.require_stable))
+            return (yield from fetch_response(request, version, fetched))
 
         unsettled: set[int] = set()
         if request.require_stable:
@@ -187,46 +463,70 @@ class OffsetService:
             }
             unsettled = {partition for partition in partitions if writer.unsettled(partition)}
         if not unsettled:
-            return response()
+            return (yield from response())
         future: Future[OffsetFetchResponse] = hosted_groups.loop.create_future()
 
         def settled(partition: int) -> None:
             unsettled.discard(partition)
             if not unsettled and not future.done():
-                future.set_result(response())
+                future.set_result(finish(response()))
 
         for partition in tuple(unsettled):
             writer.when_settled(partition, partial(settled, partition))
         return future
 
-    def _fetch(self, requested: OffsetFetchRequestGroup, require_stable: bool) -> FetchedGroup:
+    def _fetch(self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool) -> FetchedGroup:
         try:
             hosted = self._hosted_groups.find(requested.group_id)
         except KafkaError as error:
             return FetchedGroup(requested.group_id, error.code, [])
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            refused = hosted.group.check_fetch(requested.member_id, requested.member_epoch)
+            if refused != NONE:
+                return FetchedGroup(requested.group_id, refused, [])
         offsets = None if hosted is None else hosted.offsets
+        catalog = self._hosted_groups.consumer_settings.topics
+        by_id: dict[str, bytes] = {}
+        topics: list[FetchedTopic] = []
         wanted: Iterable[tuple[str, Iterable[int]]]
-        if requested.topics is not None:
-            wanted = [(topic.name, topic.partition_indexes) for topic in requested.topics]
+        if requested.topics is None:
+            wanted = [] if offsets is None else list(offsets.topics.items())
+            if version >= _TOPIC_IDS:
+                # A topic that was deleted has no id.
+                wanted = [(name, partitions) for name, partitions in wanted if name in catalog.by_name]
+        elif version >= _TOPIC_IDS:
+            known = [(catalog.by_id.get(topic.topic_id), topic) for topic in requested.topics]
+            wanted = [(found.name, topic.partition_indexes) for found, topic in known if found is not None]
+            topics += [
+                FetchedTopic(
+                    "", [FetchedOffset(index, None) for index in topic.partition_indexes], topic.topic_id, True
+                )
+                for found, topic in known
+                if found is None
+            ]
         else:
-            wanted = () if offsets is None else list(offsets.topics.items())
-        topics = []
+            wanted = [(topic.name, topic.partition_indexes) for topic in requested.topics]
+        if version >= _TOPIC_IDS:
+            by_id = {name: catalog.by_name[name].topic_id for name, _ in wanted}
+        stable = not require_stable or offsets is None or not offsets.in_transaction
+        waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
         for name, indexes in wanted:
-            if offsets is None:
-                fetched = [FetchedOffset(index, None) for index in indexes]
-            else:
-                fetched = [
-                    FetchedOffset(index, None, unstable=True)
-                    if require_stable and offsets.is_pending(name, index)
-                    else FetchedOffset(index, offsets.find(name, index))
-                    for index in indexes
-                ]
-            topics.append((name, fetched))
+            fetched = []
+            for index in indexes:
+                pending = None if stable or offsets is None else offsets.pending(name, index)
+                if pending is not None:
+                    waits.setdefault(pending.producer_id, (pending.transaction, []))[1].append((name, index))
+                    fetched.append(FetchedOffset(index, None, unstable=True))
+                else:
+                    fetched.append(FetchedOffset(index, None if offsets is None else offsets.find(name, index)))
+            topics.append(FetchedTopic(name, fetched, by_id.get(name, NO_ID)))
+        if hosted is not None and waits:
+            self._refuse_stable(hosted, waits)
         return FetchedGroup(requested.group_id, ErrorCode.NONE, topics)
 
     # OffsetDelete, and expiry
 
-    def delete(self, request: OffsetDeleteRequest) -> "OffsetDeleteResponse | Future[OffsetDeleteResponse]":
+    def delete(self, request: OffsetDeleteRequest) -> "Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]":
         """OffsetDelete: removes the offsets of topics that the group does not subscribe to (KIP-496)."""
         hosted_groups = self._hosted_groups
         if not request.group_id:
@@ -238,10 +538,10 @@ class OffsetService:
         if hosted is None:
             return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
         group, offsets = hosted.group, hosted.offsets
-        if group.state is not ClassicGroupState.EMPTY and group.members.protocol_type != CONSUMER:
+        if not group.is_empty and group.protocol_type != CONSUMER:
             return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
         subscribed = {topic.name for topic in request.topics if group.is_subscribed_to(topic.name)}
-        response = delete_response(request, subscribed, self.topics)
+        response = yield from delete_response(request, subscribed, self.topics)
         keys = [
             (topic.name, each.partition_index)
             for topic in request.topics
@@ -265,7 +565,7 @@ class OffsetService:
     def topics_deleted(self, names: set[str]) -> None:
         """Remove the offsets of deleted topics."""
         for hosted in list(self._hosted_groups.by_id.values()):
-            keys = [key for key in hosted.offsets if key[0] in names] if hosted.offsets else []
+            keys = [key for key in hosted.offsets.all_keys() if key[0] in names] if hosted.offsets else []
             if keys:
                 self._hosted_groups.append_tombstones(hosted, keys)
 
@@ -288,8 +588,8 @@ class OffsetService:
         if keys:
             event = event_of_group(EventType.OFFSETS_EXPIRED, group, offsets=len(keys), keys=keys[:100])
             hosted_groups.publish(group.group_id, event)
-        unused = group.state is ClassicGroupState.EMPTY and not group.members.pending
-        if unused and len(keys) == len(hosted.offsets):
+        unused = group.is_unused
+        if unused and len(keys) == len(hosted.offsets) and not hosted.offsets.in_transaction:
             event = event_of_group(EventType.GROUP_DELETED, group, offsets=len(keys), expired=True)
             hosted_groups.publish(group.group_id, event)
             hosted_groups.append_tombstones(hosted, keys, whole_group=True)
@@ -330,6 +630,45 @@ class OffsetExpiry:
                 self._hosted_groups.loop.call_soon(self._step)
             except StopIteration:
                 self._steps = None
+
+
+def _renumbered(commits: list[tuple[str, int, Committed]], sequence: int) -> list[tuple[str, int, Committed]]:
+    """The commits with their place in the order of appends."""
+    return [(topic, partition, committed._replace(sequence=sequence)) for topic, partition, committed in commits]
+
+
+def _append_error(error: ErrorCode) -> ErrorCode:
+    """The error of a commit whose append has failed."""
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return APPEND_ERRORS.get(error, error)
+
+
+def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
+    """The error of a TxnOffsetCommit whose verification has failed, as its version knows it."""
+    if error == ErrorCode.TRANSACTION_ABORTABLE and version < 4:
+        return ErrorCode.INVALID_TXN_STATE
+    if error == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error == ErrorCode.NETWORK_EXCEPTION:
+        # Clients send the request again without looking for another coordinator.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return _append_error(error)
+
+
+def _answers(response: TxnOffsetCommitResponse) -> Iterator[TxnOffsetCommitResponsePartition]:
+    for topic in response.topics:
+        yield from topic.partitions
+
+
+def _failed(response: TxnOffsetCommitResponse, error: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+    """The response with an error for all partitions that exist."""
+    if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # Old clients do not know the former (KAFKA-7296).
+    for answer in _answers(response):
+        if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            answer.error_code = error
+    return response
 
 
 def _java_length(text: str) -> int:

@@ -1,9 +1,10 @@
 """Responses in the shape of the request's version. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_broker.groups.records import Committed
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas_protocol.messages.offset_commit import (
@@ -45,12 +46,32 @@ class FetchedOffset(NamedTuple):
     unstable: bool = False
 
 
+#: The id of a topic that is named by its name.
+NO_ID: Final = bytes(16)
+
+
+class FetchedTopic(NamedTuple):
+    """The result of an OffsetFetch for one topic.
+
+    Attributes:
+        name: its name; "" if it is unknown.
+        offsets: its partitions.
+        topic_id: its id, from version 10 on.
+        unknown: whether the request names an id that no topic has.
+    """
+
+    name: str
+    offsets: list[FetchedOffset]
+    topic_id: bytes = NO_ID
+    unknown: bool = False
+
+
 class FetchedGroup(NamedTuple):
     """The result of an OffsetFetch for one group: an error, or offsets by topic."""
 
     group_id: str
     error: ErrorCode
-    topics: list[tuple[str, list[FetchedOffset]]]
+    topics: list[FetchedTopic]
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
@@ -71,20 +92,18 @@ def leave_response(identities: list[MemberIdentity], codes: list[ErrorCode], ver
     )
 
 
-def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """A failed OffsetCommit: the same error for every partition."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> Steps[OffsetCommitResponse]:
+    """A failed OffsetCommit: the same error for every partition, one per step."""
+    response = OffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        response.topics.append(answer)
+        for partition in topic.partitions:
+            answer.partitions.append(
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
-            for topic in request.topics
-        ]
-    )
+            yield
+    return response
 
 
 def requested_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
@@ -100,44 +119,39 @@ def requested_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFe
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
 
 
-def fetch_response(request: OffsetFetchRequest, version: int, groups: list[FetchedGroup]) -> OffsetFetchResponse:
-    """An error belongs to its group from version 8 on, to the response from version 2 on, else to each partition."""
+def fetch_response(request: OffsetFetchRequest, version: int, groups: list[FetchedGroup]) -> Steps[OffsetFetchResponse]:
+    """One partition per step. An error is its group's from version 8 on, the response's from 2 on, else each one's."""
     if version >= 8:
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group_id=group.group_id,
-                    error_code=group.error,
-                    topics=[
-                        OffsetFetchResponseTopics(
-                            name=name,
-                            partitions=[OffsetFetchResponsePartitions(**_fetched(each)) for each in offsets],
-                        )
-                        for name, offsets in group.topics
-                    ],
+        response = OffsetFetchResponse(groups=[])
+        for group in groups:
+            answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error, topics=[])
+            response.groups.append(answer)
+            for fetched in group.topics:
+                partitions = yield from each(
+                    fetched.offsets, lambda one: OffsetFetchResponsePartitions(**_fetched(one))
                 )
-                for group in groups
-            ]
-        )
+                if fetched.unknown:
+                    for partition in partitions:
+                        partition.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                answer.topics.append(
+                    OffsetFetchResponseTopics(name=fetched.name, topic_id=fetched.topic_id, partitions=partitions)
+                )
+        return response
     group = groups[0]
-    topics = [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[OffsetFetchResponsePartition(**_fetched(each)) for each in offsets],
-        )
-        for name, offsets in group.topics
-    ]
+    topics = []
     if version < 2 and group.error != ErrorCode.NONE:
-        topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=group.error)
-                    for index in topic.partition_indexes
-                ],
+        for topic in request.topics or ():
+            failed = yield from each(
+                topic.partition_indexes,
+                lambda index: OffsetFetchResponsePartition(
+                    partition_index=index, committed_offset=-1, error_code=group.error
+                ),
             )
-            for topic in request.topics or ()
-        ]
+            topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=failed))
+    else:
+        for name, offsets, *_ in group.topics:
+            found = yield from each(offsets, lambda one: OffsetFetchResponsePartition(**_fetched(one)))
+            topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(error_code=group.error, topics=topics)
 
 
@@ -154,7 +168,7 @@ def _fetched(fetched: FetchedOffset) -> dict[str, Any]:
 
 def delete_response(
     request: OffsetDeleteRequest, subscribed: set[str], topics: Mapping[str, int] | None
-) -> OffsetDeleteResponse:
+) -> Steps[OffsetDeleteResponse]:
     """The response to an OffsetDelete: offsets of `subscribed` topics are not deleted.
 
     `topics` has the number of partitions of each topic; None if that is unknown.
@@ -165,19 +179,14 @@ def delete_response(
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE
 
-    return OffsetDeleteResponse(
-        error_code=ErrorCode.NONE,
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=error(topic.name, partition.partition_index),
-                    )
-                    for partition in topic.partitions
-                ],
+    response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=[])
+    for topic in request.topics:
+        answer = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(answer)
+        for partition in topic.partitions:
+            index = partition.partition_index
+            answer.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=index, error_code=error(topic.name, index))
             )
-            for topic in request.topics
-        ],
-    )
+            yield
+    return response

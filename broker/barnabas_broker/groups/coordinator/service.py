@@ -12,33 +12,76 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import Final
 from uuid import uuid4
 
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
+    GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    GROUP_CONSUMER_ASSIGNORS,
+    GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+    GROUP_CONSUMER_MAX_SIZE,
+    GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
     GROUP_MIN_SESSION_TIMEOUT_MS,
+    MESSAGE_MAX_BYTES,
     OFFSET_METADATA_MAX_BYTES,
     OFFSETS_COMMIT_TIMEOUT_MS,
     OFFSETS_RETENTION_CHECK_INTERVAL_MS,
     OFFSETS_RETENTION_MINUTES,
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
-from barnabas_broker.groups.classic.group import APPEND_ERRORS, Caller, GroupSettings, join_error, sync_error
+from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings, join_error, sync_error
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, PendingReply, event_of_group
-from barnabas_broker.groups.coordinator.inspection import describe_group, failed_group, list_groups, missing_group
+from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.assignors import load_assignors
+from barnabas_broker.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    check_heartbeat,
+    heartbeat_error,
+)
+from barnabas_broker.groups.consumer.members import JOIN_EPOCH
+from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
+from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.coordinator.hosting import (
+    HostedGroup,
+    HostedGroups,
+    Offload,
+    PendingReply,
+    at_once,
+    event_of_group,
+)
+from barnabas_broker.groups.coordinator.inspection import (
+    describe_consumer_group,
+    describe_group,
+    failed_consumer_group,
+    failed_group,
+    list_groups,
+    missing_group,
+)
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
-from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService
+from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members
-from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent
 from barnabas_broker.groups.events.journal import Journal
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog, Scheduler
-from barnabas_broker.groups.records import MAX_STRING
+from barnabas_broker.groups.offsets.offsets import GroupOffsets
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog
+from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
+from barnabas_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -49,7 +92,11 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest, Offset
 from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas_protocol.wire import MAX_STRING
 
+#: The longest client id or instance id of a member, in bytes: its member id has a UUID as well.
+_LONGEST_NAME: Final = MAX_STRING - 100
 #: Heartbeat responses have nothing but an error code, so there is one of each.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
 
@@ -66,6 +113,7 @@ class GroupCoordinator:
         loop: an event loop; the running one if None.
         events: the log of ``__group_events``; None writes no events.
         on_event: gets every group event, too.
+        offload: computes the targets of large groups of the consumer protocol; by default at once.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -82,11 +130,25 @@ class GroupCoordinator:
         loop: Scheduler | None = None,
         events: EventsLog | None = None,
         on_event: Callable[[str, GroupEvent], None] = lambda group_id, event: None,
+        offload: Offload = at_once,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
         self._max_session_timeout = config[GROUP_MAX_SESSION_TIMEOUT_MS]
         self._commit_timeout = config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000
+        self._configured_partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
+        self._catalog = TopicCatalog(topic_hash, group_hash)
+        names = config[GROUP_CONSUMER_ASSIGNORS]
+        assignors = load_assignors(names)
+        consumer_settings = ConsumerGroupSettings(
+            new_id=new_id,
+            assignors=tuple(assignors),
+            topics=self._catalog,
+            session_timeout=config[GROUP_CONSUMER_SESSION_TIMEOUT_MS] / 1000,
+            heartbeat_interval=config[GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
+            assignment_interval=config[GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS] / 1000,
+            max_size=config[GROUP_CONSUMER_MAX_SIZE],
+        )
         settings = GroupSettings(
             new_id=new_id,
             initial_delay=config[GROUP_INITIAL_REBALANCE_DELAY_MS] / 1000,
@@ -95,21 +157,27 @@ class GroupCoordinator:
         self._hosted_groups = HostedGroups(
             settings,
             offsets_log,
-            config[OFFSETS_TOPIC_NUM_PARTITIONS],
+            self._configured_partitions,
             self._commit_timeout,
             now,
             wall_ms,
             scheduler,
             self._event_happened,
+            consumer_settings,
+            assignors,
+            offload,
         )
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
         self._offsets = OffsetService(
-            self._hosted_groups, config[OFFSET_METADATA_MAX_BYTES], config[OFFSETS_RETENTION_MINUTES] * 60_000
+            self._hosted_groups,
+            config[OFFSET_METADATA_MAX_BYTES],
+            config[MESSAGE_MAX_BYTES],
+            config[OFFSETS_RETENTION_MINUTES] * 60_000,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
-        self._loader = PartitionLoader(self._hosted_groups, offsets_log)
+        self._loader = PartitionLoader(self._hosted_groups, offsets_log, self._offsets.transaction_ended)
         self._topics: dict[str, int] = {}
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
@@ -125,20 +193,20 @@ class GroupCoordinator:
         hosted_groups = self._hosted_groups
         reply = PendingReply(version)
         try:
-            hosted = self._group_to_join(request)
+            hosted, group = self._group_to_join(request, caller)
         except KafkaError as error:
             reply.respond(join_error(error.code, request.member_id))
         else:
-            effects = hosted.group.join(request, version, caller, reply, hosted_groups.now())
-            if hosted.group.recorded:
+            effects = group.join(request, version, caller, reply, hosted_groups.now())
+            if group.recorded:
                 hosted_groups.keep(hosted)
-            if hosted.group.generation == 0:
+            if group.generation == 0:
                 hosted_groups.limit_unused(hosted)
             hosted_groups.act(hosted, effects)
         response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(hosted_groups.loop)
         return response
 
-    def _group_to_join(self, request: JoinGroupRequest) -> HostedGroup:
+    def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, ClassicGroup]:
         """The group of a JoinGroup; a new one if the client has no member id yet.
 
         Raises:
@@ -147,14 +215,25 @@ class GroupCoordinator:
         # A longer id does not fit into a record's key. Kafka notices that only when it writes the record.
         if not request.group_id or len(request.group_id.encode()) > MAX_STRING:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        # Member ids begin with one of these, and every version of DescribeGroups has to fit them.
+        if max(len((request.group_instance_id or "").encode()), len(caller.client_id.encode())) > _LONGEST_NAME:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not self._min_session_timeout <= request.session_timeout_ms <= self._max_session_timeout:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         hosted = self._hosted_groups.find(request.group_id)
-        if hosted is not None:
-            return hosted
-        if request.member_id:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return self._hosted_groups.create(request.group_id)
+        if hosted is None:
+            if request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            hosted = self._hosted_groups.create(request.group_id)
+        group = hosted.group
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group = ClassicGroup(request.group_id, self._hosted_groups.settings, self._hosted_groups.now())
+            self._hosted_groups.replace(hosted, group)
+        return hosted, group
 
     def sync(
         self, request: SyncGroupRequest, version: int, caller: Caller
@@ -172,7 +251,7 @@ class GroupCoordinator:
                 # The rebalance that the request belongs to is lost, and clients treat LOAD_IN_PROGRESS as fatal here.
                 return sync_error(ErrorCode.REBALANCE_IN_PROGRESS)
             return sync_error(error.code)
-        if hosted is None:
+        if hosted is None or not isinstance(hosted.group, ClassicGroup):
             return sync_error(ErrorCode.UNKNOWN_MEMBER_ID)
         reply = PendingReply(version)
         hosted_groups.act(hosted, hosted.group.sync(request, reply, hosted_groups.now()))
@@ -185,10 +264,11 @@ class GroupCoordinator:
         hosted = hosted_groups.by_id.get(request.group_id)
         if hosted is None or not request.group_id:  # Offsets may be committed to the group "", but it has no members.
             return _HEARTBEATS[self._heartbeat_error(request.group_id)]
+        group = hosted.group
+        if not isinstance(group, ClassicGroup):
+            return _HEARTBEATS[ErrorCode.UNKNOWN_MEMBER_ID]
         return _HEARTBEATS[
-            hosted.group.heartbeat(
-                request.member_id, request.group_instance_id, request.generation_id, hosted_groups.now()
-            )
+            group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, hosted_groups.now())
         ]
 
     def _heartbeat_error(self, group_id: str) -> ErrorCode:
@@ -212,76 +292,167 @@ class GroupCoordinator:
             hosted = hosted_groups.find(request.group_id)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=error.code)
-        if hosted is None:
+        if hosted is None or not isinstance(hosted.group, ClassicGroup):
             return leave_response(identities, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities), version)
         codes, effects = hosted.group.leave(identities, hosted_groups.now())
         hosted_groups.act(hosted, effects)
         return leave_response(identities, codes, version)
 
+    # ConsumerGroupHeartbeat, ConsumerGroupDescribe
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
+    ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat: a future until its records are in the log, and its target is computed."""
+        hosted_groups = self._hosted_groups
+        try:
+            # Before a group is created for it.
+            check_heartbeat(request, version, hosted_groups.consumer_settings)
+            hosted, group = self._consumer_group(request)
+        except KafkaError as error:
+            return heartbeat_error(error)
+        reply = PendingReply(version)
+        effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
+        if group.recorded:
+            hosted_groups.keep(hosted)
+        hosted_groups.act(hosted, effects)
+        response: ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse] = reply.result(
+            hosted_groups.loop
+        )
+        return response
+
+    def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
+        """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
+
+        Raises:
+            KafkaError: it does not exist, is a classic group, or this broker does not coordinate it.
+        """
+        group_id = request.group_id
+        if len(group_id.encode()) > MAX_STRING:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        hosted_groups = self._hosted_groups
+        hosted = hosted_groups.find(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            return hosted, hosted.group
+        if request.member_epoch != JOIN_EPOCH:
+            what = f"Consumer group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
+        if hosted is not None and not hosted.group.is_empty:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled.",
+            )
+        group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
+        if hosted is None:
+            hosted = HostedGroup(hosted_groups, hosted_groups.partition_for(group_id), group, GroupOffsets())
+        else:
+            hosted_groups.replace(hosted, group)
+        return hosted, group
+
+    def consumer_describe(
+        self, request: ConsumerGroupDescribeRequest, version: int, caller: Caller
+    ) -> Steps[ConsumerGroupDescribeResponse]:
+        """ConsumerGroupDescribe, one group per step."""
+        response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
+        for group_id in dict.fromkeys(request.group_ids):
+            try:
+                hosted = self._hosted_groups.find(group_id)
+                if hosted is None or not isinstance(hosted.group, ConsumerGroup):
+                    message = f"Group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
+                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+                described = describe_consumer_group(hosted.group, self._catalog, request.include_authorized_operations)
+            except KafkaError as error:
+                described = failed_consumer_group(group_id, error)
+            response.groups.append(described)
+            yield
+        return response
+
     # Offsets
 
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, caller: Caller
-    ) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
+    ) -> Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]:
         """OffsetCommit: a future until the offsets are in the log."""
         return self._offsets.commit(request, version)
 
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, version: int, caller: Caller, verify: Verify
+    ) -> Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]:
+        """TxnOffsetCommit: a future until the offsets are in the log, where they are pending."""
+        return self._offsets.commit_transactional(request, version, verify)
+
+    def next_position(self) -> int:
+        """The position of what is being appended to ``__consumer_offsets``, in the order of all appends."""
+        return self._hosted_groups.next_sequence()
+
+    def transaction_ended(self, partition: int, producer_id: int, committed: bool, position: float = inf) -> None:
+        """The marker of a transaction in a partition of ``__consumer_offsets`` is durable: its offsets are not pending.
+
+        Args:
+            partition: that has the marker; one that this broker does not coordinate is ignored.
+            producer_id: of the transaction.
+            committed: whether the marker commits.
+            position: what :meth:`next_position` returned when the marker was appended. Commits that were appended after
+                it belong to the next transaction.
+        """
+        self._offsets.transaction_ended(partition, producer_id, committed, position)
+
     def fetch_offsets(
         self, request: OffsetFetchRequest, version: int, caller: Caller
-    ) -> OffsetFetchResponse | Future[OffsetFetchResponse]:
+    ) -> Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]:
         """OffsetFetch: a future if the client asks for stable offsets and commits are being appended."""
         return self._offsets.fetch(request, version)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, version: int, caller: Caller
-    ) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
+    ) -> Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]:
         """OffsetDelete: a future until the tombstones are in the log."""
         return self._offsets.delete(request)
 
     # DescribeGroups, ListGroups, DeleteGroups
 
-    def describe(self, request: DescribeGroupsRequest, version: int, caller: Caller) -> DescribeGroupsResponse:
-        """DescribeGroups."""
-        operations = request.include_authorized_operations
-        return DescribeGroupsResponse(
-            groups=[self._describe(group_id, version, operations) for group_id in request.groups]
-        )
+    def describe(self, request: DescribeGroupsRequest, version: int, caller: Caller) -> Steps[DescribeGroupsResponse]:
+        """DescribeGroups, one group per step. A group that is named more than once is described once."""
+        response = DescribeGroupsResponse(groups=[])
+        for group_id in dict.fromkeys(request.groups):
+            response.groups.append(self._describe(group_id, version, request.include_authorized_operations))
+            yield
+        return response
 
     def _describe(self, group_id: str, version: int, operations: bool) -> DescribedGroup:
         try:
             hosted = self._hosted_groups.find(group_id)
         except KafkaError as error:
             return failed_group(group_id, error.code)
-        if hosted is None:
+        if hosted is None or not isinstance(hosted.group, ClassicGroup):
             return missing_group(group_id, version, operations)
         return describe_group(hosted.group, operations)
 
-    def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> ListGroupsResponse:
+    def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> Steps[ListGroupsResponse]:
         """ListGroups: the groups that this broker coordinates."""
         hosted_groups = self._hosted_groups
         if hosted_groups.closed:
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
         if any(partition.loading for partition in hosted_groups.partitions.values()):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
-        groups = list_groups((hosted.group for hosted in self.groups.values()), request)
+        groups = yield from list_groups([hosted.group for hosted in self.groups.values()], request)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
     def delete_groups(
         self, request: DeleteGroupsRequest, version: int, caller: Caller
-    ) -> DeleteGroupsResponse | Future[DeleteGroupsResponse]:
+    ) -> Steps[DeleteGroupsResponse | Future[DeleteGroupsResponse]]:
         """DeleteGroups: deletes groups without members, with their offsets. A future until that is in the log."""
         hosted_groups = self._hosted_groups
-        results = {
-            group_id: DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
-            for group_id in request.groups_names
-        }
-        response = DeleteGroupsResponse(results=list(results.values()))
+        results: dict[str, DeletableGroupResult] = {}
         deletable: dict[str, HostedGroup] = {}
-        for group_id, result in results.items():
+        for group_id in dict.fromkeys(request.groups_names):
+            results[group_id] = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
             try:
                 deletable[group_id] = self._group_to_delete(group_id)
             except KafkaError as error:
-                result.error_code = error.code
+                results[group_id].error_code = error.code
+            yield
+        response = DeleteGroupsResponse(results=list(results.values()))
         if not deletable:
             return response
         future: Future[DeleteGroupsResponse] = hosted_groups.loop.create_future()
@@ -295,10 +466,12 @@ class GroupCoordinator:
                 future.set_result(response)
 
         for group_id, hosted in deletable.items():
-            keys = list(hosted.offsets)
-            event = event_of_group(EventType.GROUP_DELETED, hosted.group, offsets=len(keys), expired=False)
+            yield
+            keys = hosted.offsets.all_keys()
+            by = {"client_id": caller.client_id, "host": caller.host}
+            event = event_of_group(EventType.GROUP_DELETED, hosted.group, offsets=len(keys), expired=False, **by)
             hosted_groups.publish(group_id, event)
-            hosted.group.members.pending.clear()
+            hosted.group.forget_pending()
             hosted_groups.append_tombstones(hosted, keys, partial(appended, group_id), whole_group=True)
         return future
 
@@ -311,7 +484,7 @@ class GroupCoordinator:
         hosted = self._hosted_groups.find(group_id)
         if hosted is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if hosted.group.state is not ClassicGroupState.EMPTY:
+        if not hosted.group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         return hosted
 
@@ -343,19 +516,27 @@ class GroupCoordinator:
 
     # Topics
 
-    def topics_changed(self, partitions: Mapping[str, int]) -> None:
-        """Set the number of partitions of each topic. Groups that subscribe to a topic that has grown get an event."""
+    def topics_changed(self, partitions: Mapping[str, int], topics: Iterable[Topic] = ()) -> None:
+        """Set the number of partitions of each topic. Groups that subscribe to a new or grown topic get an event.
+
+        Groups of the consumer protocol get a new epoch with the next heartbeat of a member.
+
+        The partitions that ``__consumer_offsets`` has decide which of them a group belongs to; the configured number
+        applies only until the topic exists (Kafka's ``GroupCoordinatorService.startup``).
+        """
+        self._hosted_groups.partition_count = partitions.get(OFFSETS_TOPIC, self._configured_partitions)
         grown = {name: count for name, count in partitions.items() if count > self._topics.get(name, 0)}
         before, self._topics = self._topics, dict(partitions)
+        self._catalog.replace(topics)
         self._offsets.topics = self._topics
         if not before or not grown:
             return
         for group_id, hosted in self.groups.items():
             group = hosted.group
-            if group.state is not ClassicGroupState.STABLE:
-                continue
+            if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
+                continue  # A group of the consumer protocol gets a new epoch, which says so.
             for name, count in grown.items():
-                if name not in before or group.is_subscribed_to(name):
+                if name in (group.subscribed_topics or ()):
                     data = {"topic": name, "before": before.get(name, 0), "partitions": count}
                     event = event_of_group(EventType.TOPIC_CHANGED, group, **data)
                     self._hosted_groups.publish(group_id, event)
@@ -389,6 +570,10 @@ class GroupCoordinator:
             self.unload(partition)
         hosted_groups.timers.close()
         self.journal.flush()
+
+
+def _not_a_consumer_group(group_id: str) -> str:
+    return f"Group {group_id} is not a consumer group."
 
 
 def _resolve(future: Future[None]) -> None:

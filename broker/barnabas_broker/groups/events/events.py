@@ -8,7 +8,12 @@ on the type:
 - durations end in ``_ms``;
 - ``rebalance_started`` has ``cause`` (the type of the event that caused it), ``by`` (the members) and ``reason``;
 - ``rebalance_over`` has ``moves``: the partitions that each member gained and lost, by topic;
-- ``subscription_changed`` has ``added`` and ``removed`` topics.
+- ``subscription_changed`` has ``added`` and ``removed`` topics;
+- ``offsets_unstable`` and ``offsets_stable`` have ``producer_id``, whose transaction has the ``offsets``, and
+  ``pending_ms``, the time since its first commit; the latter has ``committed``, false if the transaction was aborted;
+- in groups of the consumer protocol ``generation`` is the group epoch. ``group_epoch_bumped`` has ``cause`` and ``by``
+  like ``rebalance_started``, ``target_assigned`` the ``moves`` of the target, ``member_revoking`` the ``partitions``
+  that a member has to revoke; ``group_reconciled`` ends what an epoch has begun.
 
 Subscriptions and assignments are decoded here, and only for the protocol type "consumer".
 """
@@ -30,7 +35,9 @@ _MAX_MEMBERS: Final = 200
 #: Maximum length of a record's value in bytes; beyond it details are left out.
 _MAX_BYTES: Final = 256 * 1024
 #: The data of group events that are durations, in seconds.
-_DURATIONS: Final = frozenset(("heard_ago", "session", "waited", "took", "join_took", "sync_took", "seconds", "late"))
+_DURATIONS: Final = frozenset(
+    ("timeout", "heard_ago", "session", "waited", "took", "join_took", "sync_took", "seconds", "late", "pending")
+)
 
 EventRecord = dict[str, Any]
 
@@ -56,7 +63,7 @@ def record_of(group_id: str, event: GroupEvent, time_ms: int) -> EventRecord:
             record[f"{name}_ms"] = round(value * 1000)
         elif not isinstance(value, bytes | tuple) and name not in ("old", "new", "joined_after"):
             record[name] = value
-    if event.type is EventType.SUBSCRIPTION_CHANGED:
+    if event.type is EventType.SUBSCRIPTION_CHANGED and "old" in data:
         record.update(_changed_topics(data.get("old"), data.get("new")))
     elif event.type is EventType.LEADER_CHANGED:
         record.update(old=data["old"], new=data["new"])
@@ -65,7 +72,7 @@ def record_of(group_id: str, event: GroupEvent, time_ms: int) -> EventRecord:
         record["joined_after"] = [{**member, "after_ms": round(after * 1000)} for member, after in late]
     elif event.type is EventType.REBALANCE_OVER and data["protocol_type"] == CONSUMER:
         record["moves"] = moves(data["before"], data["after"])
-    elif event.type is EventType.REBALANCE_STARTED:
+    elif event.type in (EventType.REBALANCE_STARTED, EventType.EPOCH_BUMPED):
         record["by"] = data["by"][:_MAX_MEMBERS]
     return record
 

@@ -5,13 +5,14 @@ cut into rebalances, each with the events that led to it; a rebalance storm gets
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.effects import NOT_PROVIDED, EventType
 from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.storms import STORM_REBALANCES, STORM_SECONDS, name_of
+from barnabas_protocol.counts import counted
 
 #: If a member rejoins later than this, the explanation names it.
 _SLOW_MS: Final = 1_000
@@ -69,9 +70,11 @@ def explain(
         since: only what happened at or after this time, in ms since 1970.
         generation: only the rebalance that led to this generation.
     """
+    everything = list(events)
+    epochs = _explain_epochs(everything, since, generation)
     rebalances = [
         rebalance
-        for rebalance in _rebalances(events)
+        for rebalance in _rebalances(event for event in everything if event["type"] not in _OF_EPOCHS)
         if (since is None or rebalance.events[-1]["time"] >= since)
         and (generation is None or generation in _generations(rebalance))
     ]
@@ -85,12 +88,126 @@ def explain(
         else:
             explanations.extend(_explain_rebalance(rebalances[at]))
             at += 1
-    return explanations
+    return sorted([*explanations, *epochs], key=lambda each: each.time) if epochs else explanations
+
+
+#: Events of groups of the consumer protocol only, which have no rebalances but epochs.
+_OF_EPOCHS: Final = frozenset(
+    each.value
+    for each in (
+        EventType.EPOCH_BUMPED,
+        EventType.TARGET_ASSIGNED,
+        EventType.ASSIGNOR_FAILED,
+        EventType.MEMBER_REVOKING,
+        EventType.MEMBER_REVOKED,
+        EventType.MEMBER_NOT_REVOKED,
+        EventType.MEMBER_FENCED,
+        EventType.MEMBER_AWAY,
+        EventType.GROUP_RECONCILED,
+    )
+)
+
+
+def _explain_epochs(events: list[EventRecord], since: int | None, generation: int | None) -> list[Explanation]:
+    """Explain each epoch of a group of the consumer protocol: its cause, its target, and for whom it waited."""
+    explanations: list[Explanation] = []
+    current: Explanation | None = None
+    for at, event in enumerate(events):
+        kind, epoch = event["type"], event["generation"]
+        if kind == EventType.EPOCH_BUMPED.value:
+            text, remedy = _cause_of_epoch(event, events[:at])
+            current = Explanation(event["time"], epoch, f"Epoch {epoch}: {text}.", remedy, data=[event])
+            explanations.append(current)
+        elif kind in (EventType.MEMBER_FENCED.value, EventType.MEMBER_AWAY.value):
+            text = _away(event) if kind == EventType.MEMBER_AWAY.value else _fenced(event)
+            explanations.append(Explanation(event["time"], epoch, text, data=[event]))
+        elif kind in _OF_EPOCHS and current is not None:
+            current.data.append(event)
+            current.details += _progress(event)
+            if kind == EventType.ASSIGNOR_FAILED.value:
+                current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
+    return [
+        each
+        for each in explanations
+        if (since is None or each.data[-1]["time"] >= since) and (generation is None or each.generation == generation)
+    ]
+
+
+def _cause_of_epoch(bumped: EventRecord, before: list[EventRecord]) -> tuple[str, str | None]:
+    """Why the group epoch grew, and the remedy."""
+    cause, by = bumped.get("cause", ""), bumped.get("by") or []
+    if cause == EventType.TOPIC_CHANGED.value or not by:
+        return "a topic that the group subscribes to was created, deleted or has grown", None
+    ids = {member.get("member_id") for member in by}
+    trigger = next((each for each in reversed(before) if each["type"] == cause and each.get("member_id") in ids), None)
+    others = f", and {_count(len(by) - 1, 'more member')}" if len(by) > 1 else ""
+    if cause == EventType.MEMBER_NOT_REVOKED.value and trigger is not None:
+        text = (
+            f"{name_of(trigger)} did not revoke {_partitions(trigger['partitions'])} within {_ms(trigger['waited_ms'])}"
+        )
+        return text + others, (
+            "A member revokes at its next poll: reduce the work between two polls (max.poll.records), or raise"
+            " max.poll.interval.ms, which is also its rebalance timeout."
+        )
+    if trigger is None or cause not in _SENTENCES:
+        return f"{name_of(by[0])} {CAUSES.get(cause, cause)}{others}", None
+    text, remedy = _SENTENCES[cause](trigger)
+    return text + others, remedy
+
+
+def _progress(event: EventRecord) -> list[str]:
+    """What happened in an epoch after its start."""
+    kind = event["type"]
+    if kind == EventType.TARGET_ASSIGNED.value:
+        moves = event.get("moves", ())
+        out = [f"The assignor {event['assignor']} computed the target in {_ms(event['took_ms'])}."]
+        for move in moves[: 2 * _MAX_NAMED]:
+            parts = [f"{verb} {_partitions(move[now])}" for now, verb in _TO_MOVE if move.get(now)]
+            if parts:
+                out.append(f"{name_of(move)} is to {' and '.join(parts)}.")
+        if len(moves) > 2 * _MAX_NAMED:
+            out.append(f"The targets of {_count(len(moves) - 2 * _MAX_NAMED, 'more member')} changed.")
+        return out
+    if kind == EventType.MEMBER_REVOKING.value:
+        return [f"{name_of(event)} has to revoke {_partitions(event['partitions'])} within {_ms(event['timeout_ms'])}."]
+    if kind == EventType.MEMBER_REVOKED.value:
+        return [f"{name_of(event)} revoked {_partitions(event['partitions'])} after {_ms(event['waited_ms'])}."]
+    if kind == EventType.ASSIGNOR_FAILED.value:
+        return [f"The assignor {event['assignor']} failed: {event['reason']}."]
+    if kind == EventType.GROUP_RECONCILED.value:
+        return [
+            f"All members owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."
+        ]
+    return []
+
+
+_TO_MOVE: Final = (("gained", "get"), ("lost", "give"))
+
+
+def _away(event: EventRecord) -> str:
+    return f"Static member {name_of(event)} left for a while; its partitions wait {_ms(event['session_ms'])} for it."
+
+
+def _fenced(event: EventRecord) -> str:
+    return (
+        f"{name_of(event)} came with member epoch {event['member_epoch']} instead of {event['known_epoch']}, and had to"
+        " join again."
+    )
 
 
 _ENDS: Final = frozenset(
     each.value
     for each in (EventType.REBALANCE_OVER, EventType.GROUP_EMPTY, EventType.GROUP_DELETED, EventType.GROUP_LOADED)
+)
+#: Events that say nothing about a rebalance.
+_ABOUT_NO_REBALANCE: Final = frozenset(
+    each.value
+    for each in (
+        EventType.MEMBER_SLOW,
+        EventType.OFFSETS_EXPIRED,
+        EventType.OFFSETS_UNSTABLE,
+        EventType.OFFSETS_STABLE,
+    )
 )
 #: Events that cause a rebalance, as opposed to events during one.
 _TRIGGERS: Final = (
@@ -120,7 +237,7 @@ def _rebalances(events: Iterable[EventRecord]) -> Iterable[_Rebalance]:
             yield rebalance
             rebalance = _Rebalance(causes[::-1])
         rebalance.events.append(event)
-        alone = started is None and event["type"] in (EventType.MEMBER_SLOW.value, EventType.OFFSETS_EXPIRED.value)
+        alone = started is None and event["type"] in _ABOUT_NO_REBALANCE
         if event["type"] in _ENDS or (alone and len(rebalance.events) == 1):
             yield rebalance
             rebalance = _Rebalance()
@@ -178,16 +295,18 @@ def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:
     for (name, _), times in causes.items():
         members[name] += times
     parts = []
-    for name, times in members.most_common(_MAX_NAMED):
+    for name, _ in members.most_common(_MAX_NAMED):
         how = ", ".join(
-            f"{_CAUSES.get(cause, cause)} {count} times"
+            f"{CAUSES.get(cause, cause)} {_times(count)}"
             for (each, cause), count in causes.most_common()
             if each == name
         )
-        parts.append(f"{name} {times} times ({how})")
+        parts.append(f"{name} {how}")
+    if len(members) > _MAX_NAMED:
+        parts.append(_count(len(members) - _MAX_NAMED, "more member"))
     first, last = starts[0], starts[-1]
     seconds = max((last["time"] - first["time"]) / 1000, 0.001)
-    text = f"Rebalance storm: {len(starts)} rebalances within {_span(seconds)}, because of {'; '.join(parts)}."
+    text = f"Rebalance storm: {len(starts)} rebalances within {_span(seconds)}: {'; '.join(parts)}."
     (_, cause), _ = causes.most_common(1)[0]
     worst = next((event for event in reversed(events) if event["type"] == cause), None)
     remedy = _SENTENCES[cause](worst)[1] if worst is not None and cause in _SENTENCES else None
@@ -213,9 +332,12 @@ def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
     text, remedy = _why(rebalance, started)
     over = rebalance.of(EventType.REBALANCE_OVER, EventType.GROUP_EMPTY)
     reached = over[-1]["generation"] if over else None
-    head = f"Generation {started['generation']} ended: {text}."
     if reached is not None:
         head = f"Generation {reached}: {text}."
+    elif started["generation"]:
+        head = f"Generation {started['generation']} ended: {text}."
+    else:
+        head = f"The first rebalance started: {text}."
     explanation = Explanation(started["time"], started["generation"], head, remedy, data=list(rebalance.events))
     for part, advice in (_others(rebalance, started), _phases(rebalance), _moved(rebalance)):
         explanation.details += part
@@ -256,7 +378,9 @@ def _others(rebalance: _Rebalance, started: EventRecord) -> tuple[list[str], str
         if event.get("member_id") not in ids
     ]
     for event in departed[:_MAX_NAMED]:
-        out.append(_capital(_SENTENCES[event["type"]](event)[0]) + ".")
+        out.append(f"{_SENTENCES[event['type']](event)[0]}.")
+    if len(departed) > _MAX_NAMED:
+        out.append(f"{_count(len(departed) - _MAX_NAMED, 'more member')} left the group.")
     missing = rebalance.of(EventType.MEMBER_NOT_REJOINED)
     for event in missing[:_MAX_NAMED]:
         out.append(
@@ -267,6 +391,9 @@ def _others(rebalance: _Rebalance, started: EventRecord) -> tuple[list[str], str
             "A member that heartbeats but does not rejoin is busy with its records: fetch fewer at a time"
             " (max.poll.records) or raise max.poll.interval.ms, which is also the time a rebalance waits."
         )
+    if len(missing) > _MAX_NAMED:
+        more = len(missing) - _MAX_NAMED
+        out.append(f"{_count(more, 'more member')} did not rejoin and {'was' if more == 1 else 'were'} removed.")
     for event in rebalance.of(EventType.LEADER_CHANGED):
         out.append(f"The leader {event['old']} had not rejoined; {event['new']} leads.")
     if rebalance.of(EventType.JOIN_PHASE_STUCK):
@@ -279,17 +406,21 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """How long the rebalance took, and the member that it waited for."""
     over = rebalance.of(EventType.REBALANCE_OVER)
     if not over:
-        return [], None
-    joined, synced = over[-1]["join_took_ms"], over[-1]["sync_took_ms"]
-    out = [f"Joining took {_ms(joined)}, assigning {_ms(synced)}; {over[-1]['members']} members."]
+        return ["The group has no members now."] if rebalance.of(EventType.GROUP_EMPTY) else [], None
+    joined, synced, members = over[-1]["join_took_ms"], over[-1]["sync_took_ms"], over[-1]["members"]
+    out = [f"Joining took {_ms(joined)}, assigning {_ms(synced)}; {_count(members, 'member')}."]
     remedy = None
     slow = [each for event in rebalance.of(EventType.JOIN_PHASE_OVER) for each in event.get("joined_after", ())]
     if slow and slow[0]["after_ms"] > _SLOW_MS and not rebalance.of(EventType.MEMBER_JOINED):
-        out.append(f"{name_of(slow[0])} was the last to rejoin, after {_ms(slow[0]['after_ms'])}; the others waited.")
-        remedy = (
-            "A member rejoins at its next poll: reduce the work between two polls (max.poll.records), or use the"
-            " cooperative-sticky assignor, with which the other members continue to consume meanwhile."
-        )
+        name, after = name_of(slow[0]), _ms(slow[0]["after_ms"])
+        remedy = "A member rejoins at its next poll: reduce the work between two polls (max.poll.records)"
+        if members == 1:
+            out.append(f"{name} rejoined after {after}.")
+        else:
+            others = "the other member" if members == 2 else f"the other {members - 1} members"
+            out.append(f"{name} was the last to rejoin, after {after}; {others} waited.")
+            remedy += ", or use the cooperative-sticky assignor, with which members continue to consume while they wait"
+        remedy += "."
     return out, remedy
 
 
@@ -302,7 +433,7 @@ def _moved(rebalance: _Rebalance) -> tuple[list[str], str | None]:
             parts = [f"{verb} {_partitions(move[verb])}" for verb in ("gained", "lost") if move.get(verb)]
             out.append(f"{name_of(move)} {' and '.join(parts)}.")
         if len(moved) > 2 * _MAX_NAMED:
-            out.append(f"{len(moved) - 2 * _MAX_NAMED} more members gained or lost partitions.")
+            out.append(f"{_count(len(moved) - 2 * _MAX_NAMED, 'more member')} gained or lost partitions.")
         if "moves" in event and not moved:
             out.append("No partition changed its owner.")
     return out, None
@@ -336,7 +467,7 @@ def _left(event: EventRecord) -> tuple[str, str | None]:
 
 def _expired(event: EventRecord) -> tuple[str, str | None]:
     heard, session = event["heard_ago_ms"], event["session_ms"]
-    if event.get("newcomer"):
+    if event.get("is_new"):
         return f"{name_of(event)} joined as a new member and did not receive the response within {_ms(session)}", None
     text = f"{name_of(event)} was last heard of {_ms(heard)} ago, its session is {_ms(session)}"
     return text, (
@@ -360,7 +491,7 @@ def _rejoined(event: EventRecord) -> tuple[str, str | None]:
 
 
 def _subscription_changed(event: EventRecord) -> tuple[str, str | None]:
-    parts = [f"{verb} {', '.join(event[verb][:_MAX_NAMED])}" for verb in ("added", "removed") if event.get(verb)]
+    parts = [f"{verb} {_list(event[verb])}" for verb in ("added", "removed") if event.get(verb)]
     what = f": {' and '.join(parts)}" if parts else ", or its user data"
     return f"{name_of(event)} changed its subscription{what}", None
 
@@ -389,7 +520,7 @@ _SENTENCES: Final[dict[str, _Sentence]] = {
     EventType.LEADER_REJOINED.value: _leader,
     EventType.PERSIST_FAILED.value: _not_persisted,
 }
-_CAUSES: Final[dict[str, str]] = {
+CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_JOINED.value: "joined",
     EventType.MEMBER_REPLACED.value: "came back",
     EventType.MEMBER_LEFT.value: "left",
@@ -398,7 +529,9 @@ _CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_REJOINED.value: "rejoined",
     EventType.SUBSCRIPTION_CHANGED.value: "changed its subscription",
     EventType.LEADER_REJOINED.value: "asked for a new assignment",
-    EventType.PERSIST_FAILED.value: "could not be written",
+    EventType.MEMBER_NOT_REVOKED.value: "did not revoke its partitions in time",
+    EventType.TOPIC_CHANGED.value: "a topic has changed",
+    EventType.PERSIST_FAILED.value: "could not write the group's record",
 }
 
 
@@ -412,26 +545,52 @@ def _slow(event: EventRecord) -> tuple[str, str | None]:
 
 def _topic(event: EventRecord) -> tuple[str, str | None]:
     if event.get("before"):
-        return f"Topic {event['topic']} grew from {event['before']} to {event['partitions']} partitions.", None
-    return f"Topic {event['topic']} appeared with {event['partitions']} partitions.", None
+        return (
+            f"Topic {event['topic']} grew from {event['before']} to {_count(event['partitions'], 'partition')}.",
+            None,
+        )
+    return f"Topic {event['topic']} appeared with {_count(event['partitions'], 'partition')}.", None
 
 
 def _loaded(event: EventRecord) -> tuple[str, str | None]:
-    text = f"The group's coordinator moved to this broker: {event['members']} members, no rebalance."
+    text = f"The group's coordinator moved to this broker: {_count(event['members'], 'member')}, no rebalance."
     return text, None
 
 
 def _deleted(event: EventRecord) -> tuple[str, str | None]:
     how = "expired" if event.get("expired") else "was deleted"
-    return f"The group {how}, with {event['offsets']} offsets.", None
+    return f"The group {how}, with {_count(event['offsets'], 'committed offset')}.", None
 
 
 def _expired_offsets(event: EventRecord) -> tuple[str, str | None]:
-    return f"{event['offsets']} offsets expired.", "offsets.retention.minutes says how long they are kept."
+    return (
+        f"{_capital(_count(event['offsets'], 'offset'))} expired.",
+        "offsets.retention.minutes says how long they are kept.",
+    )
+
+
+def _unstable(event: EventRecord) -> tuple[str, str | None]:
+    count, one = event["offsets"], event["offsets"] == 1
+    text = (
+        f"A consumer waits for {_count(count, 'offset')}: {'it is' if one else 'they are'} pending in a transaction of"
+        f" producer {event['producer_id']} since {_ms(event['pending_ms'])}."
+    )
+    return text, (
+        "Consumers start when the transaction ends, at the latest after its producer's transaction.timeout.ms. If that"
+        " producer is gone, start it again: with the same transactional.id it ends the transaction at once."
+    )
+
+
+def _stable(event: EventRecord) -> tuple[str, str | None]:
+    ended = f"The transaction of producer {event['producer_id']}"
+    took, count = _ms(event["pending_ms"]), _count(event["offsets"], "offset")
+    if event["committed"]:
+        return f"{ended} was committed after {took}, with {count} of the group.", None
+    return f"{ended} was aborted after {took}: {count} of the group stayed as before.", None
 
 
 def _refused(event: EventRecord) -> tuple[str, str | None]:
-    text = f"{name_of(event)} rejoined when the group was full ({event['max_size']} members) and was removed."
+    text = f"{name_of(event)} rejoined when the group was full ({_count(event['max_size'], 'member')}) and was removed."
     return text, "Raise group.max.size, or start fewer members."
 
 
@@ -441,20 +600,38 @@ _ALONE: Final[dict[str, _Sentence]] = {
     EventType.GROUP_LOADED.value: _loaded,
     EventType.GROUP_DELETED.value: _deleted,
     EventType.OFFSETS_EXPIRED.value: _expired_offsets,
+    EventType.OFFSETS_UNSTABLE.value: _unstable,
+    EventType.OFFSETS_STABLE.value: _stable,
     EventType.MEMBER_REFUSED.value: _refused,
 }
 
 
 def _because(event: EventRecord) -> str:
     reason = str(event.get("client_reason") or "")
-    return "" if reason in ("", "not provided") else f' ("{reason}")'
+    return "" if reason in ("", NOT_PROVIDED) else f' ("{reason}")'
 
 
 def _names(events: list[EventRecord]) -> str:
-    names = [name_of(event) for event in events[:_MAX_NAMED]]
-    if len(events) > _MAX_NAMED:
-        names.append(f"{len(events) - _MAX_NAMED} more")
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    """The names of members; members with the same name, as those of one process often have, are counted."""
+    names = Counter(map(name_of, events))
+    return _list([name if count == 1 else f"{count} members named {name}" for name, count in names.items()])
+
+
+def _list(names: Sequence[str]) -> str:
+    """Names as a list, like "a, b and 3 more"."""
+    shown = list(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown.append(f"{len(names) - _MAX_NAMED} more")
+    return " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else shown[0]
+
+
+def _count(number: int, noun: str) -> str:
+    """A number of things: "no members", "1 member", "2 members"."""
+    return counted(number, noun) if number else f"no {noun}s"
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _partitions(by_topic: dict[str, list[int]]) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.durations import seconds
 from barnabas_broker.groups.effects import EventType, GroupEvent
 from barnabas_broker.groups.events.events import UNRECORDED, EventRecord, encode_event, record_of
 from barnabas_broker.groups.events.storms import StormDetector
-from barnabas_broker.groups.ports import EventsLog, Scheduler
+from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.logs import logger
 from barnabas_protocol.records import build_batch
 
@@ -52,7 +54,7 @@ class GroupMetrics:
     def count(self, event: GroupEvent) -> None:
         """Count an event."""
         self.events[event.type.value] += 1
-        if event.type is EventType.REBALANCE_STARTED:
+        if event.type in (EventType.REBALANCE_STARTED, EventType.EPOCH_BUMPED):
             self.rebalances[event.data["cause"]] += 1
         elif event.type is EventType.REBALANCE_OVER:
             took = event.data["join_took"] + event.data["sync_took"]
@@ -105,9 +107,11 @@ class Journal:
             self.metrics.count(storm)
             self._enqueue(group_id, storm)
             log.warning(
-                f"Group {group_id} rebalanced {storm.data['rebalances']} times within {storm.data['seconds']:.0f} s,"
-                f" mostly because of {storm.data['culprit']} ({storm.data['times']} times)."
-                " Further lines about it go to the debug level until it is calm."
+                "rebalance storm: further lines about this group go to the debug level until it is calm",
+                group=group_id,
+                rebalances=storm.data["rebalances"],
+                within=seconds(storm.data["seconds"]),
+                mostly=f"{storm.data['culprit']}, {storm.data['times']} times",
             )
         return quiet
 

@@ -19,11 +19,12 @@ _MAX_GROUPS: Final = 10_000
 
 
 class _Rebalances:
-    """The last rebalances of a group: when each started, and which member caused it."""
+    """The last rebalances of a group: when each started, which member caused it, and the cause of the newest."""
 
-    __slots__ = ("last", "storm")
+    __slots__ = ("cause", "last", "storm")
 
     def __init__(self) -> None:
+        self.cause = ""
         self.last: deque[tuple[float, str]] = deque(maxlen=STORM_REBALANCES)
         self.storm = False
 
@@ -36,12 +37,15 @@ class StormDetector:
 
     def add(self, group_id: str, event: GroupEvent, now: float) -> GroupEvent | None:
         """Add a group event; returns another one if this is the start of a storm."""
+        if event.type is EventType.GROUP_EMPTY:
+            self._emptied(group_id)
         if event.type is not EventType.REBALANCE_STARTED:
             return None
         rebalances = self._groups.setdefault(group_id, _Rebalances())
         self._groups.move_to_end(group_id)
         if len(self._groups) > _MAX_GROUPS:
             self._groups.popitem(last=False)
+        rebalances.cause = event.data["cause"]
         last = rebalances.last
         if rebalances.storm and last and now - last[-1][0] > CALM_SECONDS:
             rebalances.storm = False
@@ -54,6 +58,13 @@ class StormDetector:
         (culprit, times), *_ = Counter(name for _, name in last).most_common(1)
         data = {"rebalances": len(last), "seconds": now - last[0][0], "culprit": culprit, "times": times}
         return GroupEvent(EventType.STORM, event.generation, data)
+
+    def _emptied(self, group_id: str) -> None:
+        """The last member is gone. If it left by itself, a program has done its work, and the next may follow at once:
+        no rebalance of such runs takes time from another member. A member that was removed is a problem."""
+        rebalances = self._groups.get(group_id)
+        if rebalances is not None and rebalances.cause == EventType.MEMBER_LEFT.value:
+            del self._groups[group_id]
 
     def is_storm(self, group_id: str) -> bool:
         """Whether the group is in a storm: its log lines then go to the debug level."""

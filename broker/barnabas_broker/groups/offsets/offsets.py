@@ -1,13 +1,26 @@
-"""The committed offsets of one group: commits, fetches, expiry. Pure.
+"""The committed offsets of one group: commits, transactions, fetches, expiry. Pure.
 
-An offset is committed once its record is in the log, so all methods are called after that. Records are numbered in the
-order of their appends (`sequence`): of two commits of a partition the later one wins, whichever is reported first.
+An offset is committed once its record is in the log. Records are numbered in the order of their appends (`sequence`):
+of two commits of a partition the later one in the log wins, whichever is reported first.
 
-Source: Kafka's ``OffsetMetadataManager``; KIP-211 (expiry by group state), KIP-447 (pending transactional commits).
+Commits in a transaction (KIP-98, KIP-447) are **pending** from the time their records are in the log until the marker
+of their producer is. A marker that commits applies them, unless a later record of the same partition is in the log
+already: their place is that of their own record, not that of the marker. A marker that aborts drops them. A tombstone
+drops what was pending before it. The steps of one such commit::
+
+    commit = offsets.begin(producer_id, commits)     # its records are being appended
+    offsets.appended(commit)                         # or failed(commit)
+    offsets.end_transaction(producer_id, committed)  # the marker is in the log, and durable
+
+A marker can be reported before the append of a commit that precedes it in the log. The commit then gets its outcome in
+:meth:`GroupOffsets.end_transaction`, and takes effect, or does not, when :meth:`GroupOffsets.appended` is called.
+
+Source: Kafka's ``OffsetMetadataManager``; KIP-211 (expiry by group state).
 """
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple, Protocol
 
 from barnabas_broker.groups.records import Committed
 
@@ -27,19 +40,70 @@ class OffsetsOwner(Protocol):
         """Whether a member subscribes to `topic`, or may do so."""
 
 
+#: Topic, partition, and what is committed there.
+Commits = Sequence[tuple[str, int, Committed]]
+
+
+class TransactionalCommit:
+    """The commits of one request in a transaction, while their records are being appended.
+
+    Attributes:
+        producer_id: of the transaction.
+        commits: what is committed.
+        sequence: the place of its records in the order of appends.
+        outcome: how the transaction ended, if it did before the append was reported: True if it was committed.
+    """
+
+    __slots__ = ("commits", "outcome", "producer_id", "sequence")
+
+    def __init__(self, producer_id: int, commits: Commits) -> None:
+        self.producer_id = producer_id
+        self.commits = commits
+        self.sequence = commits[0][2].sequence
+        self.outcome: bool | None = None
+
+
+class OpenTransaction:
+    """What an open transaction has committed in one group.
+
+    Attributes:
+        since_ms: when its first commit was made, in ms since 1970.
+        offsets: its pending commits.
+        appending: its commits whose records are being appended.
+        reported: whether a client was refused stable offsets because of it.
+    """
+
+    __slots__ = ("appending", "offsets", "reported", "since_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self.offsets: dict[tuple[str, int], Committed] = {}
+        self.appending: list[TransactionalCommit] = []
+        self.reported = False
+
+
+class Pending(NamedTuple):
+    """The transaction in which a partition's commit is pending."""
+
+    producer_id: int
+    transaction: OpenTransaction
+
+
 class GroupOffsets:
     """The committed offsets of one group.
 
     Attributes:
-        topics: the offsets by topic and partition.
+        topics: the offsets by topic and partition; without what is pending.
     """
 
-    __slots__ = ("_transactions", "topics")
+    __slots__ = ("_pending", "_transactions", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Committed]] = {}
-        #: The commits of open transactions, by producer id, then by topic and partition.
-        self._transactions: dict[int, dict[tuple[str, int], Committed]] = {}
+        #: By producer id.
+        self._transactions: dict[int, OpenTransaction] = {}
+        #: The producers with a pending commit of a partition, the first one first.
+        self._pending: dict[tuple[str, int], dict[int, None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.topics.values()))
@@ -52,6 +116,12 @@ class GroupOffsets:
             for partition in partitions:
                 yield topic, partition
 
+    def all_keys(self) -> list[tuple[str, int]]:
+        """Every partition with a committed or a pending offset: what a deletion has to remove."""
+        return [*self, *(key for key in self._pending if self.find(*key) is None)]
+
+    # Commits outside of transactions, and tombstones
+
     def commit(self, topic: str, partition: int, committed: Committed) -> None:
         """Apply a commit whose record is in the log."""
         partitions = self.topics.get(topic)
@@ -62,9 +132,14 @@ class GroupOffsets:
             partitions[partition] = committed
 
     def remove(self, topic: str, partition: int, sequence: int) -> None:
-        """Remove an offset whose tombstone is in the log."""
-        for pending in self._transactions.values():
-            pending.pop((topic, partition), None)
+        """Remove an offset, also a pending one, whose tombstone is in the log."""
+        key = topic, partition
+        for producer_id in tuple(self._pending.get(key, ())):
+            transaction = self._transactions[producer_id]
+            if transaction.offsets[key].sequence < sequence:
+                del transaction.offsets[key]
+                self._not_pending(key, producer_id)
+                self._drop_if_empty(producer_id)
         partitions = self.topics.get(topic)
         before = partitions.get(partition) if partitions is not None else None
         if partitions is None or before is None:
@@ -74,21 +149,121 @@ class GroupOffsets:
             if not partitions:
                 del self.topics[topic]
 
-    def commit_pending(self, producer_id: int, topic: str, partition: int, committed: Committed) -> None:
-        """Remember a commit of an open transaction (KIP-447)."""
-        self._transactions.setdefault(producer_id, {})[topic, partition] = committed
+    # Transactions
 
-    def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """A transaction has ended: apply its commits, or drop them."""
-        pending = self._transactions.pop(producer_id, {})
-        if commit:
-            for (topic, partition), committed in pending.items():
+    @property
+    def in_transaction(self) -> bool:
+        """Whether an open transaction has commits in this group, pending or being appended."""
+        return bool(self._transactions)
+
+    def has_transaction(self, producer_id: int) -> bool:
+        """Whether an open transaction of this producer has commits in this group."""
+        return producer_id in self._transactions
+
+    def begin(self, producer_id: int, commits: Commits) -> TransactionalCommit:
+        """Commits of a transaction are being appended; :meth:`appended` or :meth:`failed` reports the result."""
+        commit = TransactionalCommit(producer_id, commits)
+        self._transaction(producer_id, commits[0][2].commit_ms).appending.append(commit)
+        return commit
+
+    def appended(self, commit: TransactionalCommit) -> None:
+        """The records of `commit` are in the log: its offsets are pending, or what the end of the transaction says."""
+        if commit.outcome is None:
+            transaction = self._transactions[commit.producer_id]
+            transaction.appending.remove(commit)
+            for topic, partition, committed in commit.commits:
+                self._put(commit.producer_id, transaction, (topic, partition), committed)
+        elif commit.outcome:
+            for topic, partition, committed in commit.commits:
                 self.commit(topic, partition, committed)
+
+    def failed(self, commit: TransactionalCommit) -> None:
+        """The records of `commit` are not in the log."""
+        transaction = self._transactions.get(commit.producer_id)
+        if commit.outcome is None and transaction is not None:
+            transaction.appending.remove(commit)
+            self._drop_if_empty(commit.producer_id)
+
+    def commit_pending(self, producer_id: int, topic: str, partition: int, committed: Committed) -> None:
+        """A commit of a transaction is read from the log."""
+        transaction = self._transaction(producer_id, committed.commit_ms)
+        self._put(producer_id, transaction, (topic, partition), committed)
+
+    def end_transaction(self, producer_id: int, commit: bool, before: float = inf) -> OpenTransaction | None:
+        """The marker of a producer is in the log: apply its pending commits, or drop them.
+
+        Repeated markers, and those of producers that have committed nothing in this group, change nothing.
+
+        Args:
+            producer_id: of the marker.
+            commit: whether the marker commits.
+            before: the place of the marker in the order of appends. A marker that is repeated late does not end the
+                next transaction, whose commits have a later one.
+
+        Returns:
+            The transaction that ended; None if there was none.
+        """
+        transaction = self._transactions.pop(producer_id, None)
+        if transaction is None:
+            return None
+        ended = OpenTransaction(transaction.since_ms)
+        ended.reported = transaction.reported
+        remaining = OpenTransaction(transaction.since_ms)
+        for appending in transaction.appending:
+            if appending.sequence < before:
+                appending.outcome = commit
+                ended.appending.append(appending)
+            else:
+                remaining.appending.append(appending)
+        for key, offset in transaction.offsets.items():
+            if offset.sequence > before:
+                remaining.offsets[key] = offset
+                continue
+            ended.offsets[key] = offset
+            self._not_pending(key, producer_id)
+            if commit:
+                self.commit(*key, offset)
+        if remaining.offsets or remaining.appending:
+            self._transactions[producer_id] = remaining
+        return ended if ended.offsets or ended.appending else None
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """Whether an open transaction has committed this partition."""
-        transactions = self._transactions
-        return bool(transactions) and any((topic, partition) in pending for pending in transactions.values())
+        return (topic, partition) in self._pending
+
+    def pending(self, topic: str, partition: int) -> Pending | None:
+        """The open transaction that was the first to commit this partition; None if there is none."""
+        producers = self._pending.get((topic, partition))
+        if not producers:
+            return None
+        producer_id = next(iter(producers))
+        return Pending(producer_id, self._transactions[producer_id])
+
+    def _transaction(self, producer_id: int, since_ms: int) -> OpenTransaction:
+        transaction = self._transactions.get(producer_id)
+        if transaction is None:
+            transaction = self._transactions[producer_id] = OpenTransaction(since_ms)
+        return transaction
+
+    def _put(self, producer_id: int, transaction: OpenTransaction, key: tuple[str, int], committed: Committed) -> None:
+        before = transaction.offsets.get(key)
+        if before is None or before.sequence < committed.sequence:
+            transaction.offsets[key] = committed
+            self._pending.setdefault(key, {})[producer_id] = None
+
+    def _not_pending(self, key: tuple[str, int], producer_id: int) -> None:
+        producers = self._pending[key]
+        del producers[producer_id]
+        if not producers:
+            del self._pending[key]
+
+    def _drop_if_empty(self, producer_id: int) -> None:
+        """Forget a transaction that has nothing left here."""
+        transaction = self._transactions[producer_id]
+        if not transaction.offsets and not transaction.appending:
+            del self._transactions[producer_id]
+
+    # Fetches, and expiry
 
     def find(self, topic: str, partition: int) -> Committed | None:
         """The committed offset of a partition; None if there is none."""
@@ -96,7 +271,7 @@ class GroupOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def expired(self, group: OffsetsOwner, now: float, wall_ms: int, retention_ms: int) -> list[tuple[str, int]] | None:
-        """The offsets whose retention is over (KIP-211).
+        """The offsets whose retention is over (KIP-211). A partition with a pending commit keeps its offset.
 
         Args:
             group: the group that the offsets belong to.

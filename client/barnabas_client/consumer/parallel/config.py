@@ -1,53 +1,31 @@
 """Settings of ``Consumer.run``, checked once."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
-from barnabas_client.consumer.parallel.work import Order
 from barnabas_client.producer.producer import Producer
-from barnabas_client.structs import ConsumerRecord
+from barnabas_client.structs import ConsumerRecord, K, V
 
 #: Handles a record: a coroutine function, or a plain function for an executor. The result is ignored.
-Handler = Callable[[ConsumerRecord], Awaitable[Any] | Any]
+Handler = Callable[[ConsumerRecord[K, V]], object]
+HandlerOrder = Literal["partition", "key", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How records are handled. Times are in milliseconds. ``Consumer.run`` takes its defaults from here.
-
-    Attributes:
-        concurrency: how many handlers run at a time.
-        order: "partition": records of a partition one after the other; "key": records of a partition with the same key
-            one after the other, those without a key in any order; "none": in any order.
-        executor: the thread or process pool that runs `handler`, which is a plain function then. None: it is a
-            coroutine function and runs as a task. For processes, the handler must be importable and records picklable.
-        retries: how often a record is tried again after its handler raised.
-        retry_backoff_ms: the pause before the first retry; it doubles up to `retry_backoff_max_ms`. Other records are
-            handled in the meantime, except for those that must not overtake this one.
-        dead_letter_topic: the topic for records without attempts left. None: the first one ends the run with the
-            handler's error.
-        producer: a started producer for the dead letters; it receives keys and values as they were consumed. None makes
-            one from the consumer's settings.
-        max_in_flight: the limit of records from the first unfinished one on, divided among the partitions; a partition
-            at its limit is paused. After a crash, up to so many may be handled twice.
-        max_in_flight_bytes: likewise for the bytes of keys and values; one poll may exceed it.
-        drain_timeout_ms: how long running handlers may take to finish when their partition is revoked or the run ends.
-            Then they are cancelled, which a function in a thread or process does not notice. None means half of the
-            rebalance timeout.
-        commit_interval_ms: how often finished records are committed, beside rebalances and the end of the run.
-    """
+    """The settings of ``Consumer.run``, which describes them and takes its defaults from here."""
 
     concurrency: int = 10
-    order: str = "partition"
+    order: HandlerOrder = "partition"
     executor: Executor | None = None
     retries: int = 3
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
     dead_letter_topic: str | None = None
-    producer: Producer | None = None
+    producer: Producer[Any, Any] | None = None
     max_in_flight: int = 10_000
     max_in_flight_bytes: int = 67_108_864
     drain_timeout_ms: int | None = None
@@ -62,7 +40,7 @@ class RunConfig:
                 raise TypeError(f"{name} is {value!r}: give an integer")
             if value < least:
                 raise ValueError(f"{name} is {value}: give at least {least}")
-        if self.order not in [one.value for one in Order]:
+        if self.order not in get_args(HandlerOrder):
             raise ValueError(f'order is {self.order!r}: give "partition", "key" or "none"')
         if self.executor is not None and not isinstance(self.executor, Executor):
             raise TypeError(f"executor is {self.executor!r}: give a ThreadPoolExecutor or a ProcessPoolExecutor")

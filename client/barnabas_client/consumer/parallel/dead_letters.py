@@ -5,13 +5,13 @@ named like those of Kafka Streams (KIP-1034); their values are UTF-8 text.
 """
 
 import traceback
-from typing import Final
+from typing import Any, Final
 
 from barnabas_client.config import ClientConfig
 from barnabas_client.errors import error_for
 from barnabas_client.logs import logger
 from barnabas_client.producer.producer import Producer
-from barnabas_client.structs import ConsumerRecord
+from barnabas_client.structs import AnyRecord
 from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
@@ -22,7 +22,7 @@ _MESSAGE_LENGTH: Final = 2_000
 _STACK_LENGTH: Final = 8_000
 
 
-def headers(record: ConsumerRecord, error: BaseException, attempts: int, group: str | None) -> list[tuple[str, bytes]]:
+def headers(record: AnyRecord, error: BaseException, attempts: int, group: str | None) -> list[tuple[str, bytes]]:
     """The headers that a dead letter adds: ``__barnabas.errors.`` followed by exception, message, stacktrace, topic,
     partition, offset, timestamp (milliseconds since 1970), attempts, group."""
     kind = type(error)
@@ -61,7 +61,9 @@ class DeadLetters:
         producer: the program's, started; it is not stopped here. None to make one.
     """
 
-    def __init__(self, topic: str, group: str | None, client: ClientConfig, producer: Producer | None) -> None:
+    def __init__(
+        self, topic: str, group: str | None, client: ClientConfig, producer: Producer[Any, Any] | None
+    ) -> None:
         self.topic = topic
         self._group = group
         self._own = producer is None
@@ -81,7 +83,7 @@ class DeadLetters:
         if self._own:
             await self._producer.stop()
 
-    async def write(self, record: ConsumerRecord, error: BaseException, attempts: int) -> None:
+    async def write(self, record: AnyRecord, error: BaseException, attempts: int) -> None:
         """Write a dead letter and wait for the acknowledgement.
 
         Raises:
@@ -98,7 +100,7 @@ class DeadLetters:
                 failure.code, f"the dead letter of {where} could not be written to {self.topic}", str(failure)
             ) from failure
         _log.warning(
-            "a record could not be handled and is put aside",
+            "a record failed and was written to the dead letter topic",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,

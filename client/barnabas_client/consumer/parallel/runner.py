@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from barnabas_client.checks import Offset
 from barnabas_client.config import ClientConfig, ConsumerConfig
+from barnabas_client.consumer.commits import after_rebalance
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, call_listener, lost_method
 from barnabas_client.consumer.parallel.config import Handler, RunConfig
 from barnabas_client.consumer.parallel.dead_letters import DeadLetters
@@ -25,13 +26,13 @@ from barnabas_client.errors import (
     CommitFailedError,
     ConsumerStoppedError,
     IllegalStateError,
-    RebalanceInProgressError,
     WakeupError,
 )
 from barnabas_client.logs import logger
 from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.retries import jitter
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.structs import AnyRecord, TopicPartition
+from barnabas_client.tasks import resolve
 from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
@@ -39,8 +40,8 @@ _log: Final = logger("barnabas_client.consumer")
 _POLL_MS: Final = 1_000
 #: Seconds that a cancelled handler has to clean up.
 _CLEANUP: Final = 5.0
-#: The last commit may fail with these: the next owner of the partition then repeats finished records.
-_HARMLESS: Final = (CommitFailedError, ConsumerStoppedError, RebalanceInProgressError)
+#: The last commit may fail with these: other members own the partitions by now, and repeat finished records.
+_HARMLESS: Final = (CommitFailedError, ConsumerStoppedError)
 
 
 class RunConsumer(Protocol):
@@ -60,7 +61,7 @@ class RunConsumer(Protocol):
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[AnyRecord]]:
         """Poll."""
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
@@ -77,7 +78,7 @@ class Runner:
     Args:
         consumer: polls and commits.
         subscription: its rebalance listener is replaced during the run.
-        client: settings of the client, for the producer of dead letters.
+        client: settings of the client.
         settings: settings of the consumer.
         handler: handles a record.
         config: settings of the run.
@@ -93,12 +94,13 @@ class Runner:
         subscription: Subscription,
         client: ClientConfig,
         settings: ConsumerConfig,
-        handler: Handler,
+        handler: Handler[Any, Any],
         config: RunConfig,
     ) -> None:
         config.check_handler(handler)
         self._consumer = consumer
         self._subscription = subscription
+        self._client = client
         self._settings = settings
         self._handler = handler
         self._config = config
@@ -186,7 +188,7 @@ class Runner:
     def _finish(self, failure: BaseException | None) -> None:
         if not self._end.done():
             self._failure = failure
-            self._end.set_result(None)
+            resolve(self._end, None)
         elif failure is not None:
             _log.error("an error while a run was ending", group=self._settings.group_id, reason=repr(failure))
 
@@ -205,11 +207,15 @@ class Runner:
                 task.result()
 
     async def _drain_all(self, *, quietly: bool) -> None:
-        """Wait until running handlers are finished, and commit."""
+        """Wait until running handlers are finished, and commit, after a rebalance in progress."""
         self._finish(None)
         try:
             await self._drain(self._scheduler.hold(list(self._scheduler.partitions)), self._drain_timeout)
-            await self._commit()
+            # A run that fails or is cancelled ends soon, even if no broker answers.
+            async with asyncio.timeout(self._settings.close_timeout_ms / 1000 if quietly else None):
+                await after_rebalance(self._commit, self._client)
+        except TimeoutError:
+            _log.warning("finished records are not committed: no answer in time", group=self._settings.group_id)
         except KafkaError as error:
             self._not_committed(error)
             if not (quietly or isinstance(error, _HARMLESS)):
@@ -262,7 +268,7 @@ class Runner:
         task = self._tasks[job] = self._loop.create_task(work)
         task.add_done_callback(partial(self._handled, job))
 
-    async def _handle(self, record: ConsumerRecord) -> None:
+    async def _handle(self, record: AnyRecord) -> None:
         if self._config.executor is not None:
             await self._in_executor(self._config.executor, record)
             return
@@ -274,7 +280,7 @@ class Runner:
             )
         await result
 
-    async def _in_executor(self, executor: Executor, record: ConsumerRecord) -> None:
+    async def _in_executor(self, executor: Executor, record: AnyRecord) -> None:
         try:
             future = executor.submit(self._handler, record)
         except Exception as error:  # it is broken, or was shut down

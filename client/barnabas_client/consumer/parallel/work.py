@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from barnabas_client.network.backoff import Backoff
-from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_client.structs import AnyRecord, TopicPartition
 
 
 class Order(Enum):
@@ -94,7 +94,7 @@ class Tracker:
 class Job:
     """A record to handle. `lane` is None if it waits for no other record."""
 
-    record: ConsumerRecord
+    record: AnyRecord
     partition: TopicPartition
     lane: Hashable
     tracker: Tracker
@@ -142,7 +142,7 @@ class Scheduler:
 
     # Adding records.
 
-    def add(self, partition: TopicPartition, records: Iterable[ConsumerRecord]) -> None:
+    def add(self, partition: TopicPartition, records: Iterable[AnyRecord]) -> None:
         """Add records of a partition, in the order of their offsets.
 
         An offset that is not after the last one means that the program has sought back: earlier records no longer
@@ -166,7 +166,7 @@ class Scheduler:
                 self._lanes[job.lane] = deque()
                 self._ready.append(job)
 
-    def _lane(self, partition: TopicPartition, record: ConsumerRecord) -> Hashable:
+    def _lane(self, partition: TopicPartition, record: AnyRecord) -> Hashable:
         if self._order is Order.PARTITION:
             return partition
         if self._order is Order.NONE or record.key is None:
@@ -300,7 +300,7 @@ _UNHASHABLE: Final = object()
 _SIZED: Final = (bytes, bytearray, memoryview, str)
 
 
-def _size(record: ConsumerRecord) -> int:
+def _size(record: AnyRecord) -> int:
     return _length(record.key) + _length(record.value)
 
 

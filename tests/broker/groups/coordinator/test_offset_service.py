@@ -4,8 +4,14 @@ import pytest
 
 from barnabas_broker.groups.effects import EventType
 from barnabas_broker.groups.records import Committed
+from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.support import Service, turn
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.groups.support import CALLER, Service, turn
 
 
 async def test_commits_of_one_iteration_are_one_append(service: Service) -> None:
@@ -77,9 +83,19 @@ async def test_the_metadata_of_a_commit_is_limited(service: Service) -> None:
     for text in ("x" * 4097, "😀" * 2049):
         answer = await service.ask(service.commit(6, metadata=text), 8)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    answer = await service.ask(service.commit(6, metadata="x" * 4096, topic="t" * 40_000), 8)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert service.committed() == 5
+
+
+async def test_a_commit_larger_than_a_batch_is_refused_whole(service: Service) -> None:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=6, committed_metadata="x" * 4096)
+        for index in range(300)
+    ]
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+    answer = await service.ask(finish(service.groups.commit_offsets(request, 8, CALLER)), 8)
+    codes = {each.error_code for each in answer.topics[0].partitions}
+    assert (len(answer.topics[0].partitions), codes) == (300, {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
+    assert service.committed() == -1
 
 
 async def test_commits_to_unknown_topics(service: Service) -> None:

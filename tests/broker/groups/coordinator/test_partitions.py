@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.coordinator.partitions import GroupPartitions
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.support import Service
 
@@ -38,7 +38,9 @@ class Case:
         self.service = Service(offsets_topic_num_partitions="4")
         self.leaderships = FakeLeaderships()
         self.serving = True
-        self.partitions = GroupPartitions(self.service.groups, self.leaderships, lambda: self.serving)
+        self.partitions = CoordinatorPartitions(
+            "__consumer_offsets", self.service.groups, self.leaderships, lambda: self.serving
+        )
         self.timers: list[asyncio.TimerHandle] = []
         loop = asyncio.get_running_loop()
         call_later = loop.call_later

@@ -61,7 +61,7 @@ def test_a_corrupt_value_creates_no_group() -> None:
 
 
 def test_records_of_other_group_protocols_are_skipped() -> None:
-    made, reports = replay(batch(0, [(b"\x00\x03anything", b"v"), (b"\x00\x0eanything", None)]))
+    made, reports = replay(batch(0, [(b"\x00\x0banything", b"v"), (b"\x00\x0eanything", None)]))
     assert (made.offsets, made.groups, reports) == ({}, {}, [])
 
 

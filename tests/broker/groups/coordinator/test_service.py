@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
 from barnabas_broker.groups.effects import EventType
@@ -164,8 +165,9 @@ async def test_an_assignment_that_cannot_be_appended_is_not_returned(service: Se
 async def test_the_number_of_pending_members_is_limited(service: Service) -> None:
     for _ in range(MAX_PENDING + 500):
         assert service.join(session=1_800_000).error_code == ErrorCode.MEMBER_ID_REQUIRED
-    hosted = service.groups.groups["g"]
-    assert len(hosted.group.members.pending) == MAX_PENDING
+    group = service.groups.groups["g"].group
+    assert isinstance(group, ClassicGroup)
+    assert len(group.members.pending) == MAX_PENDING
 
 
 async def test_the_number_of_groups_with_only_pending_members_is_limited(service: Service) -> None:
@@ -187,11 +189,15 @@ async def test_refused_join_groups_create_no_groups(service: Service) -> None:
 
 
 async def test_a_topic_that_grows_is_an_event_of_the_groups_that_subscribe_to_it(service: Service) -> None:
-    await service.member(topics=("t",))
+    await service.member(topics=("t", "later"))
     service.groups.topics_changed({"t": 1, "u": 1})
-    service.groups.topics_changed({"t": 2, "u": 2})
+    service.groups.topics_changed({"t": 2, "u": 2, "unrelated": 1})
+    service.groups.topics_changed({"t": 2, "u": 2, "unrelated": 1, "later": 3})
     changes = [event.data for _, event in service.published if event.type is EventType.TOPIC_CHANGED]
-    assert changes == [{"topic": "t", "before": 1, "partitions": 2}]
+    assert changes == [
+        {"topic": "t", "before": 1, "partitions": 2},
+        {"topic": "later", "before": 0, "partitions": 3},
+    ]
 
 
 async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:

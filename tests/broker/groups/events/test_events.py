@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.classic.group import Caller
-from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.effects import Caller, EventType, GroupEvent
 from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.events.storms import STORM_REBALANCES, StormDetector

@@ -18,11 +18,12 @@ from barnabas_client import (
     Producer,
     TopicPartition,
 )
+from barnabas_client.consumer.parallel.config import HandlerOrder
 from barnabas_client.consumer.parallel.dead_letters import PREFIX
 from barnabas_client.errors import IllegalStateError, KafkaTimeoutError
 from tests.client.parallel_world import Watched, World, reach
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def world(bootstrap_servers: str) -> World:
 
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-async def test_records_are_handled_in_the_configured_order(world: World, order: str) -> None:
+async def test_records_are_handled_in_the_configured_order(world: World, order: HandlerOrder) -> None:
     await world.fill(partitions=3, each=40)
     finish = world.until()
     seen: defaultdict[Any, list[int]] = defaultdict(list)
@@ -200,7 +201,7 @@ async def test_without_a_group_nothing_is_committed(world: World) -> None:
 
 async def test_plain_functions_run_in_threads(world: World) -> None:
     await world.fill(partitions=1, each=20)
-    meeting = threading.Barrier(4, timeout=20)
+    meeting = threading.Barrier(4, timeout=60)
     names = set()
     async with world.consumer() as consumer:
         loop = asyncio.get_running_loop()
@@ -225,7 +226,7 @@ async def test_a_thread_that_does_not_end_delays_neither_rebalance_nor_stop(worl
 
         def handler(record: ConsumerRecord) -> None:
             loop.call_soon_threadsafe(started.set)
-            go.wait(20)
+            go.wait(60)
             raise ValueError("too late for anybody to hear")
 
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
@@ -244,7 +245,7 @@ def die(record: ConsumerRecord) -> None:
 
 
 def square(record: ConsumerRecord) -> None:
-    if int(record.value) == 7:
+    if record.value == b"7":
         raise ValueError(f"{record.offset} in another process")
 
 

@@ -14,12 +14,13 @@ from barnabas_client import (
     ConsumerRecord,
     TopicPartition,
 )
+from barnabas_client.consumer.parallel.config import HandlerOrder
 from barnabas_client.errors import IllegalStateError
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.bench.wire import Link
 from tests.client.parallel_world import Watched, World, reach
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 
 
 @pytest.fixture
@@ -219,9 +220,8 @@ async def test_a_handler_cannot_stop_the_consumer(world: World) -> None:
             await consumer.run(handler, retries=0)
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-async def test_no_record_is_skipped_through_rebalances_and_failures(world: World, order: str) -> None:
+async def test_no_record_is_skipped_through_rebalances_and_failures(world: World, order: HandlerOrder) -> None:
     """Consumers come, are woken, stopped and cancelled while handlers fail now and then; every commit is checked."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -255,7 +255,7 @@ async def test_no_record_is_skipped_through_rebalances_and_failures(world: World
             await consumer.stop()
         else:
             task.cancel()
-        await asyncio.wait({task}, timeout=20)
+        await asyncio.wait({task}, timeout=60)
         assert task.cancelled() or (how != "cancel" and task.exception() is None)
 
     def more(before: int) -> bool:

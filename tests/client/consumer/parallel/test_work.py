@@ -184,7 +184,7 @@ class Lives(RuleBasedStateMachine):
         assert all(not tracker.size for tracker in self.scheduler._trackers.values())
 
 
-TestLives = Lives.TestCase
+TestLives = pytest.mark.broad(Lives.TestCase)
 TestLives.settings = settings(max_examples=150, stateful_step_count=40)
 
 

@@ -182,6 +182,10 @@ SCENARIOS: Final = (
     _changed(
         "subtract from a list", ("cleanup.policy", SUBTRACT, "delete"), then="compact", cleanup__policy="compact,delete"
     ),
+    _changed("subtract the last of a list", ("cleanup.policy", SUBTRACT, "delete"), then="", cleanup__policy="delete"),
+    _changed("a list without entries", ("cleanup.policy", SET, ""), then=""),
+    _changed("a list of empty entries", ("cleanup.policy", SET, " , ")),
+    _changed("the same entry of a list twice", ("cleanup.policy", SET, "compact,compact"), then="compact"),
     _changed("append to a key that is not a list", ("retention.ms", APPEND, "1")),
     _changed("subtract from a key that is not a list", ("retention.ms", SUBTRACT, "1")),
     _changed("set to null", ("retention.ms", SET, None)),
@@ -214,6 +218,10 @@ SCENARIOS: Final = (
                 ],
             ),
         ),
+    ),
+    Scenario(
+        "IncrementalAlterConfigs v1: the offsets topic is no longer compacted, only checked",
+        (_set(("cleanup.policy", SET, "delete"), name="__consumer_offsets", validate_only=True),),
     ),
     Scenario("IncrementalAlterConfigs v1: an unknown topic", (_set(("retention.ms", SET, "1")),)),
     Scenario("IncrementalAlterConfigs v1: an unknown topic and key", (_set(("no.such.key", SET, "1")),)),
@@ -347,6 +355,11 @@ DIFFERENCES: Final = (
         "An unknown broker key is refused",
         "Kafka stores it for plugins. Barnabas has none, so that it can only be a typing error.",
         (("IncrementalAlterConfigs v1: broker, an unknown key", "*"),),
+    ),
+    Difference(
+        "The offsets topic stays compacted",
+        "Kafka allows another cleanup.policy, and deletes committed offsets together with old segments.",
+        (("IncrementalAlterConfigs v1: the offsets topic is no longer compacted, only checked", "*"),),
     ),
 )
 

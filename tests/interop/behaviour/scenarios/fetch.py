@@ -158,7 +158,7 @@ SCENARIOS: Final = (
         _session(epoch=2, session="$session"),
     ),
     _sessions("an epoch too far", _session(0, epoch=0, **_OPEN), _session(epoch=5, session="$session")),
-    _sessions("an id that nobody has", _session(0, epoch=1, session=123_456)),
+    _sessions("an unknown id", _session(0, epoch=1, session=123_456)),
     _sessions(
         "closed",
         _session(0, epoch=0, **_OPEN),
@@ -167,7 +167,7 @@ SCENARIOS: Final = (
     ),
     _sessions("none is wanted", _session(0, epoch=-1)),
     _sessions(
-        "an error is told every time",
+        "an error is in every response",
         _session(0, 7, epoch=0, **_OPEN),
         _session(epoch=1, session="$session"),
         _session(epoch=2, session="$session"),

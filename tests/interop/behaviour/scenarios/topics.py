@@ -70,6 +70,7 @@ SCENARIOS: Final = (
     _create("an unknown configuration", _new(**_config("no.such.key", "1"))),
     _create("a value that is not a number", _new(**_config("retention.ms", "soon"))),
     _create("a value out of range", _new(**_config("segment.bytes", "1"))),
+    _create("no cleanup policy", _new(**_config("cleanup.policy", ""))),
     _create("an invalid cleanup policy", _new(**_config("cleanup.policy", "burn"))),
     _create("an invalid timestamp type", _new(**_config("message.timestamp.type", "Whenever"))),
     _create("twice in one request", _new(), _new()),
@@ -84,6 +85,8 @@ SCENARIOS: Final = (
         _new(partitions=-1, factor=-1, assignments=[{"partition_index": 1, "broker_ids": [1]}]),
     ),
     _create("no topics"),
+    _create("the metadata log of Kafka", _new("__cluster_metadata")),
+    _create("an internal topic, only checked", _new("__share_group_state"), validate_only=True),
     *(
         Scenario(f"CreateTopics v{version}: it exists already", flat(make_topic(), ask(C, version, topics=[_new()])))
         for version in (2, 7)
@@ -103,6 +106,18 @@ SCENARIOS: Final = (
     _grow("more places than partitions", 2, assignments=[{"broker_ids": [1]}, {"broker_ids": [1]}]),
     Scenario(
         "CreatePartitions v3: an unknown topic", (ask(P, 3, timeout_ms=T, topics=[{"name": "$topic", "count": 2}]),)
+    ),
+    Scenario(
+        "CreatePartitions v3: the offsets topic, only checked",
+        (
+            ask(
+                P,
+                3,
+                timeout_ms=T,
+                topics=[{"name": "__consumer_offsets", "count": 9, "assignments": None}],
+                validate_only=True,
+            ),
+        ),
     ),
     Scenario(
         "CreatePartitions v3: only checked",
@@ -173,6 +188,7 @@ _CREATED: Final = (
     "CreateTopics v7: one valid and one invalid",
     "CreateTopics v7: placed by hand",
     "CreateTopics v7: the broker's defaults",
+    "CreateTopics v7: no cleanup policy",
 )
 
 DIFFERENCES: Final = (
@@ -186,6 +202,15 @@ DIFFERENCES: Final = (
         "min.insync.replicas comes from the default configuration",
         "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
         tuple((name, "*.configs.min.insync.replicas.config_source") for name in _CREATED),
+    ),
+    Difference(
+        "Clients cannot create, delete or grow internal topics",
+        "Kafka allows it, except for __cluster_metadata. Deleting __consumer_offsets deletes every committed offset; "
+        "growing it moves groups away from their offsets.",
+        (
+            ("CreateTopics v7: an internal topic, only checked", "*"),
+            ("CreatePartitions v3: the offsets topic, only checked", "*"),
+        ),
     ),
 )
 

@@ -1,0 +1,195 @@
+"""The cluster image as a file: what `barnabas cluster export` writes, and what each broker of a cluster keeps in its
+data directory (:data:`NAME`), so that the metadata survives the loss of etcd.
+
+One JSON document; the events, one a line, turn an empty image into this one. It is replaced atomically.
+"""
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas_broker.cluster import ClusterError
+from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, event_to_json
+from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.store import Restored, StoreError
+from barnabas_broker.logs import logger
+
+log = logger("cluster")
+
+#: The name of the file in a data directory.
+NAME: Final = "cluster.image"
+FORMAT: Final = "barnabas-cluster-image"
+VERSION: Final = 1
+#: Bytes of a file at most.
+MAX_BYTES: Final = 256 * 1024 * 1024
+#: Seconds between two writes at least, and in proportion to the time that the last one took.
+_PAUSE_SECONDS: Final = 0.5
+_PAUSE_FACTOR: Final = 20
+_MODE: Final = 0o600
+
+
+class ImageFileError(ClusterError):
+    """A file is not an image, or cannot be read; the text says why."""
+
+
+class SavedImage(NamedTuple):
+    """An image with its place in the history of the cluster.
+
+    Attributes:
+        image: the image, with its cluster id.
+        sequence: the number of the last batch in it.
+        history: the restores of the metadata before, oldest first.
+    """
+
+    image: Image
+    sequence: int
+    history: tuple[Restored, ...] = ()
+
+
+def _checksum(cluster_id: str, sequence: int, history: Sequence[Restored], events: str) -> int:
+    return crc32c(f"{cluster_id} {sequence} {[tuple(each) for each in history]}\n{events}".encode())
+
+
+def format_image(saved: SavedImage) -> bytes:
+    """The content of the file."""
+    events = ",\n".join(map(event_to_json, saved.image.snapshot()))
+    head = json.dumps(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "cluster_id": saved.image.cluster_id,
+            "sequence": saved.sequence,
+            "history": [each._asdict() for each in saved.history],
+            "crc32c": _checksum(saved.image.cluster_id, saved.sequence, saved.history, events),
+        }
+    )
+    return f'{head[:-1]}, "events": [\n{events}\n]}}\n'.encode()
+
+
+def parse_image(data: bytes) -> SavedImage:
+    """Read what :func:`format_image` has written.
+
+    Raises:
+        ImageFileError: it is damaged, of a later version, or not an image.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"its format is {fields['format']!r}")
+        if type(fields["version"]) is not int or fields["version"] != VERSION:
+            raise ImageFileError(f"has version {fields['version']!r} of the format, this program reads {VERSION}")
+        cluster_id, sequence = fields["cluster_id"], fields["sequence"]
+        if not isinstance(cluster_id, str) or not cluster_id or type(sequence) is not int or sequence < 0:
+            raise ValueError("cluster_id or sequence is not valid")
+        history = tuple(Restored.of(each) for each in fields["history"])
+        lines = [json.dumps(each, separators=(",", ":")) for each in fields["events"]]
+        if _checksum(cluster_id, sequence, history, ",\n".join(lines)) != fields["crc32c"]:
+            raise ValueError("its checksum does not match")
+        events: list[Event] = [event_from_json(line) for line in lines]
+        return SavedImage(Image(cluster_id).apply_all(events), sequence, history)
+    except (*UNREADABLE, StoreError) as error:
+        raise ImageFileError(f"is not a cluster image, or is damaged: {error}") from error
+
+
+def read_image(path: Path) -> SavedImage:
+    """Read a file, or the one in a data directory.
+
+    Raises:
+        ImageFileError: it does not exist, or is not an image.
+    """
+    if path.is_dir():
+        path = path / NAME
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ImageFileError(f"{path} is larger than {MAX_BYTES:,} bytes, so it is not a cluster image")
+        return parse_image(path.read_bytes())
+    except OSError as error:
+        raise ImageFileError(f"{path} cannot be read: {error.strerror}") from error
+    except ImageFileError as error:
+        raise ImageFileError(str(error) if str(path) in str(error) else f"{path} {error}") from error
+
+
+def write_image(path: Path, saved: SavedImage) -> None:
+    """Replace a file atomically, also across a crash.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    data = memoryview(format_image(saved))
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.rename(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class ImageKeeper:
+    """Keeps the image of a broker in its data directory, up to about a second old; threads write it.
+
+    Args:
+        directory: the data directory, locked by this process.
+        cluster: the image and its changes.
+        history: the restores of the metadata.
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, directory: Path, cluster: ClusterMetadata, history: Sequence[Restored], now: Callable[[], float]
+    ) -> None:
+        self._path = directory / NAME
+        self._cluster = cluster
+        self._history = tuple(history)
+        self._now = now
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._lock = threading.Lock()
+        self._written = -1
+        self._failed = False
+        cluster.subscribe(lambda image, events: self._changed.set())
+
+    async def work(self) -> None:
+        """Write the image after changes, until cancelled."""
+        while True:
+            await self._changed.wait()
+            began = self._now()
+            await self.save()
+            await asyncio.sleep(max(_PAUSE_SECONDS, (self._now() - began) * _PAUSE_FACTOR))
+
+    async def save(self) -> None:
+        """Write the image as it is now, if it has changed. A failure is logged, and the next change tries again."""
+        if not self._changed.is_set():
+            return
+        self._changed.clear()
+        saved = SavedImage(self._cluster.image, self._cluster.sequence, self._history)
+        try:
+            await asyncio.to_thread(self._write, saved)
+        except OSError as error:
+            self._changed.set()
+            if not self._failed:
+                log.warning("cluster image cannot be kept", file=str(self._path), reason=error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _write(self, saved: SavedImage) -> None:
+        with self._lock:
+            # The thread of a write that was cancelled still runs, and may be late.
+            if saved.sequence > self._written:
+                write_image(self._path, saved)
+                self._written = saved.sequence

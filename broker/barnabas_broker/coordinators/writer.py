@@ -1,0 +1,235 @@
+"""Appends to a coordinator's topic: the records of one iteration of the loop go to a partition as one batch.
+
+A shell: it keeps the order, calls back, and stops waiting after a timeout (``offsets.commit.timeout.ms`` for groups).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
+from barnabas_broker.coordinators.timers import Timers
+from barnabas_broker.logs import logger
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.records import build_batch
+
+log = logger("coordinator")
+
+#: Bytes of records in a batch: a little less than Kafka's default of ``message.max.bytes``.
+_BATCH_BYTES: Final = 960 * 1024
+#: Bytes of a record beside its key and value, estimated.
+_OVERHEAD: Final = 24
+
+
+#: Is called with the result of an append: NONE when the records are durable, else why they are not. It is called a
+#: second time, with NONE, when the records become durable after REQUEST_TIMED_OUT.
+Waiter = Callable[[ErrorCode], None]
+
+
+class Producer(NamedTuple):
+    """The producer of a transaction, and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+class _Batch:
+    """Records of one partition that are appended together, and their waiters."""
+
+    __slots__ = ("answered", "appended_at", "partition", "producer", "records", "size", "verification", "waiters")
+
+    def __init__(self, partition: int, producer: Producer | None = None, verification: Any = None) -> None:
+        self.partition = partition
+        self.producer = producer
+        self.verification = verification
+        self.records: list[tuple[bytes, bytes | None, tuple[()], int]] = []
+        self.waiters: list[Waiter] = []
+        self.size = 0
+        self.appended_at = 0.0
+        self.answered = False
+
+
+class Writer:
+    """Collects records and appends them.
+
+    Args:
+        topic: the coordinator's topic, for the log.
+        topic_log: its partitions that this broker leads.
+        loop: flushes at the end of each iteration.
+        timers: for the timeouts of appends.
+        now: seconds on a monotonic clock.
+        wall_ms: the time of day, for the records' timestamps.
+        timeout: seconds after which a waiter gets REQUEST_TIMED_OUT.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        topic_log: CoordinatorLog,
+        loop: Scheduler,
+        timers: Timers,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
+        timeout: float,
+    ) -> None:
+        self.armed = inf
+        self._topic = topic
+        self._log = topic_log
+        self._loop = loop
+        self._timers = timers
+        self._now = now
+        self._wall_ms = wall_ms
+        self._timeout = timeout
+        self._open: dict[int, _Batch] = {}
+        self._full: list[_Batch] = []
+        self._scheduled = False
+        #: The batches without a result, oldest first; those with one stay until they are the oldest.
+        self._in_flight: deque[_Batch] = deque()
+        #: Number of batches of each partition without a result, open ones included.
+        self._unsettled: dict[int, int] = {}
+
+    def add(self, partition: int, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
+        """Append `records` (key, value) with the next batch of `partition`.
+
+        Records of one call stay in one batch: all of them are appended or none is.
+        """
+        size = len(records) * _OVERHEAD
+        for key, value in records:
+            size += len(key) if value is None else len(key) + len(value)
+        batch = self._open.get(partition)
+        if batch is None or (batch.size + size > _BATCH_BYTES and batch.records):
+            if batch is not None:
+                self._full.append(batch)
+            batch = self._open[partition] = _Batch(partition)
+            self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
+        timestamp = self._wall_ms()
+        batch.records += [(key, value, (), timestamp) for key, value in records]
+        batch.waiters.append(waiter)
+        batch.size += size
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def add_transactional(
+        self,
+        partition: int,
+        records: list[tuple[bytes, bytes | None]],
+        producer: Producer,
+        verification: Any,
+        waiter: Waiter,
+    ) -> None:
+        """Append `records` (key, value) now, as a transactional batch of their own.
+
+        They are not collected: what was checked before must still be true when they are appended.
+
+        Args:
+            partition: of the topic.
+            records: what to append.
+            producer: of the transaction.
+            verification: of the transaction, for the log.
+            waiter: gets the result.
+        """
+        before = self._open.pop(partition, None)
+        if before is not None:
+            self._full.append(before)
+        batch = _Batch(partition, producer, verification)
+        self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
+        timestamp = self._wall_ms()
+        batch.records = [(key, value, (), timestamp) for key, value in records]
+        batch.waiters.append(waiter)
+        self._full.append(batch)
+        self.flush()
+
+    def when_settled(self, partition: int, callback: Callable[[], None]) -> bool:
+        """Call back, once or twice, when every append so far has a result. False, without a call, if all have one."""
+        if not self._unsettled.get(partition):
+            return False
+        batch = self._open.get(partition)
+        if batch is None:
+            batch = next(
+                each for each in reversed(self._in_flight) if each.partition == partition and not each.answered
+            )
+        batch.waiters.append(lambda error: callback())
+        return True
+
+    def unsettled(self, partition: int) -> bool:
+        """Whether appends of a partition have no result yet."""
+        return partition in self._unsettled
+
+    def flush(self) -> None:
+        """Append the collected records."""
+        self._scheduled = False
+        batches = [*self._full, *self._open.values()]
+        self._full.clear()
+        self._open.clear()
+        for batch in batches:
+            batch.appended_at = self._now()
+            self._in_flight.append(batch)
+            try:
+                data = _encode(batch)
+                batch.records = []
+                self._log.append(batch.partition, data, partial(self._settle, batch), batch.verification)
+            except Exception:
+                # Clients must get a response, whatever the log's problem is.
+                log.exception(f"append to {self._topic} failed", partition=batch.partition)
+                self._settle(batch, ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._timers.arm(self)
+
+    def next_deadline(self) -> float:
+        """When the oldest append times out; inf if there is none."""
+        return self._in_flight[0].appended_at + self._timeout if self._in_flight else inf
+
+    def fire(self, now: float) -> None:
+        """Time out appends that have taken too long."""
+        while self._in_flight and now >= self._in_flight[0].appended_at + self._timeout:
+            batch = self._in_flight.popleft()
+            if not batch.answered:
+                log.warning(f"append to {self._topic} timed out", partition=batch.partition, waiters=len(batch.waiters))
+                self._answer(batch, ErrorCode.REQUEST_TIMED_OUT)
+
+    def drop(self, partition: int, error: ErrorCode) -> None:
+        """End every append of a partition with `error` now; later results are ignored."""
+        dropped = [each for each in self._full if each.partition == partition]
+        self._full = [each for each in self._full if each.partition != partition]
+        if partition in self._open:
+            dropped.append(self._open.pop(partition))
+        dropped.extend(each for each in self._in_flight if each.partition == partition)
+        for batch in dropped:
+            waiters, batch.waiters = batch.waiters, []
+            if not batch.answered:
+                batch.answered = True
+                self._unsettled.pop(partition, None)
+                for waiter in waiters:
+                    waiter(error)
+
+    def _settle(self, batch: _Batch, error: ErrorCode) -> None:
+        """The log's result of an append."""
+        if batch.answered:
+            if error == ErrorCode.NONE:
+                for waiter in batch.waiters:
+                    waiter(error)
+            return
+        self._answer(batch, error)
+        in_flight = self._in_flight
+        while in_flight and in_flight[0].answered:
+            in_flight.popleft()
+
+    def _answer(self, batch: _Batch, error: ErrorCode) -> None:
+        batch.answered = True
+        left = self._unsettled.get(batch.partition, 1) - 1
+        if left:
+            self._unsettled[batch.partition] = left
+        else:
+            self._unsettled.pop(batch.partition, None)
+        for waiter in batch.waiters:
+            waiter(error)
+
+
+def _encode(batch: _Batch) -> bytearray:
+    """The records as a batch; in a transaction with producer id and epoch, without sequence number, as in Kafka."""
+    if batch.producer is None:
+        return build_batch(batch.records)
+    producer_id, epoch = batch.producer
+    return build_batch(batch.records, transactional=True, producer_id=producer_id, producer_epoch=epoch)

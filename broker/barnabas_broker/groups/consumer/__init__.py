@@ -1,0 +1,6 @@
+"""Groups of the consumer protocol (KIP-848): the coordinator assigns, and each member reconciles at its own pace. Pure.
+
+- ``group``: the whole state machine of one group (``ConsumerGroup``).
+- ``assignment``: the port between the machine and the assignors (``Assignor``, ``GroupSpec``).
+- ``assignors``: the assignors that the coordinator brings.
+"""

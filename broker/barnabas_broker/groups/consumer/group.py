@@ -1,0 +1,1274 @@
+"""A group of the consumer protocol (ConsumerGroupHeartbeat, KIP-848): the whole state machine. Pure.
+
+Requests, results of appends and of assignors, and the passing of time go in; effects come out. `now` is seconds on a
+monotonic clock. What the group does in three steps, each with an epoch::
+
+    members or topics change      -> the group epoch grows          (_bump)
+    the group epoch is newer      -> the assignor computes a target  (_start_assignment ... assigned)
+    a member is behind the target -> the member reconciles           (_reconcile), each at its own pace:
+        it revokes what is not in its target and says so, then it gets the target's epoch and those partitions of it
+        that no other member owns any more; the others follow as their owners revoke them.
+
+A partition belongs to one member at a time (`_owners`): it is given away only after its owner has reported that it does
+not own it any more, or is gone. Everything a response says is in the log before the response is sent. If an append
+fails, its clients get an error, and the next append of the group repeats the records (`_unwritten`).
+
+Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` (consumerGroupHeartbeat,
+maybeReconcile, consumerGroupLeave, ...), ``ConsumerGroup``, ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``;
+KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata hash), KIP-1251 (commits with an older epoch). One thing
+is better here: a static member that joins again with its own member id, because a response was lost, is not refused.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, NamedTuple, Self
+
+from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, Partitions
+from barnabas_broker.groups.consumer.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+    MemberState,
+    Owned,
+)
+from barnabas_broker.groups.consumer.states import ConsumerGroupState
+from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
+from barnabas_broker.groups.effects import (
+    APPEND_ERRORS,
+    Caller,
+    CoordinatorRecord,
+    Effect,
+    EventType,
+    GroupEvent,
+    PersistRecords,
+    Reply,
+    Token,
+)
+from barnabas_broker.groups.subscriptions import CONSUMER
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
+)
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from barnabas_protocol.messages.consumer_group_heartbeat import TopicPartitions as AssignedPartitions
+
+NONE: Final = ErrorCode.NONE
+#: From this version on OffsetCommit and OffsetFetch know member epochs.
+_MEMBER_EPOCHS: Final = 9
+#: From this version on clients generate their member ids (KIP-1082).
+_OWN_MEMBER_ID: Final = 1
+#: Seconds between two attempts of an assignor that fails.
+_RETRY_SECONDS: Final = 1.0
+#: Records that are appended together at most; a target of thousands of members does not fit into one batch.
+_RECORDS_PER_APPEND: Final = 500
+
+#: Members whose gains and losses one group event lists at most.
+_MAX_MOVES: Final = 200
+
+#: The record types of `_record`, which are also those of the keys.
+_EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT = 3, 5, 6, 7, 8
+
+#: What the machine asks its shell to do.
+ConsumerEffect = Effect | Assign
+_Out = list[ConsumerEffect]
+
+#: Sets of partitions by topic id, without empty ones.
+Target = Mapping[bytes, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """The settings that all groups of a coordinator have in common.
+
+    Attributes:
+        new_id: makes the member id of a client that has none (ConsumerGroupHeartbeat 0).
+        assignors: the names of the assignors, the default first.
+        topics: the topics of the cluster.
+        session_timeout: seconds without a heartbeat after which a member is removed.
+        heartbeat_interval: ms that a member waits between two heartbeats.
+        assignment_interval: seconds between two target assignments at least.
+        max_size: maximum number of members.
+        max_record_bytes: of a member's record; a larger one does not fit into a batch.
+    """
+
+    new_id: Callable[[], str]
+    assignors: tuple[str, ...]
+    topics: TopicCatalog
+    session_timeout: float = 45.0
+    heartbeat_interval: int = 5000
+    assignment_interval: float = 1.0
+    max_size: int = 2**31 - 1
+    max_record_bytes: int = 900 * 1024
+
+
+@dataclass(slots=True)
+class ReplayedGroup:
+    """The records of a group, as far as they are not deleted: what :meth:`ConsumerGroup.restore` reads."""
+
+    epoch: ConsumerGroupMetadataValue | None = None
+    members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
+    target_epoch: ConsumerGroupTargetAssignmentMetadataValue | None = None
+    targets: dict[str, ConsumerGroupTargetAssignmentMemberValue] = field(default_factory=dict)
+    current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
+
+
+class _Heartbeat(NamedTuple):
+    """A heartbeat that waits for a target assignment."""
+
+    token: Token
+    member_id: str
+    full: bool
+    reported: Target | None
+    assigned_before: Owned
+    subscription_changed: bool
+
+
+@dataclass(slots=True)
+class _Computation:
+    """A target assignment that is being computed: for which epoch, since when, and the heartbeats that wait for it."""
+
+    ticket: int
+    epoch: int
+    started: float
+    assignor: str
+    waiting: list[_Heartbeat] = field(default_factory=list)
+    #: New member ids of static members that were replaced meanwhile.
+    replaced: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Append:
+    """Records in flight, and the responses that wait for them."""
+
+    keys: list[tuple[int, str]]
+    replies: list[Reply] = field(default_factory=list)
+
+
+class ConsumerGroup:
+    """The state machine of one group of the consumer protocol.
+
+    Attributes:
+        group_id: the group's name.
+        epoch: the group epoch.
+        assignment_epoch: the group epoch of the target.
+        members: the members by id.
+        static: the member id of each static member, by instance id.
+        targets: the target of each member.
+        metadata_hash: of the topics that it subscribed to when its epoch grew last.
+        recorded: whether records of the group are in the log, or are being appended.
+        bumped_at: when the group epoch grew last, in seconds on the clock of `now`.
+
+    Args:
+        group_id: the group's name.
+        settings: of the coordinator.
+        now: the time.
+    """
+
+    __slots__ = (
+        "_appends",
+        "_assigned_at",
+        "_changed",
+        "_check_at",
+        "_computation",
+        "_dead",
+        "_lagging",
+        "_last_ticket",
+        "_owners",
+        "_settings",
+        "_subscribed",
+        "_topics_version",
+        "_unwritten",
+        "_wall_ms_of_target",
+        "assignment_epoch",
+        "bumped_at",
+        "epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "recorded",
+        "static",
+        "targets",
+    )
+
+    def __init__(self, group_id: str, settings: ConsumerGroupSettings, now: float) -> None:
+        self.group_id = group_id
+        self.epoch = self.assignment_epoch = 0
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.static: dict[str, str] = {}
+        self.targets: dict[str, Target] = {}
+        self.metadata_hash = NO_TOPICS
+        self.recorded = False
+        self.bumped_at = now
+        self._settings = settings
+        self._dead = False
+        #: When the last target was computed, or could not be; -inf if there is none.
+        self._assigned_at = -inf
+        self._wall_ms_of_target = 0
+        #: The version of the topic catalog that the group epoch takes into account.
+        self._topics_version = -1
+        #: Number of members by the name of a topic that they subscribe to.
+        self._subscribed: Counter[str] = Counter()
+        #: The member that owns each partition.
+        self._owners: dict[bytes, dict[int, str]] = {}
+        #: The members that are not reconciled to the target.
+        self._lagging: set[str] = set()
+        self._computation: _Computation | None = None
+        self._check_at = inf
+        self._last_ticket = 0
+        self._appends: dict[int, _Append] = {}
+        #: Type and member id of records that have to be appended by the current call, and of those that a failed append
+        #: has left behind.
+        self._changed: dict[tuple[int, str], None] = {}
+        self._unwritten: dict[tuple[int, str], None] = {}
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """The group's state."""
+        if self._dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        return ConsumerGroupState.RECONCILING if self._lagging else ConsumerGroupState.STABLE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self.members and not self._dead
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group was deleted, has expired, or is coordinated by another broker."""
+        return self._dead
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group may be deleted."""
+        return self.is_empty
+
+    @property
+    def protocol_type(self) -> str:
+        """The protocol type of its members."""
+        return CONSUMER
+
+    def forget_pending(self) -> None:
+        """The consumer protocol has no pending members."""
+
+    @property
+    def generation(self) -> int:
+        """The group epoch, which group events call generation."""
+        return self.epoch
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds without a heartbeat after which a member is removed."""
+        return self._settings.session_timeout
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members prefer; the coordinator's default if no member does."""
+        names = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return names.most_common(1)[0][0] if names else self._settings.assignors[0]
+
+    def _event(self, event_type: EventType, **data: Any) -> GroupEvent:
+        return GroupEvent(event_type, self.epoch, data)
+
+    # ConsumerGroupHeartbeat
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now: float,
+    ) -> list[ConsumerEffect]:
+        """ConsumerGroupHeartbeat: joins, leaves, reports, and gets an assignment.
+
+        The response is deferred until its records are in the log, and while a target is computed that it asked for.
+
+        Args:
+            request: the request.
+            version: its version.
+            caller: the client that sends it.
+            token: identifies it in the :class:`~barnabas_broker.groups.effects.Reply`.
+            now: the time.
+        """
+        out: _Out = []
+        try:
+            check_heartbeat(request, version, self._settings)
+            if self._dead:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                self._leave(request, token, out, now)
+            else:
+                self._heartbeat(request, caller, token, out, now)
+        except KafkaError as error:
+            out.append(Reply(token, heartbeat_error(error)))
+        return out
+
+    def _heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        token: Token,
+        out: _Out,
+        now: float,
+    ) -> None:
+        reported = _reported(request)
+        member = self._member_of(request, reported, out)
+        topics = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
+        member_id = request.member_id or self._settings.new_id()
+        joins = member is None
+        if member is None:
+            member = ConsumerGroupMember(member_id, now)
+        elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
+            self._bring_back(member, member_id, caller, out)
+            member = self.members[member_id]
+        member.last_seen = now
+        assigned_before = member.assigned
+        subscription = member.topics
+        described = _description(member)
+        member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id
+        member.rack_id = request.rack_id if request.rack_id is not None else member.rack_id
+        if request.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.assignor = request.server_assignor if request.server_assignor is not None else member.assignor
+        member.client_id, member.client_host = caller
+        if topics is not None:
+            member.topics = topics
+        if joins:
+            self._add(member, now)
+            out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=""))
+        if joins or described != _description(member):
+            self._change(_MEMBER, member_id)
+        changed = member.topics != subscription
+        if changed:
+            self._subscribe(subscription, member.topics)
+            if not joins:
+                data = {"added": sorted(member.topics - subscription), "removed": sorted(subscription - member.topics)}
+                out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
+        if changed or self._topics_version != self._settings.topics.version:
+            cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
+            self._refresh_epoch(member if changed else None, cause, out, now)
+        full = request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout_ms != -1 and topics is not None and reported is not None
+        )
+        heartbeat = _Heartbeat(token, member_id, full, reported, assigned_before, changed)
+        if self._may_assign(now):
+            self._start_assignment(heartbeat, out, now)
+        elif self._computation is not None and request.member_epoch == JOIN_EPOCH:
+            self._computation.waiting.append(heartbeat)
+            self._append([], out)
+        else:
+            self._finish(heartbeat, out, now)
+
+    def _member_of(
+        self, request: ConsumerGroupHeartbeatRequest, reported: Target | None, out: list[ConsumerEffect]
+    ) -> ConsumerGroupMember | None:
+        """The member that a heartbeat comes from, or that it replaces; None if it is a new one.
+
+        Raises:
+            KafkaError: it may not join, or has to join again.
+        """
+        member_id, instance_id, epoch = request.member_id, request.instance_id, request.member_epoch
+        known = self.members.get(member_id)
+        if known is None and len(self.members) >= self._settings.max_size:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
+            )
+        if instance_id is None:
+            if known is None and epoch != JOIN_EPOCH:
+                raise self._unknown(member_id)
+            owner = known
+        else:
+            owner = self._static_member(instance_id)
+            if epoch == JOIN_EPOCH:
+                if known is not None and known is not owner:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Member {member_id} cannot change its InstanceId to {instance_id}.",
+                    )
+                if owner is not None and owner is not known and owner.epoch != LEAVE_STATIC_EPOCH:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {member_id} with instance id {instance_id} cannot join the group because the"
+                        f" instance id is owned by {owner.member_id} member.",
+                    )
+            else:
+                owner = self._static_owner(instance_id, member_id)
+        if owner is not None:
+            try:
+                owner.check_epoch(epoch, reported)
+            except KafkaError:
+                out.append(
+                    self._event(
+                        EventType.MEMBER_FENCED, **owner.identity(), member_epoch=epoch, known_epoch=owner.epoch
+                    )
+                )
+                raise
+        return owner
+
+    def _static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+        member_id = self.static.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def _static_owner(self, instance_id: str, member_id: str) -> ConsumerGroupMember:
+        """The static member with this instance id, if `member_id` is its own.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+        """
+        owner = self._static_member(instance_id)
+        if owner is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if owner.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
+            )
+        return owner
+
+    def _unknown(self, member_id: str) -> KafkaError:
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+
+    def _add(self, member: ConsumerGroupMember, now: float) -> None:
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        self._update_lag(member)
+        self._check_by(now + self._settings.session_timeout)
+
+    def _bring_back(
+        self, member: ConsumerGroupMember, member_id: str, caller: Caller, out: list[ConsumerEffect]
+    ) -> None:
+        """A static member that was away is back, usually with a new member id: it keeps its target and partitions."""
+        old_id = member.member_id
+        if old_id != member_id:
+            del self.members[old_id]
+            for record_type in (_CURRENT, _TARGET, _MEMBER):
+                self._change(record_type, old_id)
+            self._lagging.discard(old_id)
+            member.member_id = member_id
+            self.members[member_id] = member
+            if member.instance_id is not None:
+                self.static[member.instance_id] = member_id
+            if old_id in self.targets:
+                self.targets[member_id] = self.targets.pop(old_id)
+            for topic_id, partitions in member.owned().items():
+                for partition in partitions:
+                    self._owners[topic_id][partition] = member_id
+            if self._computation is not None:
+                self._computation.replaced[old_id] = member_id
+            for record_type in (_MEMBER, _TARGET):
+                self._change(record_type, member_id)
+        member.epoch = member.previous_epoch = JOIN_EPOCH
+        self._change(_CURRENT, member_id)
+        self._update_lag(member)
+        data = {**member.identity(), "client_id": caller.client_id, "host": caller.host}
+        out.append(self._event(EventType.MEMBER_REPLACED, **data, old_member_id=old_id))
+
+    def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
+        """Count a member's subscription by topic."""
+        subscribed = self._subscribed
+        for name in before - after:
+            subscribed[name] -= 1
+            if not subscribed[name]:
+                del subscribed[name]
+        subscribed.update(after - before)
+
+    # Group epoch
+
+    def _refresh_epoch(self, changed: ConsumerGroupMember | None, cause: EventType, out: _Out, now: float) -> None:
+        """Bump the group epoch if a subscription has changed, or if a topic has that the group subscribes to."""
+        topics = self._settings.topics
+        self._topics_version = topics.version
+        metadata_hash = topics.hash_of(self._subscribed)
+        if changed is not None:
+            self._bump(metadata_hash, cause, [changed], out, now)
+        elif metadata_hash != self.metadata_hash:
+            self._bump(metadata_hash, EventType.TOPIC_CHANGED, [], out, now)
+
+    def _bump(
+        self,
+        metadata_hash: int,
+        cause: EventType,
+        by: Collection[ConsumerGroupMember],
+        out: _Out,
+        now: float,
+    ) -> None:
+        self.epoch += 1
+        self.metadata_hash = metadata_hash
+        self.bumped_at = now
+        self._change(_EPOCH, "")
+        out.append(
+            self._event(
+                EventType.EPOCH_BUMPED,
+                cause=cause.value,
+                by=[member.identity() for member in by],
+                members=len(self.members),
+            )
+        )
+
+    # Target assignment
+
+    def _may_assign(self, now: float) -> bool:
+        return (
+            self.epoch > self.assignment_epoch
+            and self._computation is None
+            and now >= self._assigned_at + self._settings.assignment_interval
+        )
+
+    def _start_assignment(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
+        """Ask for a target for the group epoch; the heartbeat waits for it, its records do not."""
+        topics = self._settings.topics
+        ids: dict[frozenset[str], frozenset[bytes]] = {}
+        members = {}
+        for member in self.members.values():
+            topic_ids = ids.get(member.topics)
+            if topic_ids is None:
+                topic_ids = ids[member.topics] = topics.ids_of(member.topics)
+            target = self.targets.get(member.member_id, {})
+            members[member.member_id] = MemberSpec(topic_ids, target, member.instance_id, member.rack_id)
+        described = {topic_id: topics.by_id[topic_id] for topic_ids in ids.values() for topic_id in topic_ids}
+        self._append([], out)
+        self._last_ticket += 1
+        self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, [heartbeat])
+        out.append(Assign(self._last_ticket, self._computation.assignor, GroupSpec(members, described)))
+
+    def assigned(self, ticket: int, result: Mapping[str, Partitions], now: float, wall_ms: int) -> list[ConsumerEffect]:
+        """The target that an :class:`~barnabas_broker.groups.effects.Assign` asked for. Stale tickets are ignored.
+
+        Args:
+            ticket: of the effect.
+            result: the target of each member.
+            now: the time.
+            wall_ms: the time of day, in ms since 1970, for the record.
+        """
+        out: _Out = []
+        computation = self._computation
+        if computation is None or computation.ticket != ticket or self._dead:
+            return out
+        self._computation = None
+        moves: list[dict[str, Any]] = []
+        by_new_id = {new: old for old, new in computation.replaced.items()}
+        for member_id, member in self.members.items():
+            old_id = member_id
+            while old_id in by_new_id:
+                old_id = by_new_id.pop(old_id)
+            given = result.get(old_id, {})
+            target = {topic_id: frozenset(partitions) for topic_id, partitions in given.items() if partitions}
+            before = self.targets.get(member_id)
+            if before is None or before != target:
+                self.targets[member_id] = target
+                self._change(_TARGET, member_id)
+                if len(moves) < _MAX_MOVES:
+                    moves.append(self._move(member, before or {}, target))
+        self.assignment_epoch = computation.epoch
+        self._assigned_at, self._wall_ms_of_target = now, wall_ms
+        self._change(_TARGET_EPOCH, "")
+        for member in self.members.values():
+            self._update_lag(member)
+        out.append(
+            GroupEvent(
+                EventType.TARGET_ASSIGNED,
+                computation.epoch,
+                {
+                    "assignor": computation.assignor,
+                    "took": now - computation.started,
+                    "members": len(self.members),
+                    "moves": moves,
+                },
+            )
+        )
+        for heartbeat in computation.waiting:
+            self._finish(heartbeat, out, now)
+        self._append([], out)
+        return out
+
+    def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> dict[str, Any]:
+        """What a new target gives to a member, and takes from it, for a group event."""
+
+        def without(some: Target, others: Target) -> dict[str, list[int]]:
+            left = {topic_id: numbers - others.get(topic_id, frozenset()) for topic_id, numbers in some.items()}
+            return self._by_name({topic_id: numbers for topic_id, numbers in left.items() if numbers})
+
+        return {**member.identity(), "gained": without(after, before), "lost": without(before, after)}
+
+    def assign_failed(self, ticket: int, reason: str, now: float) -> list[ConsumerEffect]:
+        """The assignor has failed: the waiting heartbeats fail, too; a later one tries again."""
+        out: _Out = []
+        computation = self._computation
+        if computation is None or computation.ticket != ticket or self._dead:
+            return out
+        self._computation = None
+        self._assigned_at = now + _RETRY_SECONDS - self._settings.assignment_interval
+        message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
+        error = heartbeat_error(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+        out.append(self._event(EventType.ASSIGNOR_FAILED, assignor=computation.assignor, reason=reason))
+        self._append([Reply(heartbeat.token, error) for heartbeat in computation.waiting], out)
+        return out
+
+    # Reconciliation
+
+    def _finish(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
+        """Reconcile the member of a heartbeat, and respond."""
+        member = self.members.get(heartbeat.member_id)
+        if member is None:
+            error = heartbeat_error(self._unknown(heartbeat.member_id))
+            self._append([Reply(heartbeat.token, error)], out)
+            return
+        was_lagging = bool(self._lagging)
+        if heartbeat.subscription_changed or not member.is_reconciled_to(self.assignment_epoch):
+            self._reconcile(member, heartbeat.reported, heartbeat.subscription_changed, out, now)
+        response = ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=NONE,
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._settings.heartbeat_interval,
+        )
+        if heartbeat.full or not _same_partitions(member.assigned, heartbeat.assigned_before):
+            response.assignment = Assignment(
+                topic_partitions=[
+                    AssignedPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                    for topic_id, partitions in sorted(member.assigned.items())
+                ]
+            )
+        self._append([Reply(heartbeat.token, response)], out)
+        if was_lagging and self.state is ConsumerGroupState.STABLE:
+            out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
+
+    def _reconcile(
+        self,
+        member: ConsumerGroupMember,
+        reported: Target | None,
+        subscription_changed: bool,
+        out: _Out,
+        now: float,
+    ) -> None:
+        """Bring a member one step closer to its target, as far as it and the others have revoked."""
+        before = _assignment_of(member)
+        state, revoking = member.state, member.revoking
+        waits = state is MemberState.UNREVOKED_PARTITIONS and _owns(reported, revoking)
+        if not waits and not member.is_reconciled_to(self.assignment_epoch):
+            self._compute_next(member, reported)
+        elif subscription_changed:
+            self._drop_unsubscribed(member, reported)
+        if _assignment_of(member) == before:
+            return
+        self._change(_CURRENT, member.member_id)
+        self._update_lag(member)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            member.revoking_since = now
+            self._check_by(member.revoke_by)
+            data = {"partitions": self._by_name(member.revoking), "timeout": member.rebalance_timeout_ms / 1000}
+            out.append(self._event(EventType.MEMBER_REVOKING, **member.identity(), **data))
+        elif member.revoking_since != inf:
+            data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoking)}
+            member.revoking_since = inf
+            out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
+
+    def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
+        """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
+        target = self.targets.get(member.member_id, {})
+        subscribed = self._settings.topics.ids_of(member.topics)
+        keep: dict[bytes, dict[int, int]] = {}
+        revoke: dict[bytes, dict[int, int]] = {}
+        free: dict[bytes, list[int]] = {}
+        unreleased = False
+        for topic_id in target.keys() | member.assigned.keys():
+            wanted = target.get(topic_id, frozenset()) if topic_id in subscribed else frozenset()
+            owned = member.assigned.get(topic_id, {})
+            kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
+            if kept:
+                keep[topic_id] = kept
+            if len(kept) < len(owned):
+                revoke[topic_id] = {partition: epoch for partition, epoch in owned.items() if partition not in wanted}
+            owners = self._owners.get(topic_id, {})
+            available = []
+            for partition in wanted - kept.keys():
+                # What the member has just revoked is still its own.
+                if owners.get(partition, member.member_id) == member.member_id:
+                    available.append(partition)
+                else:
+                    unreleased = True
+            if available:
+                free[topic_id] = available
+        if revoke and _owns(reported, revoke):
+            self._set_assignment(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
+            return
+        epoch = self.assignment_epoch
+        for topic_id, available in free.items():
+            keep.setdefault(topic_id, {}).update(dict.fromkeys(available, epoch))
+        state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+        self._set_assignment(member, state, epoch, keep, {})
+
+    def _drop_unsubscribed(self, member: ConsumerGroupMember, reported: Target | None) -> None:
+        """A member has unsubscribed from topics: it revokes their partitions without waiting for a new target."""
+        subscribed = self._settings.topics.ids_of(member.topics)
+        if all(topic_id in subscribed for topic_id in member.assigned):
+            return
+        keep = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in subscribed}
+        revoke = {topic_id: dict(owned) for topic_id, owned in member.revoking.items()}
+        for topic_id, owned in member.assigned.items():
+            if topic_id not in subscribed:
+                revoke.setdefault(topic_id, {}).update(owned)
+        if _owns(reported, revoke):
+            self._set_assignment(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
+        else:
+            self._set_assignment(member, member.state, member.epoch, keep, member.revoking)
+
+    def _set_assignment(
+        self, member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Owned, revoking: Owned
+    ) -> None:
+        """Set what a member owns, and what follows from it: who owns each partition."""
+        before = member.owned()
+        member.state = state
+        member.previous_epoch, member.epoch = member.epoch, epoch
+        member.assigned, member.revoking = assigned, revoking
+        self._own(member, before)
+
+    def _own(self, member: ConsumerGroupMember, before: Mapping[bytes, Collection[int]]) -> None:
+        """Note what a member owns now, and give back what it does not own any more."""
+        after = member.owned()
+        member_id = member.member_id
+        for topic_id, partitions in before.items():
+            owners = self._owners.get(topic_id, {})
+            kept = after.get(topic_id, ())
+            for partition in partitions:
+                if partition not in kept and owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self._owners.pop(topic_id, None)
+        for topic_id, owned in after.items():
+            self._owners.setdefault(topic_id, {}).update(dict.fromkeys(owned, member_id))
+
+    def _update_lag(self, member: ConsumerGroupMember) -> None:
+        if member.is_reconciled_to(self.assignment_epoch):
+            self._lagging.discard(member.member_id)
+        else:
+            self._lagging.add(member.member_id)
+
+    def waits_for(self, member: ConsumerGroupMember) -> dict[str, dict[bytes, list[int]]]:
+        """The partitions of a member's target that others still own: by their member id, then by topic id."""
+        out: dict[str, dict[bytes, list[int]]] = {}
+        for topic_id, wanted in self.targets.get(member.member_id, {}).items():
+            owners = self._owners.get(topic_id, {})
+            for partition in sorted(wanted):
+                owner = owners.get(partition, member.member_id)
+                if owner != member.member_id:
+                    out.setdefault(owner, {}).setdefault(topic_id, []).append(partition)
+        return out
+
+    def _by_name(self, partitions: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
+        """Partitions by the topic's name; a deleted topic has its id instead."""
+        by_id = self._settings.topics.by_id
+        return {
+            by_id[topic_id].name if topic_id in by_id else topic_id.hex(): sorted(numbers)
+            for topic_id, numbers in partitions.items()
+        }
+
+    # Members that leave, and those that are removed
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, token: Token, out: _Out, now: float) -> None:
+        member_id, instance_id = request.member_id, request.instance_id
+        member = self.members.get(member_id)
+        if instance_id is not None:
+            member = self._static_owner(instance_id, member_id)
+        elif member is None:
+            raise self._unknown(member_id)
+        response = ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=NONE,
+            member_id=member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=0,
+        )
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            # It will be back within its session: its partitions wait for it, those apart that it had to revoke.
+            before = member.owned()
+            member.epoch = LEAVE_STATIC_EPOCH
+            member.revoking = {}
+            member.revoking_since = inf
+            member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
+            self._own(member, before)
+            self._update_lag(member)
+            self._change(_CURRENT, member_id)
+            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self._settings.session_timeout))
+        else:
+            out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=""))
+            self._remove([member], EventType.MEMBER_LEFT, out, now)
+        self._append([Reply(token, response)], out)
+
+    def _remove(self, members: list[ConsumerGroupMember], cause: EventType, out: _Out, now: float) -> None:
+        """Remove members: what they own is free, and the group epoch grows."""
+        for member in members:
+            member_id = member.member_id
+            for record_type in (_CURRENT, _TARGET, _MEMBER):
+                self._change(record_type, member_id)
+            del self.members[member_id]
+            self.targets.pop(member_id, None)
+            self._lagging.discard(member_id)
+            if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
+                del self.static[member.instance_id]
+            before = member.owned()
+            member.assigned = member.revoking = {}
+            self._own(member, before)
+            self._subscribe(member.topics, frozenset())
+        self._topics_version = self._settings.topics.version
+        self._bump(self._settings.topics.hash_of(self._subscribed), cause, members, out, now)
+        if not self.members:
+            out.append(self._event(EventType.GROUP_EMPTY))
+
+    # Time
+
+    def next_deadline(self) -> float:
+        """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
+        return self._check_at
+
+    def _check_by(self, at: float) -> None:
+        """Check the members at `at` at the latest."""
+        if at < self._check_at:
+            self._check_at = at
+
+    def tick(self, now: float) -> list[ConsumerEffect]:
+        """Let time pass: sessions expire, and members are removed that have not revoked their partitions in time."""
+        out: _Out = []
+        if now < self._check_at:
+            return out
+        self._check_at = inf
+        session = self._settings.session_timeout
+        expired: list[ConsumerGroupMember] = []
+        late: list[ConsumerGroupMember] = []
+        for member in self.members.values():
+            deadline = min(member.last_seen + session, member.revoke_by)
+            if deadline > now:
+                self._check_by(deadline)
+            elif member.last_seen + session <= now:
+                expired.append(member)
+                data = {"heard_ago": now - member.last_seen, "session": session}
+                out.append(self._event(EventType.MEMBER_EXPIRED, **member.identity(), **data))
+            else:
+                late.append(member)
+                data = {"waited": now - member.revoking_since}
+                partitions = self._by_name(member.revoking)
+                out.append(
+                    self._event(EventType.MEMBER_NOT_REVOKED, **member.identity(), **data, partitions=partitions)
+                )
+        for members, cause in ((expired, EventType.MEMBER_EXPIRED), (late, EventType.MEMBER_NOT_REVOKED)):
+            if members:
+                self._remove(members, cause, out, now)
+        self._append([], out)
+        return out
+
+    # The group's records
+
+    def _change(self, record_type: int, member_id: str) -> None:
+        """The record of this type, and of this member if there is one of each, has a new value."""
+        self._changed[record_type, member_id] = None
+
+    def _append(self, replies: list[Reply], out: _Out) -> None:
+        """Append what has changed, and respond when it is in the log: at once if nothing is being appended."""
+        if self._changed or self._unwritten:
+            keys = list(dict.fromkeys((*self._unwritten, *self._changed)))
+            self._changed, self._unwritten = {}, {}
+            self.recorded = True
+            for at in range(0, len(keys), _RECORDS_PER_APPEND):
+                some = keys[at : at + _RECORDS_PER_APPEND]
+                self._last_ticket += 1
+                self._appends[self._last_ticket] = _Append(some)
+                out.append(PersistRecords(self._last_ticket, [self._record(*key) for key in some]))
+        if self._appends:
+            self._appends[next(reversed(self._appends))].replies += replies
+        else:
+            out += replies
+
+    def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[ConsumerEffect]:
+        """The result of a :class:`~barnabas_broker.groups.effects.PersistRecords`. Stale tickets are ignored."""
+        out: _Out = []
+        append = self._appends.pop(ticket, None)
+        if append is None:
+            return out
+        if error == NONE:
+            # Appends end in their order, so that all earlier records are in the log, too.
+            out += append.replies
+            return out
+        out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
+        self._unwritten.update(dict.fromkeys(append.keys))
+        failed = heartbeat_error(KafkaError(APPEND_ERRORS.get(error, error)))
+        out += [Reply(reply.token, failed) for reply in append.replies]
+        for number, later in self._appends.items():
+            if number > ticket:
+                # They say something that depends on what is not in the log.
+                out += [Reply(reply.token, failed) for reply in later.replies]
+                later.replies = []
+        return out
+
+    def _record(self, record_type: int, member_id: str) -> CoordinatorRecord:
+        """The record for what the group knows now; a tombstone if that is nothing."""
+        group_id = self.group_id
+        member = self.members.get(member_id)
+        if record_type == _EPOCH:
+            return (
+                ConsumerGroupMetadataKey(group_id=group_id),
+                ConsumerGroupMetadataValue(epoch=self.epoch, metadata_hash=self.metadata_hash),
+            )
+        if record_type == _TARGET_EPOCH:
+            return (
+                ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+                ConsumerGroupTargetAssignmentMetadataValue(
+                    assignment_epoch=self.assignment_epoch, assignment_timestamp=self._wall_ms_of_target
+                ),
+            )
+        if record_type == _MEMBER:
+            return (
+                ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
+                None if member is None else _member_value(member),
+            )
+        if record_type == _TARGET:
+            target = self.targets.get(member_id)
+            return (
+                ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+                None
+                if target is None
+                else ConsumerGroupTargetAssignmentMemberValue(
+                    topic_partitions=[
+                        TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
+                        for topic_id, partitions in sorted(target.items())
+                    ]
+                ),
+            )
+        return (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+            None if member is None else _current_value(member),
+        )
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What deletes the group, in Kafka's order."""
+        group_id = self.group_id
+        ids = list(self.members)
+        return [
+            *((ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None) for each in ids),
+            *((ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
+            (ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+            *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
+            (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
+            (ConsumerGroupMetadataKey(group_id=group_id), None),
+        ]
+
+    @classmethod
+    def restore(
+        cls, group_id: str, settings: ConsumerGroupSettings, replayed: ReplayedGroup, now: float, wall_ms: int
+    ) -> Self:
+        """Make a group from its records: every member has a full session, and a full rebalance timeout.
+
+        Args:
+            group_id: from the records' keys.
+            settings: of the coordinator.
+            replayed: the records.
+            now: the time.
+            wall_ms: the time of day, in ms since 1970.
+        """
+        group = cls(group_id, settings, now)
+        group.recorded = True
+        if replayed.epoch is not None:
+            group.epoch, group.metadata_hash = replayed.epoch.epoch, replayed.epoch.metadata_hash
+        if replayed.target_epoch is not None:
+            group.assignment_epoch = replayed.target_epoch.assignment_epoch
+            stamp = replayed.target_epoch.assignment_timestamp
+            if stamp > 0:
+                # A clock that went back must not stop the group: no target is from the future.
+                group._assigned_at = min(now, now - (wall_ms - stamp) / 1000)
+                group._wall_ms_of_target = stamp
+        for member_id, value in replayed.members.items():
+            member = _member_from(member_id, value, replayed.current.get(member_id), now)
+            target = replayed.targets.get(member_id)
+            if target is not None:
+                group.targets[member_id] = {
+                    each.topic_id: frozenset(each.partitions) for each in target.topic_partitions if each.partitions
+                }
+            group._add(member, now)
+            group._subscribe(frozenset(), member.topics)
+            group._own(member, {})
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                member.revoking_since = now
+                group._check_by(member.revoke_by)
+        return group
+
+    # What the group's committed offsets depend on
+
+    def check_commit(self, member_id: str, epoch: int, version: int) -> ErrorCode:
+        """Whether a member may commit offsets; with an older epoch :meth:`check_commit_of` decides for each partition.
+
+        Args:
+            member_id: of the request.
+            epoch: its member epoch, -1 without one.
+            version: of OffsetCommit; before version 9 it does not know member epochs.
+        """
+        if self._dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if epoch < 0 and not self.members:
+            return NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if version < _MEMBER_EPOCHS:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return NONE if epoch <= member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a transaction may commit offsets; a member is checked if the request names one."""
+        if epoch == -1 and not member_id and instance_id is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if self._dead else NONE
+        return self.check_commit(member_id, epoch, _MEMBER_EPOCHS)
+
+    def epoch_is_older(self, member_id: str, epoch: int) -> bool:
+        """Whether a member commits with an epoch that is not its current one any more."""
+        member = self.members.get(member_id)
+        return member is not None and epoch < member.epoch
+
+    def check_commit_of(self, member_id: str, epoch: int, topic: str, partition: int) -> ErrorCode:
+        """Whether a member may commit a partition: it has its current epoch, or has owned it since then (KIP-1251)."""
+        member = self.members.get(member_id)
+        if member is None or member.epoch == epoch:
+            return NONE
+        known = self._settings.topics.by_name.get(topic)
+        since = None if known is None else member.assignment_epoch(known.topic_id, partition)
+        return NONE if since is not None and epoch >= since else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a member may fetch committed offsets; clients that are no members may, too."""
+        if member_id is None and epoch < 0:
+            return NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    @property
+    def offsets_may_expire(self) -> bool:
+        """Whether offsets may expire now."""
+        return True
+
+    @property
+    def empty_since(self) -> float | None:
+        """When the retention of offsets starts: with each commit."""
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to `topic`: its offsets must not be removed."""
+        return topic in self._subscribed
+
+    # The end
+
+    def unload(self, now: float) -> list[ConsumerEffect]:
+        """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
+        error = heartbeat_error(KafkaError(ErrorCode.NOT_COORDINATOR))
+        tokens = [reply.token for append in self._appends.values() for reply in append.replies]
+        if self._computation is not None:
+            tokens += [heartbeat.token for heartbeat in self._computation.waiting]
+        self.mark_dead(now)
+        return [Reply(token, error) for token in tokens]
+
+    def mark_dead(self, now: float) -> None:
+        """The group was deleted or has expired."""
+        self._dead = True
+        self._appends.clear()
+        self._computation = None
+        self._check_at = inf
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings) -> None:
+    """Check what a heartbeat says, as far as that does not depend on its group.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, or UNKNOWN_SERVER_ERROR for a
+            record that is too large.
+    """
+
+    def refuse(message: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+    epoch = request.member_epoch
+    if (version >= _OWN_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
+        raise refuse("MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise refuse("GroupId can't be empty.")
+    if request.instance_id is not None and not request.instance_id.strip():
+        raise refuse("InstanceId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise refuse("RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise refuse("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise refuse("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise refuse("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == LEAVE_STATIC_EPOCH:
+        if request.instance_id is None:
+            raise refuse("InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise refuse("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
+            f" {', '.join(settings.assignors)}.",
+        )
+    if request.subscribed_topic_regex:
+        # Without this a member would join and get nothing, and its user would not know why.
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "This broker does not match regular expressions: subscribe to topics by name, or match them in the client.",
+        )
+    names = request.subscribed_topic_names or ()
+    texts = (request.member_id, request.instance_id, request.rack_id, request.subscribed_topic_regex)
+    if sum(len(name) + 4 for name in names) + sum(len(text or "") for text in texts) > settings.max_record_bytes // 4:
+        # A character takes up to four bytes. Kafka notices that the record is too large when it writes it.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is larger than a record allows.")
+
+
+def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    """A failed ConsumerGroupHeartbeat."""
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        error_message=error.message or None,
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )
+
+
+def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
+    """The partitions that a heartbeat reports as owned; None if it reports none, because nothing has changed."""
+    if request.topic_partitions is None:
+        return None
+    reported: dict[bytes, frozenset[int]] = {}
+    for topic in request.topic_partitions:
+        topic_id = bytes(topic.topic_id)
+        reported[topic_id] = reported.get(topic_id, frozenset()).union(topic.partitions)
+    return reported
+
+
+def _owns(reported: Target | None, revoking: Owned) -> bool:
+    """Whether a member may still own partitions that it has to revoke. It does not if it reports none of them."""
+    if reported is None:
+        return bool(revoking)
+    return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
+
+
+def _same_partitions(one: Owned, other: Owned) -> bool:
+    return one is other or (
+        one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+    )
+
+
+def _assignment_of(member: ConsumerGroupMember) -> tuple[object, ...]:
+    """What a member's record of type 8 says."""
+    return member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking
+
+
+def _description(member: ConsumerGroupMember) -> tuple[object, ...]:
+    """What a member's record of type 5 says."""
+    return (
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        member.topics,
+        member.regex,
+        member.rebalance_timeout_ms,
+        member.assignor,
+    )
+
+
+def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+    )
+
+
+def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
+    def topics(owned: Owned) -> list[TopicPartitions]:
+        return [
+            TopicPartitions(
+                topic_id=topic_id,
+                partitions=sorted(epochs),
+                assignment_epochs=[epochs[partition] for partition in sorted(epochs)],
+            )
+            for topic_id, epochs in sorted(owned.items())
+        ]
+
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=topics(member.assigned),
+        partitions_pending_revocation=topics(member.revoking),
+    )
+
+
+def _member_from(
+    member_id: str,
+    value: ConsumerGroupMemberMetadataValue,
+    current: ConsumerGroupCurrentMemberAssignmentValue | None,
+    now: float,
+) -> ConsumerGroupMember:
+    """A member from its records. One without a current assignment has joined, and got no response yet."""
+    member = ConsumerGroupMember(member_id, now)
+    member.instance_id, member.rack_id = value.instance_id, value.rack_id
+    member.client_id, member.client_host = value.client_id, value.client_host
+    member.topics = frozenset(value.subscribed_topic_names)
+    member.regex = value.subscribed_topic_regex
+    member.rebalance_timeout_ms = value.rebalance_timeout_ms
+    member.assignor = value.server_assignor
+    if current is None:
+        return member
+
+    def owned(topics: list[TopicPartitions]) -> dict[bytes, dict[int, int]]:
+        # Before Kafka 4.3 partitions had no epoch of their own (KIP-1251): the member's is the oldest that is certain.
+        return {
+            each.topic_id: dict(zip(each.partitions, each.assignment_epochs, strict=True))
+            if each.assignment_epochs is not None and len(each.assignment_epochs) == len(each.partitions)
+            else dict.fromkeys(each.partitions, current.member_epoch)
+            for each in topics
+            if each.partitions
+        }
+
+    member.epoch, member.previous_epoch = current.member_epoch, current.previous_member_epoch
+    member.assigned = owned(current.assigned_partitions)
+    member.revoking = owned(current.partitions_pending_revocation)
+    # A state that a newer version has written: the member moves on from what it owns.
+    known = current.state in MemberState._value2member_map_
+    member.state = MemberState(current.state) if known else MemberState.UNRELEASED_PARTITIONS
+    return member

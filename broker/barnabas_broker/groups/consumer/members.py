@@ -1,0 +1,147 @@
+"""A member of a group of the consumer protocol: its epochs, what it owns, and what it has to revoke. Pure.
+
+Source: Kafka's ``ConsumerGroupMember``, ``MemberState``.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from math import inf
+from typing import Final
+
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: The member epochs with which members join and leave.
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+
+#: The partitions of a member, by topic id, with the epoch at which each was assigned. A value is never changed, only
+#: replaced, and has no empty topics.
+Owned = Mapping[bytes, Mapping[int, int]]
+
+
+class MemberState(IntEnum):
+    """How far a member is with its target. The value is that of its record."""
+
+    STABLE = 0
+    """The member owns its target of its epoch. It moves on when there is a newer target."""
+
+    UNREVOKED_PARTITIONS = 1
+    """The member has to revoke partitions first, within its rebalance timeout. It keeps its epoch until then."""
+
+    UNRELEASED_PARTITIONS = 2
+    """The member is in the newest epoch, but other members have not yet revoked some of its partitions."""
+
+
+class ConsumerGroupMember:
+    """One member.
+
+    Attributes:
+        member_id: its id, which it generated itself (KIP-1082), or got from the coordinator.
+        instance_id: its ``group.instance.id``; None for a dynamic member.
+        rack_id: its rack; None if unknown.
+        client_id: of the client that sent the last heartbeat.
+        client_host: its address, as Kafka prints it ("/127.0.0.1").
+        rebalance_timeout_ms: the time that it may take to revoke partitions.
+        topics: names of the topics that it subscribes to.
+        regex: the regular expression that it subscribes with, too.
+        assignor: the assignor that it prefers; None leaves the choice to the coordinator.
+        epoch: its member epoch; LEAVE_STATIC_EPOCH while a static member is away.
+        previous_epoch: the one before, with which it may come if a response was lost.
+        state: see :class:`MemberState`.
+        assigned: the partitions that it owns and keeps.
+        revoking: the partitions that it owns and has to revoke.
+        last_seen: when its last heartbeat was, in seconds on the machine's clock.
+        revoking_since: since when it has had to revoke partitions; inf if it does not.
+    """
+
+    __slots__ = (
+        "assigned",
+        "assignor",
+        "client_host",
+        "client_id",
+        "epoch",
+        "instance_id",
+        "last_seen",
+        "member_id",
+        "previous_epoch",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "regex",
+        "revoking",
+        "revoking_since",
+        "state",
+        "topics",
+    )
+
+    def __init__(self, member_id: str, now: float) -> None:
+        self.member_id = member_id
+        self.instance_id: str | None = None
+        self.rack_id: str | None = None
+        self.client_id = ""
+        self.client_host = ""
+        self.rebalance_timeout_ms = -1
+        self.topics: frozenset[str] = frozenset()
+        self.regex: str | None = None
+        self.assignor: str | None = None
+        self.epoch = self.previous_epoch = JOIN_EPOCH
+        self.state = MemberState.STABLE
+        self.assigned: Owned = {}
+        self.revoking: Owned = {}
+        self.last_seen = now
+        self.revoking_since = inf
+
+    def identity(self) -> dict[str, str | None]:
+        """The member's ids and address, for group events."""
+        return {
+            "member_id": self.member_id,
+            "client_id": self.client_id,
+            "host": self.client_host,
+            "instance_id": self.instance_id,
+        }
+
+    @property
+    def revoke_by(self) -> float:
+        """When its rebalance timeout is over; inf if it has nothing to revoke."""
+        return self.revoking_since + max(self.rebalance_timeout_ms, 0) / 1000
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it owns its whole target of `epoch`."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
+        """The epoch at which it got a partition that it owns, to be revoked or not; None if it does not own it."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+    def owned(self) -> dict[bytes, set[int]]:
+        """All partitions that it owns, to be revoked or not."""
+        out: dict[bytes, set[int]] = {topic_id: set(partitions) for topic_id, partitions in self.assigned.items()}
+        for topic_id, partitions in self.revoking.items():
+            out.setdefault(topic_id, set()).update(partitions)
+        return out
+
+    def check_epoch(self, epoch: int, reported: Mapping[bytes, frozenset[int]] | None) -> None:
+        """Check the epoch of a heartbeat.
+
+        The previous one is accepted if the member owns no more than it should: it has not received the last response.
+
+        Args:
+            epoch: of the heartbeat.
+            reported: the partitions that the heartbeat reports; None if it reports none.
+
+        Raises:
+            KafkaError: FENCED_MEMBER_EPOCH; the member gives up its partitions and joins again.
+        """
+        if epoch in (JOIN_EPOCH, self.epoch):
+            return
+        if epoch < self.epoch and epoch == self.previous_epoch and reported is not None:
+            assigned = self.assigned
+            if all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in reported.items()):
+                return
+        relation = "greater" if epoch > self.epoch else "smaller"
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group"
+            f" coordinator ({self.epoch}). The member must abandon all its partitions and rejoin.",
+        )

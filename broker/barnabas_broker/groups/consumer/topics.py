@@ -1,0 +1,69 @@
+"""The topics of the cluster, as groups of the consumer protocol see them: by name and by id, with a hash. Pure.
+
+One catalog serves all groups of a coordinator. A group compares the hash of the topics that it subscribes to with the
+one of its last epoch: if they differ, a topic was created, deleted, recreated or has grown (KIP-1101).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from barnabas_broker.groups.consumer.assignment import Topic
+
+#: Hashes one topic to 64 bits, and several hashes by topic name to one.
+TopicHash = Callable[[Topic], int]
+GroupHash = Callable[[dict[str, int]], int]
+
+#: The hash of a group that subscribes to no topic that exists.
+NO_TOPICS: Final = 0
+
+
+class TopicCatalog:
+    """The topics of the cluster.
+
+    Attributes:
+        by_name: the topics.
+        by_id: the same topics.
+        version: changes whenever a topic does.
+
+    Args:
+        topic_hash: hashes a topic.
+        group_hash: hashes the topics of a group.
+    """
+
+    __slots__ = ("_group_hash", "_hashes", "_topic_hash", "by_id", "by_name", "version")
+
+    def __init__(self, topic_hash: TopicHash, group_hash: GroupHash) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.version = 0
+        self._topic_hash = topic_hash
+        self._group_hash = group_hash
+        self._hashes: dict[str, int] = {}
+
+    def replace(self, topics: Iterable[Topic]) -> bool:
+        """Set the topics; returns whether one of them has changed."""
+        by_name = {topic.name: topic for topic in topics}
+        if by_name == self.by_name:
+            return False
+        self._hashes = {name: each for name, each in self._hashes.items() if by_name.get(name) == self.by_name[name]}
+        self.by_name = by_name
+        self.by_id = {topic.topic_id: topic for topic in by_name.values()}
+        self.version += 1
+        return True
+
+    def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
+        """The ids of those topics that exist."""
+        by_name = self.by_name
+        return frozenset(by_name[name].topic_id for name in names if name in by_name)
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """The hash of those topics that exist; :data:`NO_TOPICS` if none of them does."""
+        hashes: dict[str, int] = {}
+        for name in names:
+            topic = self.by_name.get(name)
+            if topic is not None:
+                known = self._hashes.get(name)
+                if known is None:
+                    known = self._hashes[name] = self._topic_hash(topic)
+                hashes[name] = known
+        return self._group_hash(hashes) if hashes else NO_TOPICS

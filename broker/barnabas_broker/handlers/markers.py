@@ -1,0 +1,153 @@
+"""WriteTxnMarkers: transaction coordinators end transactions on the partitions that this broker leads (KIP-98, KIP-664,
+KIP-1228).
+
+Each marker is appended with acks=all. A partition that is named twice for one producer is answered once, and so is a
+producer: the last answer counts, as in Kafka.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.logs import logger
+from barnabas_broker.replication.durability import DelayedOperation
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
+from barnabas_broker.steps import Steps
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
+from barnabas_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from barnabas_protocol.registry import ApiKey
+
+log = logger("transactions")
+
+#: Seconds within which a marker must be replicated (``request.timeout.ms``).
+_TIMEOUT: Final = 30.0
+
+
+#: The response, or a future of it if markers wait for replicas.
+Answer = WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]
+
+
+@stepwise
+def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Answer]:
+    """Append the markers of a coordinator on another broker."""
+    services = context.services
+    return (yield from write_markers(services.replicas, services.groups, services.wall_ms(), request))
+
+
+def write_markers(
+    replicas: ReplicaManager, groups: GroupCoordinator, now_ms: int, request: WriteTxnMarkersRequest
+) -> Steps[Answer]:
+    """Append markers to partitions that this broker leads, and answer when they are as durable as acks=all asks for.
+
+    Args:
+        replicas: the partitions of this broker.
+        groups: commits or drops the offsets that are pending in the transactions.
+        now_ms: the timestamp of the markers, in ms since 1970.
+        request: the markers, of a coordinator on this broker or another one.
+    """
+    delayed: DelayedOperation[WriteTxnMarkersResponse] = DelayedOperation()
+    answers: dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]] = {}
+    for marker in request.markers:
+        of_producer = answers.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            of_topic = of_producer.setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                answer = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
+                of_topic[index] = answer
+                _append(replicas, groups, now_ms, marker, topic.name, answer, delayed)
+                yield
+    response = WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(name=name, partitions=list(partitions.values()))
+                    for name, partitions in topics.items()
+                ],
+            )
+            for producer_id, topics in answers.items()
+        ]
+    )
+    return delayed.respond(response, _TIMEOUT)
+
+
+def _append(
+    replicas: ReplicaManager,
+    groups: GroupCoordinator,
+    now_ms: int,
+    marker: WritableTxnMarker,
+    topic: str,
+    answer: WritableTxnMarkerPartitionResult,
+    delayed: DelayedOperation[WriteTxnMarkersResponse],
+) -> None:
+    """Append a marker to a partition and complete its answer."""
+    try:
+        replica = replicas.find(topic, answer.partition_index)
+        replica.check_isr()
+        info = replica.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            now_ms,
+            commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+        )
+        conditions = replica.unacknowledged(info.last_offset, acks_all=True)
+    except KafkaError as error:
+        log.info(
+            "transaction marker is not written",
+            partition=f"{topic}-{answer.partition_index}",
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            error=error.code.name,
+            reason=error.message or error.code.name,
+        )
+        answer.error_code = error.code
+        return
+    ended = None
+    if topic == OFFSETS_TOPIC:
+        ended = partial(
+            groups.transaction_ended,
+            answer.partition_index,
+            marker.producer_id,
+            marker.transaction_result,
+            groups.next_position(),
+        )
+    if conditions:
+        delayed.add(conditions, partial(_appended, answer, ended))
+    else:
+        _appended(answer, ended, None)
+
+
+def _appended(
+    answer: WritableTxnMarkerPartitionResult, ended: Callable[[], None] | None, error: KafkaError | None
+) -> None:
+    """Write the outcome of waiting for durability into a partition's answer; `ended` ends what is pending."""
+    if error is not None:
+        answer.error_code = error.code
+    elif ended is not None:
+        ended()
+
+
+ROUTES: Final = (
+    Route(
+        ApiKey.WRITE_TXN_MARKERS,
+        handle_write_txn_markers,
+        (requires((acls.ALTER, acls.CLUSTER), (acls.CLUSTER_ACTION, acls.CLUSTER)),),
+    ),
+)

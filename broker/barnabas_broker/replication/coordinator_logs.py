@@ -1,0 +1,146 @@
+"""The logs of coordinators on this broker's replicas.
+
+The classes implement ports of :mod:`barnabas_broker.coordinators.ports` and :mod:`barnabas_broker.groups.ports`, and
+import nothing of them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_broker.logs import logger
+from barnabas_broker.replication.durability import Completion
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage.damage import DamagedLog
+from barnabas_broker.storage.producers import NO_SEQUENCE, Verification
+from barnabas_broker.storage.slices import joined
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import EVENTS_TOPIC
+from barnabas_protocol.wire import Buffer
+
+log = logger("coordinator")
+
+#: Bytes that a replay reads at a time.
+_CHUNK: Final = 1024 * 1024
+#: What a producer causes, not the log.
+_REFUSALS: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
+
+
+class CoordinatorTopicLog:
+    """Appends to the partitions of a coordinator's topic, and reads them for a replay.
+
+    Args:
+        topic: ``__consumer_offsets`` or ``__transaction_state``.
+        replicas: the replicas on this broker.
+        wall_ms: the time of day, in ms.
+    """
+
+    def __init__(self, topic: str, replicas: ReplicaManager, wall_ms: Callable[[], int]) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+
+    def append(
+        self,
+        partition: int,
+        batch: bytearray,
+        done: Callable[[ErrorCode], None],
+        verification: Verification | None = None,
+    ) -> None:
+        """Append a batch; call `done` when it is synced as configured and in the logs of the ISR, or has failed.
+
+        Args:
+            partition: of the topic.
+            batch: its bytes.
+            done: called once.
+            verification: of the transaction that the batch begins, from :meth:`verify`.
+        """
+        try:
+            replica = self._replicas.find(self._topic, partition)
+            replica.check_isr()
+            info = replica.append(batch, self._wall_ms(), internal=True, verification=verification)
+            conditions = replica.unacknowledged(info.last_offset, acks_all=True)
+        except KafkaError as error:
+            report = log.info if error.code in _REFUSALS else log.error
+            report(f"{self._topic} cannot be written", partition=partition, error=error.code.name, reason=str(error))
+            done(error.code)
+            return
+        if conditions:
+            Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
+        else:
+            done(ErrorCode.NONE)
+
+    def verify(
+        self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool
+    ) -> Verification | None:
+        """What an append to a transaction needs before it; see :meth:`.Producers.verify`.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, or this broker does not lead the partition.
+        """
+        producers = self._replicas.find(self._topic, partition).log.producers
+        return producers.verify(producer_id, producer_epoch, NO_SEQUENCE, self._wall_ms(), bumps_epoch=bumps_epoch)
+
+    def not_verified(self, partition: int, producer_id: int, verification: Verification) -> None:
+        """Forget the verification of a transaction that its coordinator does not know."""
+        try:
+            producers = self._replicas.find(self._topic, partition).log.producers
+        except KafkaError:
+            return  # Another broker leads the partition.
+        producers.not_verified(producer_id, verification)
+
+    def end_offset(self, partition: int) -> int:
+        """Where a replay ends: the log end offset. Records beyond the high watermark may have been acknowledged."""
+        return self._replicas.find(self._topic, partition).log.log_end_offset
+
+    def start_offset(self, partition: int) -> int:
+        """Where a replay begins."""
+        return self._replicas.find(self._topic, partition).log.log_start_offset
+
+    async def read(self, partition: int, offset: int) -> Buffer:
+        """Whole batches from `offset` on, about a megabyte; b"" at the end. Damage is reported and skipped.
+
+        On a new leader this waits until the high watermark covers the records of earlier leaders: the coordinator must
+        not answer with records that another election could remove. It does not wait while fewer replicas are in sync
+        than ``min.insync.replicas``: then nothing can be committed, and the groups would have no coordinator.
+        """
+        replica = self._replicas.find(self._topic, partition)
+        settled = replica.when_settled()
+        if settled is not None:
+            await asyncio.gather(settled, return_exceptions=True)
+            replica = self._replicas.find(self._topic, partition)
+        end = replica.log.log_end_offset
+        while offset < end:
+            try:
+                return joined(replica.log.read(offset, _CHUNK, end, min_one=True))
+            except DamagedLog as error:
+                damage = error.damage
+                log.error(
+                    f"records of {self._topic} are damaged and skipped: what they say is lost",
+                    partition=partition,
+                    offset=damage.offset,
+                    next_offset=damage.next_offset,
+                    reason=damage.reason,
+                )
+                offset = max(damage.next_offset, offset + 1)
+        return b""
+
+
+class GroupEventsLog:
+    """Appends group events to ``__group_events``. An event that cannot be written is dropped.
+
+    Args:
+        replicas: the replicas on this broker.
+        wall_ms: the time of day, in ms.
+    """
+
+    def __init__(self, replicas: ReplicaManager, wall_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+
+    def append(self, partition: int, batch: bytearray) -> None:
+        """Append a batch of events."""
+        try:
+            self._replicas.find(EVENTS_TOPIC, partition).append(batch, self._wall_ms(), internal=True)
+        except KafkaError as error:
+            log.debug("group events dropped", partition=partition, error=error.code.name)

@@ -1,0 +1,822 @@
+"""The transaction coordinator: finds the machine of a transactional id, carries out its effects, keeps time. A shell.
+
+Source: Kafka's ``TransactionCoordinator``, ``TransactionStateManager`` and ``AddPartitionsToTxnManager``.
+"""
+
+import asyncio
+from asyncio import Future
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from barnabas_broker.config import Config, Key
+from barnabas_broker.config.keys import (
+    ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
+    ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS,
+    TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS,
+    TRANSACTION_MAX_TIMEOUT_MS,
+    TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS,
+    TRANSACTION_STATE_LOG_NUM_PARTITIONS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
+from barnabas_broker.coordinators.loading import replay_partition
+from barnabas_broker.coordinators.ports import CoordinatorLog
+from barnabas_broker.coordinators.timers import Timers
+from barnabas_broker.coordinators.writer import Writer
+from barnabas_broker.durations import seconds
+from barnabas_broker.logs import logger
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
+from barnabas_broker.transactions.ports import Leader, Peers, WriteMarkers
+from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
+from barnabas_broker.transactions.transaction import (
+    NONE,
+    SERVER_VERSION,
+    Cause,
+    Completed,
+    Effect,
+    Ended,
+    Metadata,
+    NeedProducerId,
+    Persist,
+    Refused,
+    Reply,
+    RetryPersist,
+    SendMarkers,
+    Transaction,
+    TransactionState,
+    fresh_metadata,
+)
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC, partition_for
+from barnabas_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from barnabas_protocol.wire import MAX_STRING
+
+log = logger("transactions")
+
+#: Seconds that an append and a request to another broker may take (``request.timeout.ms`` of Kafka's brokers).
+_TIMEOUT: Final = 30.0
+#: Seconds until the end of a transaction is appended again.
+_RETRY: Final = 0.5
+#: Transactional ids that are restored in one turn of the event loop, and those that may be written in one.
+_STEP: Final = 1_000
+_WRITTEN_STEP: Final = 100
+#: The version of AddPartitionsToTxn between brokers.
+_ADD_VERSION: Final = 5
+#: The part of its timeout after which an open transaction is worth a warning, and the least time in ms.
+_LONG: Final = 0.5
+_LONG_MS: Final = 10_000
+
+#: A call of a machine, with a fresh producer id or -1.
+Step = Callable[["HostedTransaction", int], list[Effect]]
+
+
+class HostedPartition:
+    """A partition of ``__transaction_state`` that this broker leads.
+
+    Attributes:
+        index: its number.
+        leader_epoch: the leader epoch for which it was loaded: the coordinator epoch of its markers.
+        loading: whether its replay is still running.
+        transactions: its transactional ids.
+        open: those whose transaction is open.
+    """
+
+    __slots__ = ("index", "leader_epoch", "loading", "open", "transactions")
+
+    def __init__(self, index: int, leader_epoch: int) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.loading = True
+        self.transactions: dict[str, HostedTransaction] = {}
+        self.open: dict[str, HostedTransaction] = {}
+
+
+class HostedTransaction:
+    """A transactional id that this broker coordinates.
+
+    Attributes:
+        home: its partition.
+        machine: its state machine.
+        client: who used it last, for the log; "" after the coordinator has moved.
+        warned: whether the open transaction was reported as slow.
+    """
+
+    __slots__ = ("client", "home", "machine", "warned")
+
+    def __init__(self, home: HostedPartition, machine: Transaction) -> None:
+        self.home = home
+        self.machine = machine
+        self.client = ""
+        self.warned = False
+
+
+class TransactionMetrics:
+    """Counters of the transactions that this broker has coordinated since its start.
+
+    Attributes:
+        ended: how many were decided, by outcome and cause: ("commit", "client"), ("abort", "timeout"), ...
+        slow: how many were reported because they were open for long.
+        refused: steps that the state did not allow, by error.
+    """
+
+    def __init__(self) -> None:
+        self.ended: Counter[tuple[str, str]] = Counter()
+        self.slow = 0
+        self.refused: Counter[str] = Counter()
+
+
+class TransactionCoordinator:
+    """Coordinates the transactions whose partition of ``__transaction_state`` this broker leads.
+
+    Its timers run from its creation, which needs a running event loop, until :meth:`close`.
+
+    Args:
+        config: of the broker.
+        node_id: this broker.
+        topic_log: appends to and reads ``__transaction_state``.
+        leader: of a partition.
+        write: writes the markers of partitions that this broker leads.
+        peers: the other brokers.
+        next_producer_id: a producer id that was never used; it raises KafkaError if there is none now.
+        now: seconds on a monotonic clock.
+        wall_ms: the time of day, in ms since 1970.
+
+    Attributes:
+        partitions: the partitions of ``__transaction_state`` that are loaded or being loaded.
+        metrics: what has happened.
+        markers: sends the markers.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        node_id: int,
+        topic_log: CoordinatorLog,
+        leader: Leader,
+        write: WriteMarkers,
+        peers: Peers,
+        next_producer_id: Callable[[], Awaitable[int]],
+        *,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._config = config
+        self._node_id = node_id
+        self._log = topic_log
+        self._leader = leader
+        self._peers = peers
+        self._next_producer_id = next_producer_id
+        self._now = now
+        self._wall_ms = wall_ms
+        self._configured_partitions = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
+        self._partition_count = self._configured_partitions
+        self._timers = Timers(self._loop, now)
+        self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, _TIMEOUT)
+        self.markers = MarkerSender(node_id, leader, write, peers, _TIMEOUT)
+        self.partitions: dict[int, HostedPartition] = {}
+        self.metrics = TransactionMetrics()
+        #: Calls that wait for a producer id or for another broker.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._handles: dict[str, asyncio.Handle] = {}
+        self._every(TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS, self._check_open)
+        self._every(TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS, self._expire)
+
+    # Which transactional ids there are
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of ``__transaction_state`` that a transactional id belongs to."""
+        return partition_for(transactional_id, self._partition_count)
+
+    def topics_changed(self, partitions: Mapping[str, int]) -> None:
+        """Set the number of partitions of each topic, when the cluster image has changed; leaders may have, too."""
+        self._partition_count = partitions.get(TRANSACTIONS_TOPIC, self._configured_partitions)
+        self.markers.leaders_changed()
+
+    def _home(self, transactional_id: str) -> HostedPartition:
+        """The partition of a transactional id that this broker coordinates.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if self._closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        home = self.partitions.get(self.partition_for(transactional_id))
+        if home is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if home.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return home
+
+    def _wanted(self, hosted: HostedTransaction) -> bool:
+        """Whether this broker still coordinates a transactional id, as it did when `hosted` was made."""
+        return self.partitions.get(hosted.home.index) is hosted.home
+
+    @property
+    def open(self) -> int:
+        """The number of open transactions."""
+        return sum(len(home.open) for home in self.partitions.values())
+
+    @property
+    def oldest_ms(self) -> int:
+        """For how many ms the oldest open transaction has been open; 0 if none is."""
+        starts = (
+            hosted.machine.metadata.start_ms for home in self.partitions.values() for hosted in home.open.values()
+        )
+        first = min(starts, default=None)
+        return 0 if first is None else max(self._wall_ms() - first, 0)
+
+    @property
+    def transactional_ids(self) -> int:
+        """The number of transactional ids that this broker coordinates."""
+        return sum(len(home.transactions) for home in self.partitions.values())
+
+    # Requests
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, client: str
+    ) -> Future[Reply]:
+        """InitProducerId with a transactional id: the answer, when it is in the log.
+
+        Args:
+            transactional_id: of the producer.
+            timeout_ms: of its transactions.
+            expected: its current producer id and epoch, if it has them (KIP-360).
+            client: for the log.
+        """
+        reply: Future[Reply] = self._loop.create_future()
+        # A longer id does not fit into a record's key.
+        if not transactional_id or len(transactional_id.encode()) > MAX_STRING:
+            return _failed(reply, ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._config[TRANSACTION_MAX_TIMEOUT_MS]:
+            return _failed(reply, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+        def step(hosted: HostedTransaction, fresh: int) -> list[Effect]:
+            return hosted.machine.init_producer_id(reply, timeout_ms, expected, fresh, self._wall_ms())
+
+        def begin(fresh: int) -> None:
+            home = self._home(transactional_id)
+            hosted = home.transactions.get(transactional_id)
+            if hosted is None and fresh == NONE:
+                self._with_producer_id(reply, begin)
+                return
+            if hosted is None:
+                metadata = fresh_metadata(fresh, timeout_ms, self._wall_ms())
+                hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
+                home.transactions[transactional_id] = hosted
+                fresh = NONE
+            hosted.client = client
+            self._take(hosted, reply, step, fresh)
+
+        self._guard(reply, begin)
+        return reply
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+        version: int,
+        client: str,
+    ) -> Future[Reply]:
+        """AddPartitionsToTxn and AddOffsetsToTxn: the answer, when the partitions are in the log.
+
+        Args:
+            transactional_id: of the producer.
+            producer_id: of the producer.
+            epoch: its epoch.
+            partitions: to add; they must exist.
+            version: of transactions: 0, or 2 if the leader adds them for the client.
+            client: for the log.
+        """
+        return self._request(
+            transactional_id,
+            client,
+            lambda hosted, reply, fresh: hosted.machine.add_partitions(
+                reply, producer_id, epoch, partitions, version, self._wall_ms()
+            ),
+        )
+
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, committed: bool, version: int, client: str
+    ) -> Future[Reply]:
+        """EndTxn: the answer, when the decision is in the log.
+
+        Args:
+            transactional_id: of the producer.
+            producer_id: of the producer.
+            epoch: its epoch.
+            committed: whether to commit.
+            version: of transactions: 0 or 2.
+            client: for the log.
+        """
+        return self._request(
+            transactional_id,
+            client,
+            lambda hosted, reply, fresh: hosted.machine.end(
+                reply, producer_id, epoch, committed, version, fresh, self._wall_ms()
+            ),
+        )
+
+    def verify_here(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions belong to the open transaction of an id that this broker coordinates."""
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        try:
+            hosted = self._home(transactional_id).transactions.get(transactional_id)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        if hosted is None:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return hosted.machine.verify(producer_id, epoch, partitions)
+
+    def describe(self, transactional_id: str) -> Metadata:
+        """The state of a transactional id.
+
+        Raises:
+            KafkaError: TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST, or this broker does not coordinate it.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        hosted = self._home(transactional_id).transactions.get(transactional_id)
+        if hosted is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return hosted.machine.metadata
+
+    def listed(self) -> Iterator[Transaction]:
+        """All transactional ids that this broker coordinates. They may change while the caller goes through them.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if self._closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if any(home.loading for home in self.partitions.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return (
+            hosted.machine for home in list(self.partitions.values()) for hosted in list(home.transactions.values())
+        )
+
+    def _request(
+        self,
+        transactional_id: str,
+        client: str,
+        call: Callable[[HostedTransaction, Future[Reply], int], list[Effect]],
+    ) -> Future[Reply]:
+        """Call the machine of a transactional id that must exist."""
+        reply: Future[Reply] = self._loop.create_future()
+        if not transactional_id:
+            return _failed(reply, ErrorCode.INVALID_REQUEST)
+
+        def begin(fresh: int) -> None:
+            hosted = self._home(transactional_id).transactions.get(transactional_id)
+            if hosted is None:
+                _failed(reply, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                return
+            if client:
+                hosted.client = client
+            self._take(hosted, reply, lambda hosted, fresh: call(hosted, reply, fresh), fresh)
+
+        self._guard(reply, begin)
+        return reply
+
+    def _guard(self, reply: Future[Reply], begin: Callable[[int], None], fresh: int = NONE) -> None:
+        """Call `begin`; an error of finding the transactional id is the answer."""
+        try:
+            begin(fresh)
+        except KafkaError as error:
+            _failed(reply, error.code)
+
+    def _take(self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int) -> None:
+        """Take a step of a machine, with a fresh producer id if it needs one, and carry out its effects."""
+        effects = step(hosted, fresh)
+        if len(effects) == 1 and isinstance(effects[0], NeedProducerId):
+            self._with_producer_id(reply, lambda fresh: self._take_if_wanted(hosted, reply, step, fresh))
+        else:
+            self._act(hosted, effects)
+
+    def _take_if_wanted(self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int) -> None:
+        if self._wanted(hosted):
+            self._take(hosted, reply, step, fresh)
+        else:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def _with_producer_id(self, reply: Future[Reply] | None, then: Callable[[int], None]) -> None:
+        """Get a producer id, then go on."""
+
+        async def get() -> None:
+            try:
+                then(await self._next_producer_id())
+            except KafkaError as error:
+                if reply is not None:
+                    # What Kafka answers when no block of producer ids can be had; it is retriable.
+                    found = error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                    _failed(reply, error.code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        self._spawn(get())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Verification for leaders (KIP-890)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        add: bool,
+    ) -> Future[Mapping[TopicPartition, ErrorCode]]:
+        """Check that partitions belong to the ongoing transaction of a producer, wherever it is coordinated (KIP-890).
+
+        Args:
+            transactional_id: of the producer.
+            producer_id: of its batches.
+            producer_epoch: of its batches.
+            partitions: the partitions that it writes to.
+            add: add them to the transaction: for clients of transaction version 2.
+
+        Returns:
+            A future of the error code of each partition, NONE included. It never fails. The codes are those of Kafka's
+            ``AddPartitionsToTxnManager`` before it looks at the client's version: Produce before 11 and
+            TxnOffsetCommit before 4 answer INVALID_TXN_STATE in place of TRANSACTION_ABORTABLE.
+        """
+        answered: Future[Mapping[TopicPartition, ErrorCode]] = self._loop.create_future()
+        partition = TopicPartition(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
+        leader = self._leader(partition)
+        if leader is None or leader < 0:
+            answered.set_result(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif leader == self._node_id and not add:
+            codes = self.verify_here(transactional_id, producer_id, producer_epoch, partitions)
+            answered.set_result({each: _for_producers(code) for each, code in codes.items()})
+        else:
+            self._spawn(self._ask(leader, transactional_id, producer_id, producer_epoch, partitions, add, answered))
+        return answered
+
+    async def _ask(
+        self,
+        leader: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        add: bool,
+        answered: Future[Mapping[TopicPartition, ErrorCode]],
+    ) -> None:
+        """Ask the coordinator; while markers of the last transaction are being written, for a while again."""
+        codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            until = self._now() + self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000
+            backoff = self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS] / 1000
+            while True:
+                if leader == self._node_id:
+                    reply = await self.add_partitions(
+                        transactional_id, producer_id, epoch, partitions, SERVER_VERSION, ""
+                    )
+                    codes = dict.fromkeys(partitions, _for_producers(reply.error))
+                else:
+                    codes = await self._ask_peer(leader, transactional_id, producer_id, epoch, partitions, add)
+                busy = add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+                if not busy or self._now() + backoff > until or self._closed:
+                    break
+                await asyncio.sleep(backoff)
+        finally:
+            if not answered.done():
+                answered.set_result(codes)
+
+    async def _ask_peer(
+        self,
+        leader: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Ask the coordinator on another broker with AddPartitionsToTxn."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            verify_only=not add,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
+        request = AddPartitionsToTxnRequest(transactions=[asked])
+        try:
+            frame = await self._peers.ask(leader, request, _ADD_VERSION, _TIMEOUT)
+            response = decode_response(AddPartitionsToTxnResponse, _ADD_VERSION, frame)
+        except (OSError, DecodeError) as error:
+            log.debug("the coordinator does not answer", node_id=leader, reason=str(error) or type(error).__name__)
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        if response.error_code != ErrorCode.NONE:
+            log.error("the coordinator refuses to verify", node_id=leader, error=response.error_code)
+            return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
+        found = {
+            TopicPartition(topic.name, each.partition_index): _for_producers(_known(each.partition_error_code))
+            for result in response.results_by_transaction
+            if result.transactional_id == transactional_id
+            for topic in result.topic_results
+            for each in topic.results_by_partition
+        }
+        return {each: found.get(each, ErrorCode.INVALID_TXN_STATE) for each in partitions}
+
+    # Effects
+
+    def _act(self, hosted: HostedTransaction, effects: list[Effect]) -> None:
+        """Carry out the effects of a machine, in their order."""
+        machine = hosted.machine
+        for effect in effects:
+            if isinstance(effect, Reply):
+                if isinstance(effect.token, Future) and not effect.token.done():
+                    effect.token.set_result(effect)
+            elif isinstance(effect, Persist):
+                self._persist(hosted, effect)
+            elif isinstance(effect, SendMarkers):
+                epoch = hosted.home.leader_epoch
+                wanted, written = partial(self._wanted, hosted), partial(self._markers_written, hosted)
+                self.markers.send(Marker(machine.transactional_id, epoch, effect, wanted, written))
+            elif isinstance(effect, Ended):
+                self._ended(hosted, effect)
+            elif isinstance(effect, Completed):
+                log.debug("transaction complete", transactional_id=machine.transactional_id, state=machine.state.value)
+            elif isinstance(effect, RetryPersist):
+                self._loop.call_later(_RETRY, self._complete, hosted)
+            elif isinstance(effect, Refused):
+                self._refused(hosted, effect)
+        if machine.state is TransactionState.ONGOING:
+            hosted.home.open[machine.transactional_id] = hosted
+        elif hosted.home.open.pop(machine.transactional_id, None) is not None:
+            hosted.warned = False
+
+    def _persist(self, hosted: HostedTransaction, effect: Persist) -> None:
+        machine = hosted.machine
+
+        def done(error: ErrorCode) -> None:
+            self._act(hosted, machine.persisted(effect.ticket, error))
+            if error is not ErrorCode.NONE and self._wanted(hosted):
+                log.info(
+                    "transaction state cannot be written",
+                    transactional_id=machine.transactional_id,
+                    state=machine.state.value,
+                    error=error.name,
+                )
+            never_written = machine.metadata.producer_epoch == NONE and not machine.changing
+            if machine.state is TransactionState.DEAD or never_written:
+                transactions = hosted.home.transactions
+                if transactions.get(machine.transactional_id) is hosted:
+                    del transactions[machine.transactional_id]
+
+        key = transaction_key(machine.transactional_id)
+        value = None if effect.metadata is None else transaction_value(effect.metadata)
+        self._writer.add(hosted.home.index, [(key, value)], done)
+
+    def _markers_written(self, hosted: HostedTransaction, partitions: Collection[TopicPartition]) -> None:
+        if self._wanted(hosted):
+            self._act(hosted, hosted.machine.markers_written(partitions, self._wall_ms()))
+
+    def _complete(self, hosted: HostedTransaction) -> None:
+        if self._wanted(hosted):
+            self._act(hosted, hosted.machine.complete(self._wall_ms()))
+
+    def _ended(self, hosted: HostedTransaction, effect: Ended) -> None:
+        self.metrics.ended["commit" if effect.committed else "abort", effect.cause.value] += 1
+        if effect.committed:
+            return
+        report = log.warning if effect.cause is Cause.TIMEOUT else log.info
+        report(_ABORTED[effect.cause], **self._facts(hosted, effect.before))
+
+    def _refused(self, hosted: HostedTransaction, effect: Refused) -> None:
+        self.metrics.refused[effect.error.name] += 1
+        log.info(
+            f"a client asks to {effect.asked} a transaction, which its state does not allow",
+            transactional_id=hosted.machine.transactional_id,
+            state=effect.state.value,
+            error=effect.error.name,
+            client_id=hosted.client,
+        )
+
+    def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, object]:
+        """A transaction, for a log line."""
+        return {
+            "transactional_id": hosted.machine.transactional_id,
+            "producer_id": metadata.producer_id,
+            "producer_epoch": metadata.producer_epoch,
+            "client_id": hosted.client,
+            "open_ms": self._wall_ms() - metadata.start_ms,
+            "timeout_ms": metadata.timeout_ms,
+            "partitions": partition_names(metadata.partitions),
+        }
+
+    # Time
+
+    def _every(self, key: Key[int], work: Callable[[], Iterator[None]]) -> None:
+        """Do `work` again and again, a step at a time, with the interval of a configuration key."""
+        interval = self._config[key] / 1000
+
+        def turn(steps: Iterator[None]) -> None:
+            if self._closed:
+                return
+            if next(steps, steps) is steps:
+                self._handles[key.name] = self._loop.call_later(interval, start)
+            else:
+                self._handles[key.name] = self._loop.call_soon(turn, steps)
+
+        def start() -> None:
+            turn(work())
+
+        self._handles[key.name] = self._loop.call_later(interval, start)
+
+    def _check_open(self) -> Iterator[None]:
+        """Abort the transactions whose timeout is over, and report those that have been open for long."""
+        opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
+        for number, hosted in enumerate(opened, 1):
+            machine, now = hosted.machine, self._wall_ms()
+            if not self._wanted(hosted):
+                pass
+            elif machine.overdue(now):
+                self._take(
+                    hosted, None, lambda hosted, fresh: hosted.machine.abort_overdue(fresh, self._wall_ms()), NONE
+                )
+            elif not hosted.warned and now - machine.metadata.start_ms > max(machine.timeout_ms * _LONG, _LONG_MS):
+                hosted.warned = True
+                self.metrics.slow += 1
+                log.warning(
+                    "transaction is open for long: read_committed consumers get no later records of its partitions",
+                    **self._facts(hosted, machine.metadata),
+                )
+            if not number % _WRITTEN_STEP:
+                yield
+
+    def _expire(self) -> Iterator[None]:
+        """Delete the transactional ids that were not used for ``transactional.id.expiration.ms``."""
+        unused = self._config[TRANSACTIONAL_ID_EXPIRATION_MS]
+        for home in list(self.partitions.values()):
+            for number, hosted in enumerate(list(home.transactions.values()), 1):
+                if self._wanted(hosted):
+                    self._act(hosted, hosted.machine.expire(unused, self._wall_ms()))
+                if not number % _WRITTEN_STEP:
+                    yield
+            yield
+
+    # Partitions
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The partitions of ``__transaction_state`` that are loaded."""
+        return frozenset(index for index, home in self.partitions.items() if not home.loading)
+
+    async def load(self, index: int, leader_epoch: int) -> None:
+        """Replay a partition, a little at a time, and continue with what was decided.
+
+        Meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS. Does nothing if the partition was loaded for the same
+        leader epoch or a newer one. A failure is logged; the partition is then not loaded.
+        """
+        before = self.partitions.get(index)
+        if before is not None:
+            if before.leader_epoch >= leader_epoch:
+                return
+            self.unload(index)
+        home = self.partitions[index] = HostedPartition(index, leader_epoch)
+        started = self._now()
+
+        def wanted() -> bool:
+            return self.partitions.get(index) is home
+
+        try:
+            replay = TransactionReplay(partial(_report_corruption, index), self._log.start_offset(index))
+            if not await replay_partition(self._log, index, replay, wanted):
+                return
+        except Exception:
+            # Without its log the partition's transactions cannot be coordinated: clients get NOT_COORDINATOR.
+            log.exception("transactions cannot be loaded", partition=index)
+            if wanted():
+                del self.partitions[index]
+            return
+        decided = []
+        for number, (transactional_id, metadata) in enumerate(replay.transactions.items(), 1):
+            hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
+            home.transactions[transactional_id] = hosted
+            if metadata.state is TransactionState.ONGOING:
+                home.open[transactional_id] = hosted
+            elif hosted.machine.changing:
+                decided.append(hosted)
+            if not number % _STEP:
+                await asyncio.sleep(0)
+                if not wanted():
+                    return
+        home.loading = False
+        # Fifty empty partitions are not worth fifty lines.
+        report = log.info if replay.records else log.debug
+        report(
+            "loaded transactions",
+            partition=index,
+            leader_epoch=leader_epoch,
+            transactional_ids=len(home.transactions),
+            decided=len(decided),
+            records=replay.records,
+            took=seconds(self._now() - started),
+        )
+        # Clients may use the other ids meanwhile; these answer CONCURRENT_TRANSACTIONS until their markers are written.
+        for number, hosted in enumerate(decided, 1):
+            self._act(hosted, hosted.machine.resume())
+            if not number % _WRITTEN_STEP:
+                await asyncio.sleep(0)
+                if not wanted():
+                    return
+
+    def unload(self, index: int) -> None:
+        """Stop to coordinate a partition's transactions: requests that wait fail with NOT_COORDINATOR."""
+        home = self.partitions.pop(index, None)
+        if home is None:
+            return
+        # All requests that wait for the log wait for the writer.
+        self._writer.drop(index, ErrorCode.NOT_COORDINATOR)
+        report = log.info if home.transactions else log.debug
+        report("unloaded transactions", partition=index, transactional_ids=len(home.transactions))
+        self._free(home)
+
+    def _free(self, home: HostedPartition) -> None:
+        """Free the memory of a partition that is unloaded, a little at a time: a million objects take long."""
+        for transactions in (home.open, home.transactions):
+            for _ in range(min(_STEP, len(transactions))):
+                transactions.popitem()
+        if home.transactions:
+            self._loop.call_soon(self._free, home)
+
+    async def close(self) -> None:
+        """Append what was collected, answer all requests, and stop."""
+        self._closed = True
+        for handle in self._handles.values():
+            handle.cancel()
+        await self.markers.close()
+        self._writer.flush()
+        waiting = []
+        for index in list(self.partitions):
+            settled: Future[None] = self._loop.create_future()
+            if self._writer.when_settled(index, partial(_resolve, settled)):
+                waiting.append(settled)
+        if waiting:
+            await asyncio.wait(waiting, timeout=_CLOSE_TIMEOUT)
+        for index in list(self.partitions):
+            self.unload(index)
+        self._timers.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+#: Seconds that a stop waits for appends.
+_CLOSE_TIMEOUT: Final = 5.0
+
+_ABORTED: Final = {
+    Cause.CLIENT: "transaction aborted by its client",
+    Cause.TIMEOUT: "transaction aborted: its timeout is over",
+    Cause.FENCED: "transaction aborted: a new producer has taken over its transactional id",
+}
+
+
+def _failed(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
+    if not reply.done():
+        reply.set_result(Reply(reply, error))
+    return reply
+
+
+def _resolve(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _for_producers(code: ErrorCode) -> ErrorCode:
+    """The code in Produce and TxnOffsetCommit, whose clients expect the older name of a fence."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+
+
+def _report_corruption(partition: int, offset: int, reason: str) -> None:
+    log.error(f"corrupt record in {TRANSACTIONS_TOPIC} skipped", partition=partition, offset=offset, reason=reason)

@@ -1,0 +1,582 @@
+"""The state machine of one transactional id. Pure: requests and results in, effects out.
+
+Times are ms since 1970, because they are stored and the next coordinator compares them with its own clock.
+
+One change is under way at a time. The machine decides on a new :class:`Metadata`, asks for it to be appended
+(:class:`Persist`), and is in its new state when :meth:`Transaction.persisted` reports that it is in the log; until then
+requests get CONCURRENT_TRANSACTIONS, which clients repeat. The same holds while markers are being written.
+
+Source: Kafka 4.3's ``TransactionMetadata`` and ``TransactionCoordinator``; KIP-98, KIP-360 (a producer recovers with
+its old epoch), KIP-588 (timeouts), KIP-890 (version 2: each transaction has its own epoch).
+"""
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_protocol.errors import ErrorCode
+
+#: No producer id, no epoch.
+NONE: Final = -1
+#: The largest epoch; only a fence uses it. Clients get at most the one before.
+MAX_EPOCH: Final = 2**15 - 1
+#: The version of transactions that this broker decides with itself (the feature ``transaction.version``).
+SERVER_VERSION: Final = 2
+
+#: Identifies a request to the shell. The machine only stores it and returns it.
+Token = object
+
+
+class TransactionState(Enum):
+    """What a transactional id is doing. The value is the name in DescribeTransactions and ListTransactions."""
+
+    EMPTY = "Empty"
+    """It has a producer id, and no transaction was begun with its current epoch.
+
+    Requests: InitProducerId gives the next epoch; partitions begin a transaction; EndTxn fails with INVALID_TXN_STATE,
+    except for an abort in version 2, which is written without markers and gives the next epoch.
+    """
+
+    ONGOING = "Ongoing"
+    """A transaction is open.
+
+    Requests: partitions are added; EndTxn decides it; InitProducerId aborts it and fences its producer, the client
+    gets CONCURRENT_TRANSACTIONS and repeats the request; after its timeout it is aborted.
+    """
+
+    PREPARE_COMMIT = "PrepareCommit"
+    """The commit is decided and in the log; its markers are being written. Requests: CONCURRENT_TRANSACTIONS."""
+
+    PREPARE_ABORT = "PrepareAbort"
+    """The abort is decided and in the log; its markers are being written. Requests: CONCURRENT_TRANSACTIONS."""
+
+    COMPLETE_COMMIT = "CompleteCommit"
+    """The last transaction was committed everywhere.
+
+    Requests: as EMPTY; EndTxn that repeats the commit succeeds.
+    """
+
+    COMPLETE_ABORT = "CompleteAbort"
+    """The last transaction was aborted everywhere.
+
+    Requests: as EMPTY; EndTxn that repeats the abort succeeds.
+    """
+
+    DEAD = "Dead"
+    """The transactional id has expired. Final."""
+
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    """Kafka's name for the moment in which a fence is decided. It is never in the log, and nothing stays in it; clients
+    may filter by it."""
+
+
+#: The status byte of each state in ``__transaction_state``.
+STATUS: Final[dict[TransactionState, int]] = {state: number for number, state in enumerate(TransactionState)}
+
+_S = TransactionState
+#: The states that can follow each state.
+TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _S.EMPTY: frozenset((_S.EMPTY, _S.ONGOING, _S.PREPARE_ABORT, _S.DEAD)),
+    _S.ONGOING: frozenset((_S.ONGOING, _S.PREPARE_COMMIT, _S.PREPARE_ABORT, _S.PREPARE_EPOCH_FENCE)),
+    _S.PREPARE_COMMIT: frozenset((_S.COMPLETE_COMMIT,)),
+    _S.PREPARE_ABORT: frozenset((_S.COMPLETE_ABORT,)),
+    _S.COMPLETE_COMMIT: frozenset((_S.EMPTY, _S.ONGOING, _S.PREPARE_ABORT, _S.DEAD)),
+    _S.COMPLETE_ABORT: frozenset((_S.EMPTY, _S.ONGOING, _S.PREPARE_ABORT, _S.DEAD)),
+    _S.DEAD: frozenset(),
+    _S.PREPARE_EPOCH_FENCE: frozenset((_S.PREPARE_ABORT,)),
+}
+
+_PREPARED: Final = frozenset((_S.PREPARE_COMMIT, _S.PREPARE_ABORT))
+#: The states in which a transactional id may expire.
+IDLE: Final = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
+
+
+class IllegalTransition(Exception):
+    """A transition that :data:`TRANSITIONS` does not allow: a bug of the machine, never caused by a client."""
+
+
+class Metadata(NamedTuple):
+    """What is stored of a transactional id.
+
+    Attributes:
+        state: never DEAD or PREPARE_EPOCH_FENCE in the log.
+        producer_id: of the current producer.
+        producer_epoch: its epoch; -1 before the first InitProducerId is in the log.
+        timeout_ms: how long a transaction may be open.
+        partitions: those of the transaction whose markers are not written yet.
+        start_ms: when the transaction began; -1 for none.
+        updated_ms: when the state changed last.
+        last_epoch: the epoch before the current one, for a request that is repeated; -1 if it was fenced. Not stored.
+        previous_producer_id: the producer id before the last change.
+        next_producer_id: the producer id after the markers are written, if the epochs of this one are exhausted.
+        version: the version of transactions that the client speaks: 0 or 2.
+    """
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition]
+    start_ms: int
+    updated_ms: int
+    last_epoch: int = NONE
+    previous_producer_id: int = NONE
+    next_producer_id: int = NONE
+    version: int = 0
+
+
+class Cause(Enum):
+    """Why a transaction ended."""
+
+    CLIENT = "client"
+    TIMEOUT = "timeout"
+    FENCED = "fenced"
+
+
+class Reply(NamedTuple):
+    """Respond to the request that `token` stands for.
+
+    Attributes:
+        token: of the request.
+        error: NONE for success.
+        producer_id: of InitProducerId, and of EndTxn from version 5 on; -1 otherwise.
+        producer_epoch: likewise.
+    """
+
+    token: Token
+    error: ErrorCode
+    producer_id: int = NONE
+    producer_epoch: int = NONE
+
+
+class NeedProducerId(NamedTuple):
+    """Nothing has happened: repeat the call with a fresh producer id."""
+
+
+class Persist(NamedTuple):
+    """Append the record, then report with ``Transaction.persisted(ticket, ...)``; None is a tombstone."""
+
+    ticket: int
+    metadata: Metadata | None
+
+
+class SendMarkers(NamedTuple):
+    """Write markers to these partitions, then report each with ``Transaction.markers_written``."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    partitions: frozenset[TopicPartition]
+    version: int
+
+
+class Ended(NamedTuple):
+    """A transaction was decided, for the log and the metrics.
+
+    Attributes:
+        committed: whether it was committed.
+        cause: why.
+        before: the state of the transaction, with its partitions and its start.
+    """
+
+    committed: bool
+    cause: Cause
+    before: Metadata
+
+
+class Completed(NamedTuple):
+    """All markers of a transaction are written, and so is the record of that."""
+
+
+class RetryPersist(NamedTuple):
+    """The end of a transaction could not be written: call ``Transaction.complete`` again after a while."""
+
+
+class Refused(NamedTuple):
+    """A client asked for a step that the state does not allow, for the log."""
+
+    asked: str
+    state: TransactionState
+    error: ErrorCode
+
+
+Effect = Reply | NeedProducerId | Persist | SendMarkers | Ended | Completed | RetryPersist | Refused
+
+#: How errors of an append are answered (``TransactionStateManager.appendTransactionToLog``).
+_APPEND_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def exhausted(epoch: int) -> bool:
+    """Whether a producer id has no further epoch for clients: the last one is kept for a fence."""
+    return epoch >= MAX_EPOCH - 1
+
+
+class Transaction:
+    """One transactional id.
+
+    Attributes:
+        transactional_id: its name.
+        metadata: its state, as in the log.
+
+    Args:
+        transactional_id: its name.
+        metadata: from the log, or :func:`fresh_metadata`.
+    """
+
+    __slots__ = ("_after", "_pending", "_ticket", "metadata", "transactional_id")
+
+    def __init__(self, transactional_id: str, metadata: Metadata) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        self._pending: Metadata | None = None
+        #: What to do when the pending state is in the log: the request's token, its answer, and what ended.
+        self._after: tuple[Token | None, ErrorCode, Ended | None] = (None, ErrorCode.NONE, None)
+        self._ticket = 0
+
+    @property
+    def state(self) -> TransactionState:
+        """The state that is in the log."""
+        return self.metadata.state
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change is under way: an append, or the markers of the last transaction."""
+        return self._pending is not None or self.metadata.state in _PREPARED
+
+    # Requests
+
+    def init_producer_id(
+        self, token: Token, timeout_ms: int, expected: tuple[int, int] | None, fresh: int, now: int
+    ) -> list[Effect]:
+        """InitProducerId.
+
+        Args:
+            token: of the request.
+            timeout_ms: of the producer's transactions.
+            expected: the producer id and epoch that the producer has (KIP-360); None for a new producer.
+            fresh: a producer id that was never used; -1 if there is none at hand.
+            now: the time.
+        """
+        old = self.metadata
+        if self.changing:
+            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        if expected is not None and not self._may_recover(*expected):
+            return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+        if old.state is _S.DEAD:
+            return [Reply(token, ErrorCode.NOT_COORDINATOR)]
+        if old.state is _S.ONGOING:
+            # The epoch of the fence is never returned: the client repeats the request and gets the next one.
+            return self._fence(token, Cause.FENCED, fresh, now)
+        new = old._replace(
+            state=_S.EMPTY,
+            previous_producer_id=old.producer_id,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=NONE,
+            updated_ms=now,
+        )
+        epoch = None if expected is None else expected[1]
+        if epoch is not None and old.producer_epoch != NONE and epoch != old.producer_epoch:
+            if epoch != old.last_epoch:
+                return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+            # A request that is repeated: its first answer was lost. No other producer has come between, because that
+            # would have reset the last epoch.
+        elif exhausted(old.producer_epoch):
+            if fresh == NONE:
+                return [NeedProducerId()]
+            last = NONE if expected is None else old.producer_epoch
+            new = new._replace(producer_id=fresh, producer_epoch=0, last_epoch=last)
+        else:
+            last = NONE if expected is None else old.producer_epoch
+            new = new._replace(producer_epoch=old.producer_epoch + 1, last_epoch=last)
+        return self._transition(new, token)
+
+    def _may_recover(self, producer_id: int, epoch: int) -> bool:
+        old = self.metadata
+        return (
+            old.producer_epoch == NONE  # the id was just created: the producer outlived its expiry
+            or producer_id == old.producer_id
+            or (producer_id == old.previous_producer_id and exhausted(epoch))
+        )
+
+    def add_partitions(
+        self,
+        token: Token,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+        version: int,
+        now: int,
+    ) -> list[Effect]:
+        """AddPartitionsToTxn and AddOffsetsToTxn: all partitions are added, or none is."""
+        old = self.metadata
+        if self.changing:
+            # First: the producer may have the producer id that is still pending.
+            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        error = self._check_producer(producer_id, epoch)
+        if error is not ErrorCode.NONE:
+            return [Reply(token, error)]
+        if old.state is _S.ONGOING and old.partitions.issuperset(partitions):
+            return [Reply(token, ErrorCode.NONE)]
+        new = old._replace(
+            state=_S.ONGOING,
+            previous_producer_id=old.producer_id,
+            partitions=old.partitions.union(partitions),
+            start_ms=old.start_ms if old.state is _S.ONGOING else now,
+            updated_ms=now,
+            version=version,
+        )
+        return self._transition(new, token)
+
+    def verify(
+        self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition belongs to the open transaction (KIP-890). Pending changes do not count: the leader
+        checks again when it appends."""
+        error = self._check_producer(producer_id, epoch)
+        if error is ErrorCode.NONE and self.state in _PREPARED:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(partitions, error)
+        own = self.metadata.partitions
+        return {each: ErrorCode.NONE if each in own else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
+    def _check_producer(self, producer_id: int, epoch: int) -> ErrorCode:
+        if producer_id != self.metadata.producer_id or self.state is _S.DEAD:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if epoch == self.metadata.producer_epoch else ErrorCode.PRODUCER_FENCED
+
+    def end(
+        self, token: Token, producer_id: int, epoch: int, committed: bool, version: int, fresh: int, now: int
+    ) -> list[Effect]:
+        """EndTxn.
+
+        Args:
+            token: of the request.
+            producer_id: of the producer.
+            epoch: its epoch.
+            committed: whether to commit.
+            version: of transactions: 0 for EndTxn before 5, then 2.
+            fresh: a producer id that was never used; -1 if there is none at hand.
+            now: the time.
+        """
+        if version < SERVER_VERSION:
+            return self._end_classic(token, producer_id, epoch, committed, now)
+        return self._end_with_epoch(token, producer_id, epoch, committed, fresh, now)
+
+    def _end_classic(self, token: Token, producer_id: int, epoch: int, committed: bool, now: int) -> list[Effect]:
+        error = self._check_producer(producer_id, epoch)
+        if error is ErrorCode.NONE and self.changing:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error is not ErrorCode.NONE:
+            return [Reply(token, error)]
+        if self.state is _S.ONGOING:
+            return self._decide(token, committed, Cause.CLIENT, 0, NONE, now)
+        if self.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
+            return [Reply(token, ErrorCode.NONE)]  # The request is repeated: its first answer was lost.
+        return self._refuse(token, committed)
+
+    def _end_with_epoch(
+        self, token: Token, producer_id: int, epoch: int, committed: bool, fresh: int, now: int
+    ) -> list[Effect]:
+        """EndTxn of version 2. The epoch says which transaction is meant: the current one, or the one before if the
+        request is repeated; an older request is fenced, so that it cannot end the next transaction."""
+        old = self.metadata
+        if self.changing:
+            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        complete = old.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
+        rotated = producer_id == old.previous_producer_id and epoch == MAX_EPOCH - 1 and old.producer_epoch == 0
+        if (producer_id != old.producer_id and not rotated) or old.state is _S.DEAD:
+            return [Reply(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
+        repeated = complete and (rotated or epoch + 1 == old.producer_epoch)
+        if not repeated and (epoch != old.producer_epoch or producer_id != old.producer_id):
+            return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+        if repeated:
+            if old.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
+                return [Reply(token, ErrorCode.NONE, old.producer_id, old.producer_epoch)]
+            return self._refuse(token, committed)
+        if committed and old.state is not _S.ONGOING:
+            return self._refuse(token, committed)
+        if exhausted(old.producer_epoch) and fresh == NONE:
+            return [NeedProducerId()]
+        rotate_to = fresh if exhausted(old.producer_epoch) else NONE
+        return self._decide(token, committed, Cause.CLIENT, SERVER_VERSION, rotate_to, now)
+
+    def _refuse(self, token: Token, committed: bool) -> list[Effect]:
+        asked = "commit" if committed else "abort"
+        error = ErrorCode.INVALID_TXN_STATE
+        return [Refused(asked, self.state, error), Reply(token, error)]
+
+    # Decisions
+
+    def _decide(
+        self,
+        token: Token | None,
+        committed: bool,
+        cause: Cause,
+        version: int,
+        rotate_to: int,
+        now: int,
+        answer: ErrorCode = ErrorCode.NONE,
+    ) -> list[Effect]:
+        """Write the decision. In version 2 that takes the next epoch."""
+        old = self.metadata
+        new = old._replace(
+            state=_S.PREPARE_COMMIT if committed else _S.PREPARE_ABORT,
+            previous_producer_id=old.producer_id,
+            next_producer_id=rotate_to,
+            # An abort without partitions is a transaction, too; it has no other start.
+            start_ms=old.start_ms if old.state is _S.ONGOING else now,
+            updated_ms=now,
+            version=version,
+        )
+        if version >= SERVER_VERSION:
+            new = new._replace(producer_epoch=min(old.producer_epoch + 1, MAX_EPOCH), last_epoch=old.producer_epoch)
+        ended = Ended(committed, cause, old) if old.state is _S.ONGOING else None
+        return self._transition(new, token, answer, ended)
+
+    def _fence(self, token: Token | None, cause: Cause, fresh: int, now: int) -> list[Effect]:
+        """Abort the open transaction with a new epoch, so that its producer can do nothing any more."""
+        epoch = self.metadata.producer_epoch
+        if exhausted(epoch) and fresh == NONE:
+            return [NeedProducerId()]
+        rotate_to = fresh if exhausted(epoch) else NONE
+        answer = ErrorCode.CONCURRENT_TRANSACTIONS
+        return self._decide(token, False, cause, SERVER_VERSION, rotate_to, now, answer)
+
+    def overdue(self, now: int) -> bool:
+        """Whether the transaction has been open for longer than its timeout."""
+        return self.state is _S.ONGOING and self._pending is None and self.metadata.start_ms + self.timeout_ms < now
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a transaction may be open."""
+        return self.metadata.timeout_ms
+
+    def abort_overdue(self, fresh: int, now: int) -> list[Effect]:
+        """Abort the transaction if its timeout is over (KIP-588)."""
+        return self._fence(None, Cause.TIMEOUT, fresh, now) if self.overdue(now) else []
+
+    def expire(self, unused_ms: int, now: int) -> list[Effect]:
+        """Delete the transactional id if it has not been used for `unused_ms`."""
+        if self.state in IDLE and self._pending is None and self.metadata.updated_ms <= now - unused_ms:
+            return self._transition(self.metadata._replace(state=_S.DEAD), None)
+        return []
+
+    # Results
+
+    def resume(self) -> list[Effect]:
+        """After a replay: continue to write the markers of a decided transaction."""
+        return self._send_markers() if self.state in _PREPARED else []
+
+    def persisted(self, ticket: int, error: ErrorCode) -> list[Effect]:
+        """The result of an append. One of an older change is ignored."""
+        new = self._pending
+        if new is None or ticket != self._ticket:
+            return []
+        token, answer, ended = self._after
+        self._pending, self._after = None, (None, ErrorCode.NONE, None)
+        if error is not ErrorCode.NONE:
+            return self._not_persisted(new, token, error)
+        self.metadata = new
+        effects: list[Effect] = []
+        if ended is not None:
+            effects.append(ended)
+        if token is not None:
+            effects.append(self._answer(token, answer))
+        if new.state in _PREPARED:
+            effects += self._send_markers()
+        elif new.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
+            effects.append(Completed())
+        return effects
+
+    def _not_persisted(self, new: Metadata, token: Token | None, error: ErrorCode) -> list[Effect]:
+        if new.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
+            return [RetryPersist()]
+        return [] if token is None else [Reply(token, _APPEND_ERRORS.get(error, error))]
+
+    def _answer(self, token: Token, answer: ErrorCode) -> Reply:
+        new = self.metadata
+        if answer is not ErrorCode.NONE or new.state is _S.ONGOING:
+            return Reply(token, answer)
+        if new.state in _PREPARED:
+            if new.version < SERVER_VERSION:
+                return Reply(token, answer)
+            new = _completed(new, new.updated_ms)
+        return Reply(token, answer, new.producer_id, new.producer_epoch)
+
+    def _send_markers(self) -> list[Effect]:
+        own = self.metadata
+        if not own.partitions:
+            return self.complete(own.updated_ms)
+        committed = own.state is _S.PREPARE_COMMIT
+        return [SendMarkers(own.producer_id, own.producer_epoch, committed, own.partitions, own.version)]
+
+    def markers_written(self, partitions: Collection[TopicPartition], now: int) -> list[Effect]:
+        """Markers are written, or their partitions do not exist any more."""
+        own = self.metadata
+        if own.state not in _PREPARED:
+            return []
+        # Not a change of state: the record of the decision keeps all partitions, and a marker may be written twice.
+        self.metadata = own._replace(partitions=own.partitions.difference(partitions))
+        return self.complete(now)
+
+    def complete(self, now: int) -> list[Effect]:
+        """Write the end of the transaction, once all markers are written."""
+        own = self.metadata
+        if own.state not in _PREPARED or own.partitions or self._pending is not None:
+            return []
+        return self._transition(_completed(own, now), None)
+
+    def _transition(
+        self,
+        new: Metadata,
+        token: Token | None,
+        answer: ErrorCode = ErrorCode.NONE,
+        ended: Ended | None = None,
+    ) -> list[Effect]:
+        """Begin a change: the record is appended, and the state is the new one when it is in the log.
+
+        Raises:
+            IllegalTransition: a bug.
+        """
+        if self._pending is not None or new.state not in TRANSITIONS[self.state]:
+            raise IllegalTransition(f"{self.transactional_id!r}: from {self.state.value} to {new.state.value}")
+        self._ticket += 1
+        self._pending, self._after = new, (token, answer, ended)
+        return [Persist(self._ticket, None if new.state is _S.DEAD else new)]
+
+
+def _completed(own: Metadata, now: int) -> Metadata:
+    """The state after all markers are written."""
+    new = own._replace(
+        state=_S.COMPLETE_COMMIT if own.state is _S.PREPARE_COMMIT else _S.COMPLETE_ABORT,
+        previous_producer_id=own.producer_id,
+        next_producer_id=NONE,
+        partitions=frozenset(),
+        updated_ms=now,
+    )
+    if own.version >= SERVER_VERSION and own.next_producer_id != NONE:
+        return new._replace(producer_id=own.next_producer_id, producer_epoch=0)
+    return new
+
+
+def fresh_metadata(producer_id: int, timeout_ms: int, now: int) -> Metadata:
+    """The state of a transactional id that is not in the log yet.
+
+    Args:
+        producer_id: one that was never used.
+        timeout_ms: of its transactions.
+        now: the time.
+    """
+    return Metadata(_S.EMPTY, producer_id, NONE, timeout_ms, frozenset(), NONE, now)

@@ -1,0 +1,15 @@
+"""A real broker for tests: that of :mod:`barnabas_broker.testing`.
+
+::
+
+    from barnabas.testing import Broker
+
+    with Broker() as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+
+With pytest, the fixtures of :mod:`barnabas_broker.pytest_plugin` are shorter still.
+"""
+
+from barnabas_broker.testing import Broker, BrokerError, Fault, Faults, SeenRequest
+
+__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]

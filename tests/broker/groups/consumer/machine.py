@@ -1,0 +1,172 @@
+"""The machine of a group of the consumer protocol, with a clock that tests move and requests with short arguments."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
+from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.consumer.states import ConsumerGroupState
+from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.effects import Caller, CoordinatorRecord, EventType, GroupEvent, PersistRecords, Reply
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+CALLER = Caller("client", "/127.0.0.1")
+T = b"t" * 16
+U = b"u" * 16
+
+
+def spread(spec: GroupSpec) -> dict[str, dict[bytes, list[int]]]:
+    """A simple assignor: the partitions of a topic go to its subscribers in turn."""
+    target: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in spec.members}
+    for topic_id, topic in sorted(spec.topics.items()):
+        subscribers = sorted(each for each, member in spec.members.items() if topic_id in member.topic_ids)
+        for partition in range(topic.partitions if subscribers else 0):
+            target[subscribers[partition % len(subscribers)]].setdefault(topic_id, []).append(partition)
+    return target
+
+
+def catalog(**topics: int) -> TopicCatalog:
+    """Topics by name, with their number of partitions; the id is sixteen times the first letter."""
+    made = TopicCatalog(lambda topic: topic.partitions * 31 + topic.topic_id[0], lambda hashes: sum(hashes.values()))
+    made.replace(Topic(name[0].encode() * 16, name, partitions) for name, partitions in topics.items())
+    return made
+
+
+@dataclass
+class Machine:
+    """A group, the time, and the effects of the group so far.
+
+    Attributes:
+        hold: whether appends wait in `appends` for :meth:`persisted`, instead of succeeding at once.
+        compute: whether targets are computed at once; else the effects wait in `computations`.
+        answers: the last response by token.
+        records: the records in the log, oldest first.
+        events: the group events.
+    """
+
+    topics: TopicCatalog = field(default_factory=lambda: catalog(t=4))
+    max_size: int = 2**31 - 1
+    interval: float = 0.0
+    hold: bool = False
+    compute: bool = True
+    now: float = 100.0
+    wall_ms: int = 1_000_000
+    answers: dict[str, ConsumerGroupHeartbeatResponse] = field(default_factory=dict)
+    appends: deque[PersistRecords] = field(default_factory=deque)
+    computations: list[Assign] = field(default_factory=list)
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    events: list[GroupEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        ids = count(1)
+        self.settings = ConsumerGroupSettings(
+            new_id=lambda: f"id{next(ids)}",
+            assignors=("uniform", "range"),
+            topics=self.topics,
+            assignment_interval=self.interval,
+            max_size=self.max_size,
+        )
+        self.group = ConsumerGroup("g", self.settings, self.now)
+
+    def state(self) -> ConsumerGroupState:
+        """The group's state."""
+        return self.group.state
+
+    def send(self, member_id: str, epoch: int, token: str = "", version: int = 1, **fields: Any) -> Any:
+        """Send a heartbeat; its response, or None if that is deferred."""
+        token = token or member_id
+        owned = fields.pop("owned", None)
+        if owned is not None:
+            fields["topic_partitions"] = [
+                TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                for topic_id, partitions in owned.items()
+            ]
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
+        self.answers.pop(token, None)
+        self.apply(self.group.heartbeat(request, version, CALLER, token, self.now))
+        return self.answers.get(token)
+
+    def join(self, member_id: str, *topics: str, **fields: Any) -> Any:
+        """Join with epoch 0."""
+        names = list(topics or ("t",))
+        return self.send(
+            member_id, 0, **{"owned": {}, "rebalance_timeout_ms": 30_000, "subscribed_topic_names": names, **fields}
+        )
+
+    def beat(self, member_id: str, owned: Mapping[bytes, Any] | None = None, **fields: Any) -> Any:
+        """A heartbeat with the member's epoch, of a member that owns what it was assigned unless told otherwise."""
+        member = self.group.members[member_id]
+        return self.send(member_id, member.epoch, owned=member.assigned if owned is None else owned, **fields)
+
+    def settle(self, rounds: int = 20) -> None:
+        """Heartbeats of well-behaved members until the group is stable."""
+        for _ in range(rounds):
+            for member_id in list(self.group.members):
+                if self.group.members[member_id].epoch >= 0:
+                    self.beat(member_id)
+
+    def owners(self) -> dict[tuple[bytes, int], list[str]]:
+        """The members of each partition, as the group sees them."""
+        out: dict[tuple[bytes, int], list[str]] = {}
+        for member_id, member in self.group.members.items():
+            for topic_id, partitions in member.owned().items():
+                for partition in partitions:
+                    out.setdefault((topic_id, partition), []).append(member_id)
+        return out
+
+    def after(self, seconds: float) -> None:
+        """Move the clock to each deadline until `seconds` have passed."""
+        end = self.now + seconds
+        self.wall_ms += round(seconds * 1000)
+        while self.group.next_deadline() <= end:
+            self.now = max(self.now, self.group.next_deadline())
+            self.apply(self.group.tick(self.now))
+        self.now = end
+
+    def persisted(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Report the result of the oldest append."""
+        append = self.appends.popleft()
+        if error == ErrorCode.NONE:
+            self.records += append.records
+        self.apply(self.group.persisted(append.ticket, error, self.now))
+
+    def computed(self) -> None:
+        """Report the oldest target."""
+        asked = self.computations.pop(0)
+        self.apply(self.group.assigned(asked.ticket, spread(asked.spec), self.now, self.wall_ms))
+
+    def apply(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                assert isinstance(effect.response, ConsumerGroupHeartbeatResponse)
+                assert effect.token not in self.answers, "two responses"
+                self.answers[str(effect.token)] = effect.response
+            elif isinstance(effect, PersistRecords):
+                self.appends.append(effect)
+                if not self.hold:
+                    self.persisted()
+            elif isinstance(effect, Assign):
+                self.computations.append(effect)
+                if self.compute:
+                    self.computed()
+            else:
+                self.events.append(effect)
+
+    def of(self, event_type: EventType) -> list[dict[str, Any]]:
+        """The data of the events of a type."""
+        return [event.data for event in self.events if event.type is event_type]
+
+
+def partitions(response: ConsumerGroupHeartbeatResponse) -> dict[bytes, list[int]] | None:
+    """The assignment of a response."""
+    if response.assignment is None:
+        return None
+    return {each.topic_id: each.partitions for each in response.assignment.topic_partitions}

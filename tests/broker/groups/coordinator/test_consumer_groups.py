@@ -1,0 +1,263 @@
+"""Groups of the consumer protocol in the coordinator: records, replay, offsets, changes of the protocol."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.records import key_type
+from barnabas_broker.steps import finish
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas_protocol.messages.list_groups import ListGroupsRequest
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.broker.groups.support import CALLER, Service
+
+T = b"t" * 16
+
+
+async def started(**keys: str) -> Service:
+    service = await Service(None, **keys).loaded()
+    service.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
+    return service
+
+
+async def beat(service: Service, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Any:
+    request = ConsumerGroupHeartbeatRequest(
+        **{"group_id": "g", "member_id": member_id, "member_epoch": epoch, **fields}
+    )
+    return await service.ask(service.groups.consumer_heartbeat(request, version, CALLER), version)
+
+
+async def join(service: Service, member_id: str, **fields: Any) -> Any:
+    full: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    return await beat(service, member_id, 0, **{**full, **fields})
+
+
+def owned(response: Any) -> list[int]:
+    return [number for topic in response.assignment.topic_partitions for number in topic.partitions]
+
+
+async def commit(service: Service, member_id: str, epoch: int, version: int = 9, **topic: Any) -> list[int]:
+    named = {"topic_id": T} if version >= 10 else {"name": "t"}
+    topics = [
+        OffsetCommitRequestTopic(
+            **{**named, **topic},
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata=None)
+                for index in range(4)
+            ],
+        )
+    ]
+    request = OffsetCommitRequest(group_id="g", member_id=member_id, generation_id_or_member_epoch=epoch, topics=topics)
+    response = await service.ask(finish(service.groups.commit_offsets(request, version, CALLER)), version)
+    return [each.error_code for each in response.topics[0].partitions]
+
+
+async def fetch(service: Service, member_id: str | None, epoch: int, version: int = 9, **topic: Any) -> Any:
+    named = {"topic_id": T} if version >= 10 else {"name": "t"}
+    group = OffsetFetchRequestGroup(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=epoch,
+        topics=[OffsetFetchRequestTopics(**{**named, **topic}, partition_indexes=[0])],
+    )
+    request = OffsetFetchRequest(groups=[group])
+    response = await service.ask(finish(service.groups.fetch_offsets(request, version, CALLER)), version)
+    return response.groups[0]
+
+
+async def described(service: Service) -> Any:
+    request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
+    response = await service.ask(finish(service.groups.consumer_describe(request, 1, CALLER)), 1)
+    return response.groups[0]
+
+
+async def test_two_members_share_a_topic_and_survive_a_restart() -> None:
+    service = await started(group_consumer_assignment_interval_ms="0")
+    assert owned(await join(service, "a")) == [0, 1, 2, 3]
+    assert owned(await join(service, "b")) == []
+    kept = owned(await beat(service, "a", 1))
+    report = [TopicPartitions(topic_id=T, partitions=kept)]
+    assert (await beat(service, "a", 1, topic_partitions=report)).member_epoch == 2
+    given = owned(await beat(service, "b", 2))
+    assert sorted(kept + given) == [0, 1, 2, 3]
+    again = Service(service.log, group_consumer_assignment_interval_ms="0")
+    again.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
+    await again.loaded()
+    steady = await beat(again, "a", 2)
+    assert (steady.error_code, steady.member_epoch, steady.assignment) == (ErrorCode.NONE, 2, None)
+    group = await described(again)
+    assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
+        "Stable",
+        2,
+        2,
+        "uniform",
+    )
+    assert {each.member_id: each.assignment.topic_partitions[0].partitions for each in group.members} == {
+        "a": kept,
+        "b": given,
+    }
+    assert [each.member_type for each in group.members] == [1, 1]
+
+
+async def test_a_session_expires() -> None:
+    service = await started()
+    await join(service, "a")
+    await service.after(46)
+    group = service.groups.groups["g"].group
+    assert isinstance(group, ConsumerGroup) and group.is_empty
+    assert [event.type for _, event in service.published if event.type is EventType.MEMBER_EXPIRED] != []
+
+
+async def test_requests_that_are_refused_create_no_group() -> None:
+    service = await started()
+    assert (await beat(service, "a", 1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await beat(service, "a", -1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await join(service, "")).error_code == ErrorCode.INVALID_REQUEST
+    assert (await join(service, "a", group_id="g" * 40_000)).error_code == ErrorCode.INVALID_GROUP_ID
+    assert (await join(service, "a", server_assignor="?")).error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert (await join(service, "a", subscribed_topic_names=["x" * 200] * 2000)).error_code == (
+        ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+    assert service.groups.groups == {} and service.log.records() == []
+
+
+async def test_offsets_of_members() -> None:
+    service = await started()
+    await join(service, "a")
+    assert await commit(service, "a", 1) == [ErrorCode.NONE] * 4
+    assert await commit(service, "a", 1, version=10) == [ErrorCode.NONE] * 4
+    assert await commit(service, "a", 1, version=10, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID] * 4
+    assert await commit(service, "a", 2) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
+    assert await commit(service, "a", 0) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
+    assert await commit(service, "x", 1) == [ErrorCode.UNKNOWN_MEMBER_ID] * 4
+    assert await commit(service, "a", 1, version=8) == [ErrorCode.UNSUPPORTED_VERSION] * 4
+    assert (await fetch(service, "a", 1)).topics[0].partitions[0].committed_offset == 7
+    by_id = (await fetch(service, "a", 1, version=10)).topics[0]
+    assert (by_id.topic_id, by_id.partitions[0].committed_offset) == (T, 7)
+    unknown = (await fetch(service, "a", 1, version=10, topic_id=b"?" * 16)).topics[0]
+    assert (unknown.topic_id, unknown.partitions[0].error_code) == (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert (await fetch(service, None, -1)).topics[0].partitions[0].committed_offset == 7
+    assert (await fetch(service, "a", 3)).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert (await fetch(service, "x", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_commits_with_an_older_epoch_are_checked_for_each_partition() -> None:
+    service = await started(group_consumer_assignment_interval_ms="0")
+    await join(service, "a")
+    await join(service, "b")
+    kept = owned(await beat(service, "a", 1))
+    await beat(service, "a", 1, topic_partitions=[TopicPartitions(topic_id=T, partitions=kept)])
+    expected = [ErrorCode.NONE if index in kept else ErrorCode.STALE_MEMBER_EPOCH for index in range(4)]
+    assert await commit(service, "a", 1) == expected
+    assert sorted(service.groups.groups["g"].offsets) == [("t", index) for index in kept]
+
+
+async def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
+    service = await started()
+    await service.ask(service.commit(5), 8)
+    assert owned(await join(service, "a")) == [0, 1, 2, 3]
+    assert (await fetch(service, "a", 1)).topics[0].partitions[0].committed_offset == 5
+    refused = await service.ask(service.join(), 9)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    await beat(service, "a", -1)
+    member = await service.ask(service.join(), 9)
+    assert member.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert (await join(service, "b")).error_code == ErrorCode.NONE
+    tombstones = [key_type(record.key) for record in service.log.records() if record.value is None]
+    assert tombstones.count(3) == 1
+
+
+async def test_a_classic_group_with_members_is_not_converted() -> None:
+    service = await started()
+    joining = service.join(version=3)
+    for epoch in (0, 1, -1):
+        fields: dict[str, Any] = {"rebalance_timeout_ms": 1, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        response = await beat(service, "a", epoch, **(fields if epoch == 0 else {}))
+        assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await described(service)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert isinstance(joining, asyncio.Future)
+
+
+@pytest.mark.parametrize(
+    ("types", "states", "found"),
+    [([], [], True), (["consumer"], [], True), (["Consumer"], ["stable"], True), (["classic"], [], False)],
+)
+async def test_groups_are_listed_by_type_and_state(types: list[str], states: list[str], found: bool) -> None:
+    service = await started()
+    await join(service, "a")
+    request = ListGroupsRequest(states_filter=states, types_filter=types)
+    response = await service.ask(finish(service.groups.list_groups(request, 5, CALLER)), 5)
+    assert [(each.group_id, each.group_type, each.protocol_type) for each in response.groups] == (
+        [("g", "consumer", "consumer")] if found else []
+    )
+
+
+async def test_a_group_is_deleted() -> None:
+    service = await started()
+    await join(service, "a")
+    await commit(service, "a", 1)
+
+    async def delete() -> int:
+        request = DeleteGroupsRequest(groups_names=["g"])
+        response = await service.ask(finish(service.groups.delete_groups(request, 2, CALLER)), 2)
+        error: int = response.results[0].error_code
+        return error
+
+    assert await delete() == ErrorCode.NON_EMPTY_GROUP
+    await beat(service, "a", -1)
+    assert await delete() == ErrorCode.NONE
+    assert service.groups.groups == {}
+    again = await Service(service.log).loaded()
+    assert again.groups.groups == {}
+
+
+async def test_a_large_group_is_assigned_elsewhere_and_recorded_in_steps() -> None:
+    service = await started(group_consumer_assignment_interval_ms="0")
+    service.groups.topics_changed({"t": 900}, [Topic(T, "t", 900)])
+    waiting = service.groups.consumer_heartbeat(
+        ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="a",
+            member_epoch=0,
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        1,
+        CALLER,
+    )
+    assert isinstance(waiting, asyncio.Future) and not waiting.done()
+    service.offloaded.pop()()
+    assert len(owned(await service.ask(waiting, 1))) == 900
+
+
+async def test_unloading_ends_what_waits() -> None:
+    service = await started()
+    service.log.hold = True
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    waiting = service.groups.consumer_heartbeat(request, 1, CALLER)
+    service.groups.unload(0)
+    assert (await service.ask(waiting, 1)).error_code == ErrorCode.NOT_COORDINATOR

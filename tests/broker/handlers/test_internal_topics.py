@@ -1,0 +1,178 @@
+"""Internal topics are protected: clients cannot take away what the broker keeps in them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import (
+    EVENTS_TOPIC,
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
+from barnabas_protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from barnabas_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.wire import Wire
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+TOPIC: Final = 2
+ZERO: Final = bytes(16)
+EXISTING: Final = (OFFSETS_TOPIC, EVENTS_TOPIC)
+
+
+@pytest.fixture
+async def topics(wire: Wire) -> Sequence[str]:
+    """The internal topics exist: a client has looked for the coordinator of its group."""
+    await wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6, FindCoordinatorResponse)
+    return EXISTING
+
+
+async def partitions(wire: Wire, name: str) -> int:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=ZERO)], allow_auto_topic_creation=False)
+    return len((await wire.ask(request, 12, MetadataResponse)).topics[0].partitions)
+
+
+async def topic_id(wire: Wire, name: str) -> bytes:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=ZERO)], allow_auto_topic_creation=False)
+    return (await wire.ask(request, 12, MetadataResponse)).topics[0].topic_id
+
+
+@pytest.mark.parametrize("name", EXISTING)
+async def test_they_cannot_be_deleted(wire: Wire, topics: Sequence[str], name: str) -> None:
+    before = await partitions(wire, name)
+    for state in (
+        DeleteTopicState(name=name, topic_id=ZERO),
+        DeleteTopicState(name=None, topic_id=await topic_id(wire, name)),
+    ):
+        answer = await wire.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6, DeleteTopicsResponse)
+        (result,) = answer.responses
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert (result.error_message or "").startswith(f"Topic {name} is internal and cannot be deleted: it holds ")
+    assert await partitions(wire, name) == before > 0
+
+
+async def test_the_topics_beside_them_are_deleted(wire: Wire, topics: Sequence[str]) -> None:
+    new = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
+    states = [DeleteTopicState(name=name, topic_id=ZERO) for name in (OFFSETS_TOPIC, "t")]
+    answer = await wire.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6, DeleteTopicsResponse)
+    assert [(each.name, each.error_code) for each in answer.responses] == [(OFFSETS_TOPIC, 17), ("t", 0)]
+
+
+@pytest.mark.parametrize("name", EXISTING)
+@pytest.mark.parametrize("dry", [False, True])
+async def test_they_cannot_grow(wire: Wire, topics: Sequence[str], name: str, dry: bool) -> None:
+    before = await partitions(wire, name)
+    wanted = CreatePartitionsTopic(name=name, count=before + 1, assignments=None)
+    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=dry)
+    (result,) = (await wire.ask(request, 3, CreatePartitionsResponse)).results
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await partitions(wire, name) == before
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS | {METADATA_TOPIC}))
+async def test_clients_cannot_create_them(wire: Wire, name: str) -> None:
+    new = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    answer = await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REQUEST
+    assert answer.topics[0].error_message == f"Creation of internal topic {name} is prohibited."
+
+
+@pytest.mark.parametrize("name", EXISTING)
+async def test_creating_one_again_is_what_it_is_for_other_topics(wire: Wire, topics: Sequence[str], name: str) -> None:
+    new = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    answer = await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS - {*EXISTING, TRANSACTIONS_TOPIC} | {METADATA_TOPIC}))
+async def test_a_reserved_name_is_not_created_automatically(wire: Wire, name: str) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=ZERO)], allow_auto_topic_creation=True)
+    (result,) = (await wire.ask(request, 12, MetadataResponse)).topics
+    assert (result.error_code, result.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+@pytest.mark.parametrize("name", EXISTING)
+async def test_their_records_cannot_be_deleted(wire: Wire, topics: Sequence[str], name: str) -> None:
+    asked = DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
+    answer = await wire.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=1000), 2, DeleteRecordsResponse)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def alter(wire: Wire, name: str, *changes: tuple[str, int, str | None]) -> tuple[int, str]:
+    configs = [IncrementalAlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
+    resource = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    (answer,) = (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses
+    return answer.error_code, answer.error_message or ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("cleanup.policy", SET, "delete"),
+        ("cleanup.policy", SET, "compact,delete"),
+        ("cleanup.policy", APPEND, "delete"),
+        ("cleanup.policy", DELETE, None),
+    ],
+)
+async def test_committed_offsets_stay_compacted(
+    wire: Wire, topics: Sequence[str], change: tuple[str, int, str | None]
+) -> None:
+    code, message = await alter(wire, OFFSETS_TOPIC, change)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message.startswith("cleanup.policy of __consumer_offsets must stay compact")
+
+
+async def test_a_whole_configuration_that_leaves_the_policy_out_is_refused(wire: Wire, topics: Sequence[str]) -> None:
+    configs = [AlterableConfig(name="segment.bytes", value="1000")]
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=OFFSETS_TOPIC, configs=configs)
+    request = AlterConfigsRequest(resources=[resource], validate_only=False)
+    assert (await wire.ask(request, 2, AlterConfigsResponse)).responses[0].error_code == ErrorCode.INVALID_CONFIG
+    configs.append(AlterableConfig(name="cleanup.policy", value="compact"))
+    assert (await wire.ask(request, 2, AlterConfigsResponse)).responses[0].error_code == ErrorCode.NONE
+
+
+async def test_other_keys_may_be_changed(wire: Wire, topics: Sequence[str]) -> None:
+    assert await alter(wire, OFFSETS_TOPIC, ("segment.bytes", SET, "1000000")) == (0, "")
+    assert await alter(wire, EVENTS_TOPIC, ("retention.ms", SET, "1000"), ("cleanup.policy", SET, "delete")) == (0, "")
+
+
+async def test_a_mistyped_key_is_answered_with_the_one_that_was_meant(wire: Wire, topics: Sequence[str]) -> None:
+    code, message = await alter(wire, EVENTS_TOPIC, ("retention.m", SET, "1000"))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message.endswith("did you mean retention.ms?")

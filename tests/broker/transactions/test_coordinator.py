@@ -1,0 +1,350 @@
+"""The transaction coordinator with a log in memory: requests, loading, timeouts, expiry, verification, memory."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas_broker.transactions.transaction import Reply
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
+from barnabas_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas_protocol.records import build_batch
+from tests.broker.transactions.support import NODE, T0, T1, Coordinator, until
+
+E = ErrorCode
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+@pytest.fixture
+async def coordinator() -> AsyncIterator[Coordinator]:
+    made = Coordinator()
+    await made.load()
+    yield made
+    await made.transactions.close()
+
+
+async def swept(coordinator: Coordinator, which: str) -> None:
+    """Do what the coordinator does after each interval."""
+    for _ in getattr(coordinator.transactions, which)():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_a_transaction_from_its_begin_to_its_end(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    assert (who.error, who.producer_id, who.producer_epoch) == (E.NONE, 101, 0)
+    assert await coordinator.add(who, [T0]) is E.NONE
+    assert await coordinator.add(who, [T0, T1]) is E.NONE
+    assert (coordinator.state(), coordinator.transactions.open) == ("Ongoing", 1)
+    coordinator.ms += 500
+    assert coordinator.transactions.oldest_ms == 500
+    assert (await coordinator.end(who)).error is E.NONE
+    assert await coordinator.settled() == "CompleteCommit"
+    assert sorted(coordinator.brokers.written) == [(NODE, T0, 101, 0, True), (NODE, T1, 101, 0, True)]
+    assert coordinator.transactions.metrics.ended == {("commit", "client"): 1}
+    assert (coordinator.transactions.open, coordinator.transactions.oldest_ms) == (0, 0)
+
+
+async def test_requests_that_cannot_be_right(coordinator: Coordinator) -> None:
+    assert (await coordinator.init("")).error is E.INVALID_REQUEST
+    assert (await coordinator.init("x" * 40_000)).error is E.INVALID_REQUEST
+    for timeout in (0, -1, 900_001):
+        assert (await coordinator.init(timeout_ms=timeout)).error is E.INVALID_TRANSACTION_TIMEOUT
+    nobody = Reply(None, E.NONE, 1, 1)
+    assert await coordinator.add(nobody, name="") is E.INVALID_REQUEST
+    assert await coordinator.add(nobody) is E.INVALID_PRODUCER_ID_MAPPING
+    assert (await coordinator.end(nobody, name="")).error is E.INVALID_REQUEST
+    assert (await coordinator.end(nobody)).error is E.INVALID_PRODUCER_ID_MAPPING
+    assert coordinator.transactions.transactional_ids == 0
+    for name, code in (("", E.INVALID_REQUEST), ("id", E.TRANSACTIONAL_ID_NOT_FOUND)):
+        with pytest.raises(KafkaError) as raised:
+            coordinator.transactions.describe(name)
+        assert raised.value.code is code
+
+
+async def test_a_broker_that_is_not_the_coordinator_says_so() -> None:
+    coordinator = Coordinator()
+    assert (await coordinator.init()).error is E.NOT_COORDINATOR
+    assert coordinator.transactions.verify_here("id", 1, 1, [T0]) == {T0: E.NOT_COORDINATOR}
+    coordinator.log.put(0, bytearray(await _batch()))
+    loading = asyncio.create_task(coordinator.load())
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaError) as raised:
+        coordinator.transactions.listed()
+    assert raised.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+    await loading
+    await coordinator.transactions.close()
+    assert (await coordinator.init()).error is E.COORDINATOR_NOT_AVAILABLE
+
+
+async def _batch() -> bytes:
+    """A batch of ``__transaction_state``."""
+    other = Coordinator()
+    await other.load()
+    await other.init("other")
+    await other.transactions.close()
+    return next(batch for batches in other.log.batches.values() for batch in batches)
+
+
+async def test_while_no_producer_id_can_be_had_clients_are_told_to_try_again(coordinator: Coordinator) -> None:
+    coordinator.refuse_ids = True
+    assert (await coordinator.init()).error is E.COORDINATOR_NOT_AVAILABLE
+    coordinator.refuse_ids = False
+    assert (await coordinator.init()).error is E.NONE
+
+
+async def test_an_id_that_could_not_be_written_is_forgotten(coordinator: Coordinator) -> None:
+    coordinator.log.fail = E.NOT_ENOUGH_REPLICAS
+    assert (await coordinator.init()).error is E.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.transactions.transactional_ids == 0
+
+
+async def test_two_producers_with_the_same_new_id_share_its_producer_id(coordinator: Coordinator) -> None:
+    one, other = await asyncio.gather(coordinator.init(), coordinator.init())
+    assert sorted((one.error, other.error)) == [E.NONE, E.CONCURRENT_TRANSACTIONS]
+    assert coordinator.transactions.transactional_ids == 1
+
+
+async def test_a_new_producer_aborts_and_fences_the_old_one(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    old = await coordinator.init()
+    await coordinator.add(old)
+    assert (await coordinator.init()).error is E.CONCURRENT_TRANSACTIONS
+    assert await coordinator.settled() == "CompleteAbort"
+    assert coordinator.brokers.written == [(NODE, T0, 101, 1, False)]
+    new = await coordinator.init()
+    assert (new.error, new.producer_epoch) == (E.NONE, 2)
+    assert await coordinator.add(old) is E.PRODUCER_FENCED
+    assert (await coordinator.end(old)).error is E.PRODUCER_FENCED
+    assert coordinator.transactions.metrics.ended == {("abort", "fenced"): 1}
+    lines = [record.getMessage() for record in caplog.records if "transaction aborted" in record.getMessage()]
+    assert len(lines) == 1
+    assert re.search(r"client_id=.?client.*partitions=.?t-0", lines[0])
+
+
+async def test_overdue_transactions_are_aborted_and_slow_ones_reported(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.ms += 29_000
+    await swept(coordinator, "_check_open")
+    assert coordinator.transactions.metrics.slow == 0
+    for _ in range(2):
+        coordinator.ms += 10_000
+        await swept(coordinator, "_check_open")
+        assert coordinator.transactions.metrics.slow == 1, "one warning for each transaction"
+    assert coordinator.state() == "Ongoing"
+    coordinator.ms += 11_001
+    await swept(coordinator, "_check_open")
+    assert await coordinator.settled() == "CompleteAbort"
+    assert coordinator.transactions.metrics.ended == {("abort", "timeout"): 1}
+    assert (await coordinator.end(who)).error is E.PRODUCER_FENCED
+    text = "\n".join(record.getMessage() for record in caplog.records)
+    assert "transaction is open for long" in text
+    assert "its timeout is over" in text
+
+
+async def test_the_intervals_are_those_of_the_configuration() -> None:
+    coordinator = Coordinator(transaction_abort_timed_out_transaction_cleanup_interval_ms="1")
+    await coordinator.load()
+    who = await coordinator.init(timeout_ms=1)
+    await coordinator.add(who)
+    coordinator.ms += 10
+    await until(lambda: coordinator.state() == "CompleteAbort")
+    await coordinator.transactions.close()
+
+
+async def test_ids_that_are_not_used_expire(coordinator: Coordinator) -> None:
+    for number in range(2_500):
+        coordinator.transactions.init_producer_id(f"id-{number}", 1000, None, "")
+    busy = await coordinator.init()
+    await coordinator.add(busy)
+    assert coordinator.transactions.transactional_ids == 2_501
+    coordinator.ms += WEEK_MS - 1
+    await swept(coordinator, "_expire")
+    assert coordinator.transactions.transactional_ids == 2_501
+    coordinator.ms += 1
+    await swept(coordinator, "_expire")
+    assert coordinator.transactions.transactional_ids == 1, "an open transaction stays"
+    await coordinator.restart()
+    assert coordinator.transactions.transactional_ids == 1, "the tombstones are in the log"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_the_next_coordinator_completes_what_was_decided(coordinator: Coordinator, committed: bool) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who, [T0, T1])
+    coordinator.brokers.release.clear()
+    assert (await coordinator.end(who, committed)).error is E.NONE
+    assert coordinator.state().startswith("Prepare")
+    await coordinator.restart()
+    coordinator.brokers.release.set()
+    assert await coordinator.settled() == ("CompleteCommit" if committed else "CompleteAbort")
+    assert {marker[1:] for marker in coordinator.brokers.written} == {
+        (T0, 101, 0, committed),
+        (T1, 101, 0, committed),
+    }
+
+
+async def test_the_next_coordinator_knows_open_transactions_and_their_timeouts(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    await coordinator.restart()
+    assert coordinator.transactions.open == 1
+    assert coordinator.transactions.verify_here("id", who.producer_id, 0, [T0, T1]) == {
+        T0: E.NONE,
+        T1: E.TRANSACTION_ABORTABLE,
+    }
+    coordinator.ms += 60_001
+    await swept(coordinator, "_check_open")
+    assert await coordinator.settled() == "CompleteAbort"
+
+
+async def test_requests_that_wait_for_the_log_fail_when_the_partition_moves(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    coordinator.log.hold = True
+    waiting = coordinator.transactions.add_partitions("id", who.producer_id, 0, [T0], 0, "")
+    await asyncio.sleep(0)
+    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    assert (await waiting).error is E.NOT_COORDINATOR
+    coordinator.log.release()
+    assert (await coordinator.init()).error is E.NOT_COORDINATOR
+
+
+async def test_markers_of_a_partition_that_has_moved_are_left_to_its_new_coordinator(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.brokers.fail = [E.NOT_LEADER_OR_FOLLOWER]
+    await coordinator.end(who)
+    await until(lambda: not coordinator.brokers.fail)
+    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    coordinator.transactions.topics_changed({"t": 2, TRANSACTIONS_TOPIC: 4})
+    assert coordinator.transactions.markers.pending == 0
+    assert coordinator.brokers.written == []
+
+
+async def test_the_end_that_cannot_be_written_is_tried_again(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.transactions.coordinator._RETRY", 0.001)
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.brokers.release.clear()
+    await coordinator.end(who)
+    coordinator.log.fail = E.NOT_ENOUGH_REPLICAS
+    before = coordinator.log.appends
+    coordinator.brokers.release.set()
+    await until(lambda: coordinator.log.appends >= before + 3)
+    assert coordinator.state() == "PrepareCommit"
+    coordinator.log.fail = E.NONE
+    await until(lambda: coordinator.state() == "CompleteCommit")
+
+
+async def test_version_2_gives_an_epoch_to_each_transaction(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    for epoch in range(1, 4):
+        added = await coordinator.transactions.verify("id", who.producer_id, who.producer_epoch, [T0], add=True)
+        assert added == {T0: E.NONE}
+        who = await coordinator.end(who, version=2)
+        assert (who.error, who.producer_epoch) == (E.NONE, epoch)
+        await coordinator.settled()
+    assert [marker[3] for marker in coordinator.brokers.written] == [1, 2, 3]
+
+
+async def test_verification_here(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    verify = coordinator.transactions.verify
+    assert await verify("id", who.producer_id, 0, [T0], add=False) == {T0: E.TRANSACTION_ABORTABLE}
+    await coordinator.add(who)
+    assert await verify("id", who.producer_id, 0, [T0], add=False) == {T0: E.NONE}
+    # Producers know the older name of a fence.
+    assert await verify("id", who.producer_id, 7, [T0], add=False) == {T0: E.INVALID_PRODUCER_EPOCH}
+    assert await verify("id", who.producer_id, 7, [T0], add=True) == {T0: E.INVALID_PRODUCER_EPOCH}
+    assert await verify("other", who.producer_id, 0, [T0], add=False) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert coordinator.transactions.verify_here("", 1, 1, [T0]) == {T0: E.INVALID_REQUEST}
+
+
+async def test_adding_waits_for_the_markers_of_the_last_transaction(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.brokers.release.clear()
+    who = await coordinator.end(who, version=2)
+    adding = coordinator.transactions.verify("id", who.producer_id, who.producer_epoch, [T1], add=True)
+    await asyncio.sleep(0)
+    coordinator.brokers.release.set()
+    assert await adding == {T1: E.NONE}
+    coordinator.brokers.release.clear()
+    who = await coordinator.end(who, version=2)
+    coordinator.ms += 1
+    adding = coordinator.transactions.verify("id", who.producer_id, who.producer_epoch, [T1], add=True)
+    await asyncio.sleep(0)
+    coordinator.ms += 1000
+    assert await adding == {T1: E.CONCURRENT_TRANSACTIONS}, "after a while the client asks again"
+    coordinator.brokers.release.set()
+
+
+def answer(code: ErrorCode, name: str = "id") -> AddPartitionsToTxnResponse:
+    partition = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
+    topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[partition])
+    result = AddPartitionsToTxnResult(transactional_id=name, topic_results=[topic])
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=[result])
+
+
+@pytest.mark.parametrize("add", [True, False])
+async def test_verification_on_another_broker(coordinator: Coordinator, add: bool) -> None:
+    home = coordinator.transactions.partition_for("id")
+    brokers, verify = coordinator.brokers, coordinator.transactions.verify
+    where = T0._replace(topic=TRANSACTIONS_TOPIC, partition=home)
+    brokers.leaders[where] = 2
+    brokers.answers = [answer(E.NONE), answer(E.PRODUCER_FENCED), answer(E.NONE, "other")]
+    assert await verify("id", 5, 6, [T0], add=add) == {T0: E.NONE}
+    node_id, request = brokers.requests[0]
+    assert isinstance(request, AddPartitionsToTxnRequest)
+    (asked,) = request.transactions
+    assert (node_id, asked.transactional_id, asked.producer_id, asked.producer_epoch) == (2, "id", 5, 6)
+    assert asked.verify_only is not add
+    assert await verify("id", 5, 6, [T0], add=add) == {T0: E.INVALID_PRODUCER_EPOCH}
+    assert await verify("id", 5, 6, [T0], add=add) == {T0: E.INVALID_TXN_STATE}, "an answer about something else"
+    brokers.answers = [AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=E.CLUSTER_AUTHORIZATION_FAILED)]
+    assert await verify("id", 5, 6, [T0], add=add) == {T0: E.INVALID_TXN_STATE}
+    brokers.down = {2}
+    assert await verify("id", 5, 6, [T0], add=add) == {T0: E.NETWORK_EXCEPTION}
+    for gone in (-1, None):
+        brokers.leaders[where] = gone
+        assert await verify("id", 5, 6, [T0], add=add) == {T0: E.COORDINATOR_NOT_AVAILABLE}
+
+
+async def test_a_broker_that_closes_answers_what_waits() -> None:
+    coordinator = Coordinator()
+    await coordinator.load()
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.brokers.release.clear()
+    await coordinator.end(who, version=2)
+    adding = coordinator.transactions.verify("id", who.producer_id, 1, [T1], add=True)
+    new = coordinator.transactions.init_producer_id("new", 1000, None, "")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await coordinator.transactions.close()
+        assert (await adding)[T1] is not E.NONE
+        assert (await new).error is not E.NONE
+
+
+async def test_corrupt_records_are_reported_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = Coordinator()
+    coordinator.log.put(0, build_batch([(b"\x00\x00\x00\x01a", b"rubbish", (), 0)]))
+    await coordinator.load()
+    assert "corrupt record in __transaction_state" in caplog.text
+    assert coordinator.transactions.loaded == {0, 1, 2, 3}
+    await coordinator.transactions.close()

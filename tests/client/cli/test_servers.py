@@ -1,0 +1,104 @@
+"""Where a command finds its brokers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_client.cli import main
+from barnabas_client.cli.failures import CommandError, UsageError
+from barnabas_client.cli.servers import config_file, find_servers
+
+FILE = """
+default = "laptop"
+
+[clusters.laptop]
+bootstrap_servers = "laptop:1"
+
+[clusters.production]
+bootstrap_servers = ["one:1", "two:2"]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "barnabas").mkdir()
+    (tmp_path / "barnabas" / "config.toml").write_text(FILE)
+    return tmp_path
+
+
+def found(bootstrap: str | None = None, cluster: str | None = None, **environment: object) -> tuple[str, str]:
+    servers = find_servers(bootstrap, cluster, {name: str(value) for name, value in environment.items()})
+    return servers.text, servers.source
+
+
+def test_the_order_is_options_environment_file_default(home: Path) -> None:
+    file = home / "barnabas" / "config.toml"
+    both: dict[str, Any] = {
+        "BARNABAS_BOOTSTRAP_SERVERS": "env:1",
+        "BARNABAS_CLUSTER": "production",
+        "XDG_CONFIG_HOME": home,
+    }
+    assert found("option:1", **both) == ("option:1", "from --bootstrap-servers")
+    assert found(None, "production", **both) == ("one:1,two:2", f"cluster 'production' of {file}, named by --cluster")
+    assert found(**both) == ("env:1", "from $BARNABAS_BOOTSTRAP_SERVERS")
+    del both["BARNABAS_BOOTSTRAP_SERVERS"]
+    assert found(**both) == ("one:1,two:2", f"cluster 'production' of {file}, named by $BARNABAS_CLUSTER")
+    assert found(XDG_CONFIG_HOME=home) == ("laptop:1", f"cluster 'laptop' of {file}, named by the default of {file}")
+    assert found(XDG_CONFIG_HOME=home / "none")[0] == "localhost:9092"
+    assert found(XDG_CONFIG_HOME=home, BARNABAS_BOOTSTRAP_SERVERS="", BARNABAS_CLUSTER="")[0] == "laptop:1"
+
+
+def test_the_file_is_in_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    default = tmp_path / ".config" / "barnabas" / "config.toml"
+    assert config_file({}) == default
+    assert config_file({"XDG_CONFIG_HOME": "relative"}) == default
+
+
+def test_both_options_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--bootstrap-servers and --cluster exclude each other"):
+        found("a:1", "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("x", "is not valid TOML: "),
+        ("defualt = 'a'", "unknown key defualt, did you mean default?"),
+        ("default = 1", "default is not a string: give the name of a cluster"),
+        ("clusters = 1", "clusters is not a table"),
+        ("[clusters.x]", r'\[clusters.x\] needs bootstrap_servers = "host:port"'),
+        ("[clusters.x]\nbootstrap = 'a'", "unknown key clusters.x.bootstrap, did you mean bootstrap_servers?"),
+        ("[clusters.x]\nbootstrap_servers = 1", 'give "host:port" or a list of such strings'),
+        ("[clusters.x]\nbootstrap_servers = [1]", 'give "host:port" or a list of such strings'),
+        ("", "--cluster names the cluster 'x', but it is not in .*config.toml, which has none. To do: add "),
+        ("[clusters.xy]\nbootstrap_servers = 'a'", "which has xy, did you mean xy?"),
+    ],
+)
+def test_a_file_that_is_not_valid(home: Path, content: str, why: str) -> None:
+    (home / "barnabas" / "config.toml").write_text(content)
+    with pytest.raises(CommandError, match=why):
+        found(None, "x", XDG_CONFIG_HOME=home)
+
+
+def test_an_invalid_address_is_reported_with_its_place(home: Path) -> None:
+    with pytest.raises(UsageError, match=r"^\$BARNABAS_BOOTSTRAP_SERVERS has 'h:x': give "):
+        found(BARNABAS_BOOTSTRAP_SERVERS="h:x")
+    (home / "barnabas" / "config.toml").write_text("[clusters.x]\nbootstrap_servers = []")
+    with pytest.raises(UsageError, match=r"config.toml: clusters.x.bootstrap_servers is empty: give "):
+        found(None, "x", XDG_CONFIG_HOME=home)
+
+
+@pytest.mark.parametrize("words", [["topics", "list"], ["ping"], ["groups", "watch", "g"], ["produce", "t"]])
+def test_an_error_says_where_the_address_came_from(
+    words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "barnabas" / "config.toml").write_text("[clusters.far]\nbootstrap_servers = '127.0.0.1:1'")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("BARNABAS_CLUSTER", "far")
+    monkeypatch.delenv("BARNABAS_BOOTSTRAP_SERVERS", raising=False)
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert "Connection refused. To do: check that a broker listens there (127.0.0.1:1 is cluster 'far' of " in err
+    assert err.endswith("config.toml, named by $BARNABAS_CLUSTER)\n")

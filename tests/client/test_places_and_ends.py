@@ -1,0 +1,258 @@
+"""Where clients may be called, and how soon they end: another thread, another loop, a start in progress, Ctrl-C."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from barnabas_client import Admin, Consumer, ConsumerRecord, Producer
+from barnabas_client.errors import IllegalStateError, KafkaError, ProducerClosedError
+from barnabas_protocol.registry import ApiKey
+from tests.client.consumers import T0, member
+from tests.client.fake_answers import silence
+from tests.client.fake_broker import FakeBroker, until
+from tests.client.producers import producer
+from tests.stopwatch import stopwatch
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+#: Far longer than the bound of a test.
+HOUR = 3_600_000
+
+
+# Another thread, or another event loop.
+
+
+def elsewhere(call: Callable[[], Any]) -> BaseException | None:
+    """What a call raises in a thread with an event loop of its own, and in one without: it must be the same."""
+    raised: list[BaseException | None] = []
+
+    async def wait() -> None:
+        result = call()
+        if asyncio.iscoroutine(result):
+            await result
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+        else:
+            raised.append(None)
+
+    def drive() -> None:
+        """Without an event loop."""
+        result = call()
+        if asyncio.iscoroutine(result):
+            try:
+                result.send(None)
+            finally:
+                result.close()
+
+    for work in (lambda: asyncio.run(wait()), drive):
+        thread = threading.Thread(target=run, args=(work,))
+        thread.start()
+        thread.join(60)
+    with_loop, without = raised
+    assert type(with_loop) is type(without)
+    return with_loop
+
+
+#: Arguments of the public methods; those that are left out are called without.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "subscribe": (["t"],),
+    "assign": ([T0],),
+    "pause": (T0,),
+    "resume": (T0,),
+    "seek": (T0, 1),
+    "position": (T0,),
+    "highwater": (T0,),
+    "last_stable_offset": (T0,),
+    "last_poll_timestamp": (T0,),
+    "partitions_for_topic": ("t",),
+    "beginning_offsets": ([T0],),
+    "end_offsets": ([T0],),
+    "offsets_for_times": ({T0: 1},),
+    "committed": (T0,),
+    "committed_offsets": (T0,),
+    "run": (lambda record: None,),
+    "send": ("t", b"x"),
+    "send_and_wait": ("t", b"x"),
+    "partitions_for": ("t",),
+}
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer])
+async def test_every_public_call_from_elsewhere_is_refused(broker: FakeBroker, kind: type) -> None:
+    broker.create("t")
+    client: Any = (
+        member(broker, "t", enable_auto_commit=False) if kind is Consumer else producer(broker)  # run() needs it off
+    )
+    names = [name for name in vars(kind) if not name.startswith("_") and name != "wakeup"]
+    async with client:
+        for name in names:
+            call = getattr(client, name)
+            error = await asyncio.to_thread(elsewhere, lambda call=call, name=name: call(*ARGUMENTS.get(name, ())))  # type: ignore[misc]
+            assert isinstance(error, IllegalStateError), (name, error)
+            assert "another event loop or thread" in str(error) or name == "start", name
+            assert "run_coroutine_threadsafe" in str(error) or name == "start", name
+    assert len(names) > 6
+
+
+async def test_an_admin_client_is_refused_elsewhere(broker: FakeBroker) -> None:
+    async with Admin(bootstrap_servers=broker.address) as admin:
+        for call in (admin.list_topics, admin.describe_cluster, admin.close):
+            error = await asyncio.to_thread(elsewhere, call)
+            assert isinstance(error, IllegalStateError)
+            assert "admin client belongs to the event loop" in str(error)
+
+
+async def test_wakeup_may_be_called_from_any_thread(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with member(broker, "t") as reader:
+        poll = asyncio.create_task(reader.getone())
+        await asyncio.sleep(0)
+        await asyncio.to_thread(reader.wakeup)
+        with pytest.raises(KafkaError, match="wakeup"):
+            await poll
+
+
+def test_plain_calls_are_fine_while_the_loop_does_not_run() -> None:
+    """As in a program that runs its loop step by step."""
+    reader = Consumer("t", bootstrap_servers="127.0.0.1:1")
+    reader._home._thread = threading.get_ident()
+    loop = reader._home._loop = asyncio.new_event_loop()
+    reader.subscribe(["u"])
+    assert reader.subscription() == {"u"}
+    loop.close()
+
+
+# A stop during the start.
+
+
+def made(broker: FakeBroker, kind: str) -> Any:
+    return (
+        producer(broker, request_timeout_ms=HOUR)
+        if kind == "producer"
+        else Admin(bootstrap_servers=broker.address, request_timeout_ms=HOUR)
+    )
+
+
+@pytest.mark.parametrize("step", [ApiKey.API_VERSIONS, ApiKey.METADATA])
+@pytest.mark.parametrize("kind", ["producer", "admin"])
+async def test_a_stop_ends_a_start(broker: FakeBroker, kind: str, step: ApiKey) -> None:
+    broker.always(step, silence)
+    threads, before = set(threading.enumerate()), asyncio.all_tasks()
+    client = made(broker, kind)
+    starting = asyncio.create_task(client.start())
+    await until(lambda: any(key is step for key, _, _ in broker.requests))
+    with pytest.raises(IllegalStateError, match="start"):
+        await client.start()
+    await client.stop()
+    with pytest.raises(IllegalStateError, match="while it started"):
+        await starting
+    with pytest.raises(IllegalStateError, match="make a new one"):
+        await (client.flush() if kind == "producer" else client.list_topics())
+    assert asyncio.all_tasks() - before <= broker._tasks
+    assert set(threading.enumerate()) <= threads
+
+
+async def test_a_stop_right_after_the_connection(broker: FakeBroker) -> None:
+    """The start has connected, but its caller has not run yet."""
+    client = producer(broker)
+    stops: list[asyncio.Task[None]] = []
+    client._network.listeners.append(lambda cluster: stops.append(asyncio.create_task(client.stop())))
+    with pytest.raises(ProducerClosedError, match="while it started"):
+        await client.start()
+    await stops[0]
+
+
+async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> None:
+    broker.always(ApiKey.METADATA, silence)
+    client = producer(broker, request_timeout_ms=HOUR)
+    starting = asyncio.create_task(client.start())
+    await until(lambda: any(key is ApiKey.METADATA for key, _, _ in broker.requests))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await client.stop()
+
+
+# Ends that are bounded.
+
+
+async def test_a_cancelled_block_waits_for_a_silent_broker_only_so_long(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create("t")
+    broker.always(ApiKey.PRODUCE, silence)
+    receipts = []
+
+    async def program() -> None:
+        settings = {"request_timeout_ms": HOUR, "delivery_timeout_ms": HOUR, "close_timeout_ms": 100}
+        async with producer(broker, **settings) as sender:
+            receipts.append(await sender.send("t", b"x"))
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(program())
+    await until(lambda: any(key is ApiKey.PRODUCE for key, _, _ in broker.requests))
+    running.cancel()  # what asyncio.run does at Ctrl-C
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert isinstance(receipts[0].exception(), ProducerClosedError)
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("cancelled; waiting for acknowledgements" in one for one in warnings)
+
+
+async def test_stop_during_a_run_takes_the_close_timeout_once(broker: FakeBroker) -> None:
+    """Neither the handlers nor the commit end in time."""
+    broker.create("t")
+    broker.write("t", [b"a", b"b"])
+    broker.always(ApiKey.OFFSET_COMMIT, silence)
+    stuck = asyncio.Event()
+
+    async def handler(record: ConsumerRecord) -> None:
+        if record.offset == 0:
+            return
+        stuck.set()
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    over = asyncio.Event()
+    reader = member(broker, "t", enable_auto_commit=False, close_timeout_ms=1_000, request_timeout_ms=HOUR)
+    await reader.start()
+    run = asyncio.create_task(reader.run(handler, order="none"))
+    await stuck.wait()
+    async with stopwatch() as took:
+        await reader.stop()
+        stopped = took()
+    over.set()
+    run.cancel()
+    await asyncio.wait((run,))
+    assert stopped < 1.9, "twice the timeout would be 2 s"
+
+
+async def test_a_cancelled_run_does_not_wait_for_a_silent_broker(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a"])
+    broker.always(ApiKey.OFFSET_COMMIT, silence)
+    done = asyncio.Event()
+
+    async def handler(record: ConsumerRecord) -> None:
+        done.set()
+
+    async def program() -> None:
+        settings: dict[str, Any] = {"enable_auto_commit": False, "close_timeout_ms": 100, "request_timeout_ms": HOUR}
+        async with member(broker, "t", **settings) as reader:
+            await reader.run(handler, commit_interval_ms=HOUR)
+
+    running = asyncio.create_task(program())
+    await done.wait()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

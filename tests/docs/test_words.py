@@ -1,0 +1,50 @@
+"""The packages and the documentation use the terms of the field, and always the same ones."""
+
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+
+#: A word that is not used, and the term that is.
+TERMS = {
+    r"tellers?": "explainer",
+    r"embryo|member to be": "pending member",
+    r"newcomers?": "new member",
+    r"lets? go of|letting go of": "revoke, release",
+    r"pictures?": "image, chart, diagram",
+    r"who(ever|soever)": "a client, a program",
+    r"nobody|somebody": "no client, a client",
+    r"put aside": "set aside, stored",
+    r"(is|are) told": "receives",
+}
+_ANY = re.compile("|".join(rf"(?P<t{number}>\b({word})\b)" for number, word in enumerate(TERMS)), re.IGNORECASE)
+
+
+def pages() -> list[Path]:
+    """The sources of the packages, the examples, and the documentation."""
+    folders = [PROJECT / name for name in ("protocol", "broker", "client", "pipeline", "examples", "docs")]
+    found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in {".py", ".md", ".html"}]
+    return [PROJECT / "README.md", PROJECT / "CHANGELOG.md", PROJECT / "tests" / "README.md", *found]
+
+
+def wrong_words(text: str) -> list[str]:
+    """The words that are not used, with the term that is."""
+    terms = list(TERMS.values())
+    return [f"{found[0]!r}: say {terms[int(str(found.lastgroup)[1:])]!r}" for found in _ANY.finditer(text)]
+
+
+def test_the_terms_of_the_field() -> None:
+    wrong = [
+        f"{path.relative_to(PROJECT)}:{number}: {word}"
+        for path in pages()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for word in wrong_words(line)
+    ]
+    assert wrong == []
+
+
+def test_a_word_that_is_not_used_is_found() -> None:
+    assert wrong_words("Whoever lets go of a partition") == [
+        "'Whoever': say 'a client, a program'",
+        "'lets go of': say 'revoke, release'",
+    ]

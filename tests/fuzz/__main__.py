@@ -1,0 +1,60 @@
+"""Attack a broker: ``python -m tests.fuzz --requests 1000000``. It prints the seed, the longest hold and the memory."""
+
+import argparse
+import asyncio
+import gc
+import logging
+import random
+import sys
+import tempfile
+import time
+
+import uvloop
+
+from barnabas_broker.__main__ import COLLECTOR_THRESHOLDS
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.http.process import resident_bytes
+from tests.fuzz.attack import Attack
+
+#: Seconds that a request may hold the event loop.
+HELD = 0.05
+
+
+async def _attack(requests: int, seed: int) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": folder}), port=0)
+        gc.freeze()
+        gc.set_threshold(*COLLECTOR_THRESHOLDS)
+        started = time.monotonic()
+        memory: list[int] = []
+
+        def watch(sent: int) -> None:
+            memory.append((resident_bytes() or 0) >> 20)
+            if sent % 20_000 == 0:
+                rate = sent / (time.monotonic() - started)
+                print(f"{sent:,} requests, {rate:,.0f}/s, {memory[-1]} MiB", file=sys.stderr, flush=True)
+
+        found = await Attack(broker, seed, watch).run(requests)
+        await broker.stop()
+    print(
+        f"seed {seed}: {found.requests:,} requests, {found.closed:,} closed the connection, {found.waited:,} waited; "
+        f"memory {memory[:1]} to {memory[-1:]} MiB; "
+        f"longest hold {found.held * 1000:.0f} ms: {found.holder}"
+    )
+    return 1 if found.held > HELD else 0
+
+
+def main() -> int:
+    """Run the attack of the command line; 1 if a request held the event loop."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--requests", type=int, default=100_000, help="number of requests")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the requests")
+    arguments = parser.parse_args()
+    logging.getLogger("barnabas_broker").setLevel(logging.CRITICAL)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_attack(arguments.requests, arguments.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""A short attack. `make fuzz` is the long one."""
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas_protocol.registry import APIS, ApiKey
+from tests.fuzz.attack import Attack
+from tests.wire import Wire
+
+pytestmark = pytest.mark.broad
+
+#: Seconds. The promise is 0.05 s; other tests run on the same cores, where a step takes more processor time.
+HELD = 0.25
+
+
+async def test_odd_and_damaged_requests_hold_nobody_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "barnabas_broker")
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": str(tmp_path)}), port=0)
+    try:
+        found = await Attack(broker, seed).run(3_000)
+        assert found.requests == 3_000
+        assert set(found.names) == {ApiKey(key).name for key in APIS}
+        assert found.held < HELD, f"seed {seed}: {found.held * 1000:.0f} ms, {found.holder}"
+        async with await Wire.connect(broker.port) as wire:
+            response = await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+        assert [each.port for each in response.brokers] == [broker.port]
+    finally:
+        await broker.stop()

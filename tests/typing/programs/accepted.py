@@ -1,0 +1,172 @@
+"""Programs as users write them: type checkers must accept them, and infer these types."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from barnabas import (
+    Admin,
+    Consumer,
+    ConsumerRecord,
+    ConsumerSettings,
+    Deserializer,
+    Handler,
+    KafkaError,
+    NewTopic,
+    OffsetAndMetadata,
+    Producer,
+    ProducerSettings,
+    RecordMetadata,
+    Serializer,
+    TopicPartition,
+)
+from barnabas.errors import RecordTooLargeError
+from barnabas.testing import Broker, Fault, Faults, SeenRequest
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def order_of(data: bytes) -> Order:
+    return Order(int(data))
+
+
+def bytes_of(order: Order) -> bytes:
+    return b"%d" % order.number
+
+
+async def bytes_by_default() -> None:
+    consumer = Consumer("orders", group_id="g", session_timeout_ms=6_000)
+    assert_type(consumer, Consumer[bytes, bytes])
+    async with consumer as entered:
+        assert_type(entered, Consumer[bytes, bytes])
+        record = await consumer.getone()
+        assert_type(record, ConsumerRecord[bytes, bytes])
+        assert_type(record.key, bytes | None)
+        assert_type(record.value, bytes | None)
+        assert_type(record.offset, int)
+        assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
+
+
+async def what_deserializers_return() -> None:
+    orders = Consumer("orders", value_deserializer=order_of)
+    assert_type(orders, Consumer[bytes, Order])
+    assert_type((await orders.getone()).value, Order | None)
+    assert_type(Consumer(key_deserializer=bytes.decode), Consumer[str, bytes])
+    assert_type(Consumer(key_deserializer=bytes.decode, value_deserializer=order_of), Consumer[str, Order])
+    assert_type(Consumer(value_deserializer=lambda data: data.decode()), Consumer[bytes, str])
+    assert_type(Consumer(value_deserializer=json.loads), Consumer[bytes, Any])
+
+
+async def every_way_to_read(consumer: Consumer[str, Order]) -> None:
+    async for record in consumer:
+        assert_type(record, ConsumerRecord[str, Order])
+        if record.value is not None:
+            assert_type(record.value.number, int)
+    assert_type(await anext(consumer), ConsumerRecord[str, Order])
+    assert_type(await consumer.getmany(timeout_ms=10), dict[TopicPartition, list[ConsumerRecord[str, Order]]])
+    assert_type(await consumer.poll(10), list[ConsumerRecord[str, Order]])
+    assert_type(await consumer.committed_offsets(), dict[TopicPartition, OffsetAndMetadata | None])
+
+
+async def handlers(consumer: Consumer[str, Order], producer: Producer[str, Order]) -> None:
+    async def handle(record: ConsumerRecord[str, Order]) -> None:
+        assert_type(record.value, Order | None)
+
+    def blocking(record: ConsumerRecord[str, Order]) -> int:
+        return 0 if record.value is None else record.value.number
+
+    async def anything(record: ConsumerRecord[object, object]) -> None:
+        print(record.value)
+
+    named: Handler[str, Order] = handle
+    await consumer.run(named, order="key")
+    await consumer.run(anything)
+    await consumer.run(blocking, executor=ThreadPoolExecutor())
+    # Dead letters are written as they were consumed.
+    await consumer.run(handle, dead_letter_topic="failed", producer=producer)
+
+
+async def dead_letters_in_bytes(consumer: Consumer) -> None:
+    async def handle(record: ConsumerRecord) -> None:
+        assert_type(record.value, bytes | None)
+
+    await consumer.run(handle, dead_letter_topic="failed", producer=Producer())
+
+
+async def producers() -> None:
+    producer = Producer(acks="all", compression_type="zstd")
+    await producer.send("orders", b"1", key=bytearray(b"2"))
+    await producer.send("orders", memoryview(b"1"), headers=[("source", b"shop"), ("empty", None)])
+    await producer.send("orders", None, key=b"a tombstone")
+    orders = Producer(key_serializer=str.encode, value_serializer=bytes_of)
+    assert_type(orders, Producer[str, Order])
+    assert_type(await orders.send("orders", Order(1), key="a"), asyncio.Future[RecordMetadata])
+    assert_type(await orders.send_and_wait("orders", value=Order(1)), RecordMetadata)
+    await Producer(value_serializer=lambda value: json.dumps(value).encode()).send("orders", {"number": 1})
+    async with Producer(value_serializer=bytes_of) as entered:
+        await entered.send("orders", Order(1), key=b"a")
+
+
+def as_arguments(
+    read: Deserializer[Order], write: Serializer[Order]
+) -> tuple[Consumer[bytes, Order], Producer[Any, Order]]:
+    return Consumer(value_deserializer=read), Producer(value_serializer=write)
+
+
+def variance(orders: Consumer[str, Order], anything: Producer[object, object]) -> None:
+    """A consumer of orders is a consumer of objects; a producer of objects is a producer of orders."""
+    objects: Consumer[object, object] = orders
+    producer: Producer[str, Order] = anything
+    print(objects, producer)
+
+
+def settings_in_a_dictionary(shared: ConsumerSettings, ours: ProducerSettings) -> None:
+    assert_type(Consumer("orders", **shared), Consumer[bytes, bytes])
+    assert_type(Consumer("orders", value_deserializer=order_of, **shared), Consumer[bytes, Order])
+    assert_type(Producer(value_serializer=bytes_of, **ours), Producer[bytes | bytearray | memoryview, Order])
+
+
+class Orders(Consumer[bytes, Order]):
+    def __init__(self) -> None:
+        super().__init__("orders", value_deserializer=order_of)
+
+    async def number(self) -> int | None:
+        value = (await self.getone()).value
+        return None if value is None else value.number
+
+
+class Lines(Consumer):
+    async def line(self) -> bytes | None:
+        return (await self.getone()).value
+
+
+def unpacked(record: ConsumerRecord[str, Order]) -> None:
+    topic, partition, offset, timestamp, kind, key, value, headers = record
+    assert_type((topic, partition, offset, timestamp, kind), tuple[str, int, int, int, int])
+    assert_type(key, str | None)
+    assert_type(value, Order | None)
+    assert_type(record.topic_partition, TopicPartition)
+    print(headers)
+
+
+async def admin() -> None:
+    async with Admin() as client:
+        try:
+            await client.create_topics([NewTopic("orders", num_partitions=6)])
+        except RecordTooLargeError:
+            raise
+        except KafkaError as error:
+            assert_type(error.retriable, bool)
+
+
+def fixtures(kafka_broker: Broker, kafka_bootstrap_servers: str, kafka_faults: Faults) -> Iterator[Fault]:
+    assert_type(Consumer("orders", bootstrap_servers=kafka_bootstrap_servers), Consumer[bytes, bytes])
+    assert_type(kafka_broker.requests, list[SeenRequest])
+    with kafka_faults.delay("Fetch", 0.5) as fault:
+        yield fault
