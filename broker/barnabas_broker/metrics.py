@@ -35,6 +35,10 @@ LATENCY_BOUNDS: Final = (
     30.0,
 )
 
+#: The fields with error codes in responses. AddPartitionsToTxn calls its own otherwise; the code of a topic's
+#: configuration in CreateTopics says that the client may not see it, which is no error.
+ERROR_CODES: Final = frozenset(("error_code", "partition_error_code"))
+
 Tally = Callable[[Any, dict[int, int]], None]
 
 
@@ -74,15 +78,13 @@ class ApiMetrics:
         errors: the number of each error code, anywhere in a response.
     """
 
-    __slots__ = ("_flat", "_nested", "errors", "latency", "name")
+    __slots__ = ("_tallies", "errors", "latency", "name")
 
     def __init__(self, key: ApiKey) -> None:
         self.name = key.title
         self.latency = Histogram(LATENCY_BOUNDS)
         self.errors: dict[int, int] = {}
-        paths = list(error_paths(api(key).response))
-        self._flat = () in paths
-        self._nested = tuple(_tally(path) for path in paths if path)
+        self._tallies = tuple(_tally(path) for path in error_paths(api(key).response))
 
     def answered(self, response: Any, seconds: float) -> None:
         """Count a response.
@@ -96,9 +98,7 @@ class ApiMetrics:
         latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         latency.total += seconds
         if response is not None:
-            if self._flat and (code := response.error_code):
-                self.errors[code] = self.errors.get(code, 0) + 1
-            for tally in self._nested:
+            for tally in self._tallies:
                 tally(response, self.errors)
 
     def failed(self, code: int, seconds: float) -> None:
@@ -143,39 +143,38 @@ class RequestMetrics:
 
 
 def error_paths(response: type[Struct]) -> Iterator[tuple[str, ...]]:
-    """The places of error codes in a response: the names of the arrays on the way there, () for its own.
-
-    Two arrays deep at most, which is a partition of a topic; only OffsetFetch with several groups goes deeper.
-    """
-    yield from _error_paths(response, ())
-
-
-def _error_paths(struct: type[Struct], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if any(f.name == "error_code" and f.type is INT16 for f in struct.FIELDS):
-        yield path
-    if len(path) < 2:
-        for f in struct.FIELDS:
-            if f.type.element is not None and f.type.element.struct is not None:
-                yield from _error_paths(f.type.element.struct, (*path, f.name))
+    """The places of error codes in a response: the names of the arrays on the way there, and that of the field."""
+    for f in response.FIELDS:
+        if f.name in ERROR_CODES and f.type is INT16:
+            yield (f.name,)
+        elif f.type.element is not None and f.type.element.struct is not None:
+            for path in error_paths(f.type.element.struct):
+                yield (f.name, *path)
 
 
 def _tally(path: tuple[str, ...]) -> Tally:
     """A function that counts the error codes at `path`."""
-    outer = attrgetter(path[0])
+    code_of = attrgetter(path[-1])
     if len(path) == 1:
 
-        def tally_items(response: Any, errors: dict[int, int]) -> None:
-            for item in outer(response) or ():
-                if code := item.error_code:
+        def tally_own(item: Any, errors: dict[int, int]) -> None:
+            if code := code_of(item):
+                errors[code] = errors.get(code, 0) + 1
+
+        return tally_own
+    items_of = attrgetter(path[0])
+    if len(path) == 2:
+
+        def tally_items(item: Any, errors: dict[int, int]) -> None:
+            for each in items_of(item) or ():
+                if code := code_of(each):
                     errors[code] = errors.get(code, 0) + 1
 
         return tally_items
-    inner = attrgetter(path[1])
+    tally = _tally(path[1:])
 
-    def tally_nested(response: Any, errors: dict[int, int]) -> None:
-        for group in outer(response) or ():
-            for item in inner(group) or ():
-                if code := item.error_code:
-                    errors[code] = errors.get(code, 0) + 1
+    def tally_nested(item: Any, errors: dict[int, int]) -> None:
+        for each in items_of(item) or ():
+            tally(each, errors)
 
     return tally_nested

@@ -148,7 +148,7 @@ class ConsumerGroupTargetAssignmentMemberKey(Data, versions="7"):
     member_id: str = field(STRING, "7", default="")
 
 
-class TopicPartition(Struct):
+class TargetTopicPartition(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
 
@@ -156,7 +156,7 @@ class TopicPartition(Struct):
 class ConsumerGroupTargetAssignmentMemberValue(Data, versions="0", flexible="0+"):
     """The target assignment of a member."""
 
-    topic_partitions: list[TopicPartition] = field(array(TopicPartition))
+    topic_partitions: list[TargetTopicPartition] = field(array(TargetTopicPartition))
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Data, versions="8"):
@@ -166,7 +166,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Data, versions="8"):
     member_id: str = field(STRING, "8", default="")
 
 
-class TopicPartitions(Struct):
+class CurrentTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
     assignment_epochs: list[int] | None = field(array(INT32), nullable="0+", default=[], tag=0, tagged="0+")
@@ -178,8 +178,8 @@ class ConsumerGroupCurrentMemberAssignmentValue(Data, versions="0", flexible="0+
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
     state: int = field(INT8)
-    assigned_partitions: list[TopicPartitions] = field(array(TopicPartitions))
-    partitions_pending_revocation: list[TopicPartitions] = field(array(TopicPartitions))
+    assigned_partitions: list[CurrentTopicPartitions] = field(array(CurrentTopicPartitions))
+    partitions_pending_revocation: list[CurrentTopicPartitions] = field(array(CurrentTopicPartitions))
 
 
 class ConsumerGroupRegularExpressionKey(Data, versions="16"):

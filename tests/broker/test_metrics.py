@@ -104,7 +104,11 @@ def test_every_answer_has_a_place_for_errors(key: ApiKey) -> None:
 
 
 def test_metadata_has_error_codes_of_topics_and_partitions() -> None:
-    assert set(error_paths(MetadataResponse)) == {(), ("topics",), ("topics", "partitions")}
+    assert set(error_paths(MetadataResponse)) == {
+        ("error_code",),
+        ("topics", "error_code"),
+        ("topics", "partitions", "error_code"),
+    }
 
 
 def test_apis_are_named_as_kafka_names_them() -> None:

@@ -19,10 +19,10 @@ from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from barnabas_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -273,9 +273,9 @@ class FakeBroker(FakeCoordinator):
             self.generation += 1
             self.member = request.member_id or "given"
             self.of_consumer_protocol = True
-            assigned = Assignment(
+            assigned = HeartbeatAssignment(
                 topic_partitions=[
-                    TopicPartitions(topic_id=self.topic_ids[name], partitions=sorted(self.topics[name]))
+                    HeartbeatTopicPartitions(topic_id=self.topic_ids[name], partitions=sorted(self.topics[name]))
                     for name in request.subscribed_topic_names or sorted(self.topics)
                 ]
             )

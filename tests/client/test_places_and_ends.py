@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import pytest
@@ -26,12 +26,17 @@ HOUR = 3_600_000
 # Another thread, or another event loop.
 
 
+def entered(result: Any) -> Any:
+    """What a call returned; of a context manager the start of its block."""
+    return result.__aenter__() if isinstance(result, AbstractAsyncContextManager) else result
+
+
 def elsewhere(call: Callable[[], Any]) -> BaseException | None:
     """What a call raises in a thread with an event loop of its own, and in one without: it must be the same."""
     raised: list[BaseException | None] = []
 
     async def wait() -> None:
-        result = call()
+        result = entered(call())
         if asyncio.iscoroutine(result):
             await result
 
@@ -45,7 +50,7 @@ def elsewhere(call: Callable[[], Any]) -> BaseException | None:
 
     def drive() -> None:
         """Without an event loop."""
-        result = call()
+        result = entered(call())
         if asyncio.iscoroutine(result):
             try:
                 result.send(None)
@@ -82,6 +87,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"x"),
     "send_and_wait": ("t", b"x"),
     "partitions_for": ("t",),
+    "send_offsets_to_transaction": ({T0: 1}, "g"),
 }
 
 

@@ -79,11 +79,16 @@ def _of_type(of: WireType[Any], version: int) -> st.SearchStrategy[Any]:
     return plain[of.name]
 
 
+def _stands_for_its_defaults(f: Field) -> bool:
+    """Whether None is the absence of a tagged structure."""
+    return f.default is None and not f.required
+
+
 def _of_field(f: Field, version: int) -> st.SearchStrategy[Any]:
     if version not in f.versions:
         return st.just(f.absent())
     values = _of_type(f.type, version)
-    return st.none() | values if version in f.nullable or f.default is None else values
+    return st.none() | values if version in f.nullable or _stands_for_its_defaults(f) else values
 
 
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
@@ -118,7 +123,7 @@ def some(rng: random.Random, cls: type[Struct], version: int) -> Any:
     for f in cls.FIELDS:
         if version not in f.versions:
             values[f.name] = f.absent()
-        elif (version in f.nullable or f.default is None) and rng.random() < 0.3:
+        elif (version in f.nullable or _stands_for_its_defaults(f)) and rng.random() < 0.3:
             values[f.name] = None
         else:
             values[f.name] = _some_type(rng, f.type, version)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas_broker.handlers.produce import Produce
+from barnabas_broker.metrics import ERROR_CODES
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.registry import ApiKey, api
@@ -115,7 +116,7 @@ class _Maker:
         for field in cls.FIELDS:
             if self.version not in field.versions:
                 values[field.name] = field.absent()
-            elif field.name == "error_code":
+            elif field.name in ERROR_CODES:
                 values[field.name] = self.code if own else ErrorCode.NONE
             elif field.name == "error_message" and own and self.version in field.nullable:
                 values[field.name] = f"{self.code.name}, made by a test"
@@ -127,7 +128,7 @@ class _Maker:
         return cls(**values) if placed else None
 
     def _has_code(self, cls: type[Struct]) -> bool:
-        return any(f.name == "error_code" and f.type is INT16 and self.version in f.versions for f in cls.FIELDS)
+        return any(f.name in ERROR_CODES and f.type is INT16 and self.version in f.versions for f in cls.FIELDS)
 
     def _items(self, field: Field, asked: Any) -> list[Struct]:
         """An item for each one in the request, if the field is an array whose items have a field for the error."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
+from barnabas_broker.metrics import ERROR_CODES
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.schema import Struct
@@ -80,7 +81,7 @@ def first_error(response: Struct) -> str | None:
 
 def _first_code(struct: Struct) -> int:
     own, arrays = _places(type(struct))
-    if own and (code := int(getattr(struct, "error_code", 0))):
+    if own is not None and (code := int(getattr(struct, own))):
         return code
     for name in arrays:
         for item in getattr(struct, name) or ():
@@ -90,14 +91,14 @@ def _first_code(struct: Struct) -> int:
 
 
 @cache
-def _places(cls: type[Struct]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a structure has an error code of its own, and which of its arrays contain error codes."""
+def _places(cls: type[Struct]) -> tuple[str | None, tuple[str, ...]]:
+    """The field with the error code of a structure, None without one, and which of its arrays contain error codes."""
     arrays = []
     for field in cls.FIELDS:
         element = field.type.element
         if element is not None and element.struct is not None and any(_places(element.struct)):
             arrays.append(field.name)
-    return any(field.name == "error_code" for field in cls.FIELDS), tuple(arrays)
+    return next((field.name for field in cls.FIELDS if field.name in ERROR_CODES), None), tuple(arrays)
 
 
 def group_of(request: Any) -> str | None:

@@ -43,10 +43,10 @@ from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.schema import Request, Response
@@ -624,7 +624,7 @@ def _is_valid(response: ConsumerGroupHeartbeatResponse) -> bool:
     return response.member_epoch > JOIN_EPOCH and all(number >= 0 for topic in assigned for number in topic.partitions)
 
 
-def _target(assignment: Assignment) -> Partitions:
+def _target(assignment: HeartbeatAssignment) -> Partitions:
     return frozenset(
         TopicIdPartition(bytes(topic.topic_id), number)
         for topic in assignment.topic_partitions
@@ -632,11 +632,11 @@ def _target(assignment: Assignment) -> Partitions:
     )
 
 
-def _grouped(partitions: Partitions) -> list[TopicPartitions]:
+def _grouped(partitions: Partitions) -> list[HeartbeatTopicPartitions]:
     by_topic: dict[bytes, list[int]] = {}
     for one in sorted(partitions):
         by_topic.setdefault(one.topic_id, []).append(one.partition)
-    return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
+    return [HeartbeatTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
 
 
 def _fenced(config: MemberConfig) -> KafkaError:

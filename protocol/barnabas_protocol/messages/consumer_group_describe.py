@@ -28,14 +28,14 @@ class ConsumerGroupDescribeRequest(Request, api_key=69, versions="0-1", flexible
     include_authorized_operations: bool = field(BOOLEAN)
 
 
-class TopicPartitions(Struct):
+class DescribedTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
     partitions: list[int] = field(array(INT32))
 
 
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+class DescribedAssignment(Struct):
+    topic_partitions: list[DescribedTopicPartitions] = field(array(DescribedTopicPartitions))
 
 
 class Member(Struct):
@@ -47,12 +47,12 @@ class Member(Struct):
     client_host: str = field(STRING)
     subscribed_topic_names: list[str] = field(array(STRING))
     subscribed_topic_regex: str | None = field(STRING, nullable="0+", default=None)
-    assignment: Assignment = field(struct(Assignment))
-    target_assignment: Assignment = field(struct(Assignment))
+    assignment: DescribedAssignment = field(struct(DescribedAssignment))
+    target_assignment: DescribedAssignment = field(struct(DescribedAssignment))
     member_type: int = field(INT8, "1+", default=-1, ignorable=True)
 
 
-class DescribedGroup(Struct):
+class DescribedConsumerGroup(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
     group_id: str = field(STRING)
@@ -66,7 +66,7 @@ class DescribedGroup(Struct):
 
 class ConsumerGroupDescribeResponse(Response, api_key=69, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(INT32)
-    groups: list[DescribedGroup] = field(array(DescribedGroup))
+    groups: list[DescribedConsumerGroup] = field(array(DescribedConsumerGroup))
 
 
 API: Final = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)

@@ -9,7 +9,7 @@ from typing import Final
 from barnabas_protocol.schema import INT16, INT32, STRING, UUID, Api, Request, Response, Struct, array, field, struct
 
 
-class TopicPartitions(Struct):
+class HeartbeatTopicPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
 
@@ -24,11 +24,13 @@ class ConsumerGroupHeartbeatRequest(Request, api_key=68, versions="0-1", flexibl
     subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
     subscribed_topic_regex: str | None = field(STRING, "1+", nullable="1+", default=None)
     server_assignor: str | None = field(STRING, nullable="0+", default=None)
-    topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable="0+", default=None)
+    topic_partitions: list[HeartbeatTopicPartitions] | None = field(
+        array(HeartbeatTopicPartitions), nullable="0+", default=None
+    )
 
 
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+class HeartbeatAssignment(Struct):
+    topic_partitions: list[HeartbeatTopicPartitions] = field(array(HeartbeatTopicPartitions))
 
 
 class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexible="0+"):
@@ -38,7 +40,7 @@ class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexi
     member_id: str | None = field(STRING, nullable="0+", default=None)
     member_epoch: int = field(INT32)
     heartbeat_interval_ms: int = field(INT32)
-    assignment: Assignment | None = field(struct(Assignment), nullable="0+", default=None)
+    assignment: HeartbeatAssignment | None = field(struct(HeartbeatAssignment), nullable="0+", default=None)
 
 
 API: Final = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)

@@ -117,7 +117,7 @@ async def test_http_is_answered_with_the_reason(broker: BrokerServer, caplog: py
 @pytest.mark.parametrize(
     ("api", "version", "name"),
     [
-        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, "KIP-848"),
+        (ApiKey.SHARE_GROUP_HEARTBEAT, 1, "KIP-932"),
         (ApiKey.VOTE, 0, "Vote (API 52)"),
         (ApiKey.METADATA, 99, "Metadata version 99"),
         (999, 0, "API 999"),

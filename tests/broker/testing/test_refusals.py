@@ -49,6 +49,10 @@ PLACES: Final[dict[ApiKey, dict[str, str]]] = {
     ApiKey.INIT_PRODUCER_ID: {"0+": ""},
     ApiKey.OFFSET_DELETE: {"0+": ""},
     ApiKey.DESCRIBE_CLUSTER: {"0+": ""},
+    ApiKey.ADD_OFFSETS_TO_TXN: {"0+": ""},
+    ApiKey.END_TXN: {"0+": ""},
+    ApiKey.TXN_OFFSET_COMMIT: {"0+": "topics.partitions"},
+    ApiKey.WRITE_TXN_MARKERS: {"0+": "markers.topics.partitions"},
 }
 
 

@@ -20,10 +20,10 @@ from barnabas_client.membership.member import NO_GENERATION, MemberConfig, Membe
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -86,7 +86,9 @@ class Driver:
             heartbeat_interval_ms=5000,
             assignment=None
             if assigned is None
-            else Assignment(topic_partitions=[TopicPartitions(topic_id=topic, partitions=list(assigned))]),
+            else HeartbeatAssignment(
+                topic_partitions=[HeartbeatTopicPartitions(topic_id=topic, partitions=list(assigned))]
+            ),
         )
         self.happened(self.machine.answered(send.ticket, response, self.now))
         return request

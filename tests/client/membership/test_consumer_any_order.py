@@ -11,10 +11,10 @@ from barnabas_client.membership.effects import Assign, Effect, NameTopics, Revok
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -106,13 +106,13 @@ class AnyOrder(RuleBasedStateMachine):
         if awaited and code == ErrorCode.NONE:
             self.epoch = max(self.epoch, 1) + grows
             self.given = self.given if assigned is None else assigned
-        topics = [TopicPartitions(topic_id=TOPIC, partitions=sorted(assigned or ()))]
+        topics = [HeartbeatTopicPartitions(topic_id=TOPIC, partitions=sorted(assigned or ()))]
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=code,
             member_epoch=self.epoch if code == ErrorCode.NONE else 0,
             heartbeat_interval_ms=5000,
-            assignment=None if assigned is None else Assignment(topic_partitions=topics),
+            assignment=None if assigned is None else HeartbeatAssignment(topic_partitions=topics),
         )
         self.happened(self.machine.answered(send.ticket, response, self.now))
 

@@ -76,14 +76,21 @@ OF_REMOVED_VERSIONS: Final = {
 #: Kafka nests structures in their message; two of one name get the name of their API here.
 RENAMED: Final = {
     "ConsumerProtocolAssignmentTopicPartition": "TopicPartition",
+    "CurrentTopicPartitions": "TopicPartitions",
     "DescribeProducersTopicRequest": "TopicRequest",
+    "DescribedAssignment": "Assignment",
+    "DescribedConsumerGroup": "DescribedGroup",
+    "DescribedTopicPartitions": "TopicPartitions",
     "FetchEpochEndOffset": "EpochEndOffset",
     "FetchLeaderIdAndEpoch": "LeaderIdAndEpoch",
     "FetchNodeEndpoint": "NodeEndpoint",
+    "HeartbeatAssignment": "Assignment",
+    "HeartbeatTopicPartitions": "TopicPartitions",
     "IncrementalAlterConfigsResource": "AlterConfigsResource",
     "IncrementalAlterConfigsResourceResponse": "AlterConfigsResourceResponse",
     "IncrementalAlterableConfig": "AlterableConfig",
     "ResponseCursor": "Cursor",
+    "TargetTopicPartition": "TopicPartition",
     "TransactionListing": "TransactionState",
 }
 

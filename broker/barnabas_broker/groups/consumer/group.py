@@ -60,16 +60,16 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    TopicPartition,
-    TopicPartitions,
+    CurrentTopicPartitions,
+    TargetTopicPartition,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
 )
-from barnabas_protocol.messages.consumer_group_heartbeat import TopicPartitions as AssignedPartitions
 
 NONE: Final = ErrorCode.NONE
 #: From this version on OffsetCommit and OffsetFetch know member epochs.
@@ -650,9 +650,9 @@ class ConsumerGroup:
             heartbeat_interval_ms=self._settings.heartbeat_interval,
         )
         if heartbeat.full or not _same_partitions(member.assigned, heartbeat.assigned_before):
-            response.assignment = Assignment(
+            response.assignment = HeartbeatAssignment(
                 topic_partitions=[
-                    AssignedPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
                     for topic_id, partitions in sorted(member.assigned.items())
                 ]
             )
@@ -955,7 +955,7 @@ class ConsumerGroup:
                 if target is None
                 else ConsumerGroupTargetAssignmentMemberValue(
                     topic_partitions=[
-                        TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
+                        TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions))
                         for topic_id, partitions in sorted(target.items())
                     ]
                 ),
@@ -1219,9 +1219,9 @@ def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataVal
 
 
 def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
-    def topics(owned: Owned) -> list[TopicPartitions]:
+    def topics(owned: Owned) -> list[CurrentTopicPartitions]:
         return [
-            TopicPartitions(
+            CurrentTopicPartitions(
                 topic_id=topic_id,
                 partitions=sorted(epochs),
                 assignment_epochs=[epochs[partition] for partition in sorted(epochs)],
@@ -1255,7 +1255,7 @@ def _member_from(
     if current is None:
         return member
 
-    def owned(topics: list[TopicPartitions]) -> dict[bytes, dict[int, int]]:
+    def owned(topics: list[CurrentTopicPartitions]) -> dict[bytes, dict[int, int]]:
         # Before Kafka 4.3 partitions had no epoch of their own (KIP-1251): the member's is the oldest that is certain.
         return {
             each.topic_id: dict(zip(each.partitions, each.assignment_epochs, strict=True))

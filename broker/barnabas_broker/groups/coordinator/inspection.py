@@ -14,8 +14,12 @@ from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.security.operations import GROUP
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.consumer_group_describe import Assignment, Member, TopicPartitions
-from barnabas_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from barnabas_protocol.messages.consumer_group_describe import (
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedTopicPartitions,
+    Member,
+)
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
@@ -75,10 +79,10 @@ def failed_group(group_id: str, error: ErrorCode) -> DescribedGroup:
 def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operations: bool) -> DescribedConsumerGroup:
     """A group as ConsumerGroupDescribe returns it. Partitions of deleted topics are left out."""
 
-    def assignment(partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
-        return Assignment(
+    def assignment(partitions: Mapping[bytes, Iterable[int]]) -> DescribedAssignment:
+        return DescribedAssignment(
             topic_partitions=[
-                TopicPartitions(
+                DescribedTopicPartitions(
                     topic_id=topic_id, topic_name=catalog.by_id[topic_id].name, partitions=sorted(partitions[topic_id])
                 )
                 for topic_id in sorted(partitions)

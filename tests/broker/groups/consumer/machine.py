@@ -15,7 +15,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatTopicPartitions,
 )
 
 CALLER = Caller("client", "/127.0.0.1")
@@ -86,7 +86,7 @@ class Machine:
         owned = fields.pop("owned", None)
         if owned is not None:
             fields["topic_partitions"] = [
-                TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                HeartbeatTopicPartitions(topic_id=topic_id, partitions=list(partitions))
                 for topic_id, partitions in owned.items()
             ]
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)

@@ -12,7 +12,7 @@ from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas_protocol.messages.list_groups import ListGroupsRequest
 from barnabas_protocol.messages.offset_commit import (
@@ -92,7 +92,7 @@ async def test_two_members_share_a_topic_and_survive_a_restart() -> None:
     assert owned(await join(service, "a")) == [0, 1, 2, 3]
     assert owned(await join(service, "b")) == []
     kept = owned(await beat(service, "a", 1))
-    report = [TopicPartitions(topic_id=T, partitions=kept)]
+    report = [HeartbeatTopicPartitions(topic_id=T, partitions=kept)]
     assert (await beat(service, "a", 1, topic_partitions=report)).member_epoch == 2
     given = owned(await beat(service, "b", 2))
     assert sorted(kept + given) == [0, 1, 2, 3]
@@ -162,7 +162,7 @@ async def test_commits_with_an_older_epoch_are_checked_for_each_partition() -> N
     await join(service, "a")
     await join(service, "b")
     kept = owned(await beat(service, "a", 1))
-    await beat(service, "a", 1, topic_partitions=[TopicPartitions(topic_id=T, partitions=kept)])
+    await beat(service, "a", 1, topic_partitions=[HeartbeatTopicPartitions(topic_id=T, partitions=kept)])
     expected = [ErrorCode.NONE if index in kept else ErrorCode.STALE_MEMBER_EPOCH for index in range(4)]
     assert await commit(service, "a", 1) == expected
     assert sorted(service.groups.groups["g"].offsets) == [("t", index) for index in kept]
