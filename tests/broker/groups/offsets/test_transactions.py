@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.groups.coordinator.replay import Replay
@@ -267,7 +267,8 @@ class Coordinator:
         self.offsets = GroupOffsets()
         self.log: list[Entry] = []
         self.coming: deque[Callable[[], object]] = deque()
-        self.ending: set[int] = set()
+        #: The outcome of each transaction whose marker is not reported.
+        self.ending: dict[int, bool] = {}
         self.next = self.sequence = self.value = 0
 
     def append(self, producer_id: int, commits: dict[int, int | None], marker: bool | None = None) -> None:
@@ -300,16 +301,19 @@ class Coordinator:
         self.transactional(producer_id, partitions, fails=True)
 
     def marker(self, producer_id: int, commits: bool, early: bool) -> None:
+        self.sequence += 1
+        sequence = self.sequence
+        commits = self.ending.get(producer_id, commits)  # A marker that is repeated has the same outcome.
         self.append(producer_id, {}, commits)
 
         def ended() -> None:
-            self.offsets.end_transaction(producer_id, commits)
-            self.ending.discard(producer_id)
+            self.offsets.end_transaction(producer_id, commits, sequence)
+            self.ending.pop(producer_id, None)
 
         if early:
             ended()
         else:
-            self.ending.add(producer_id)
+            self.ending[producer_id] = commits
             self.coming.append(ended)
 
     def report(self, count: int) -> None:
@@ -336,6 +340,10 @@ class Coordinator:
 
 
 @given(_steps)
+@example(
+    # A marker that is repeated, and reported when the next transaction has begun.
+    [("marker", 7, False, False), ("marker", 7, True, True), ("transactional", 7, {0}), ("marker", 7, True, False)]
+)
 @settings(deadline=None)
 def test_the_machine_agrees_with_a_model_of_the_log(steps: list[tuple[Any, ...]]) -> None:
     coordinator = Coordinator()
