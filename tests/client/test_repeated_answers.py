@@ -208,7 +208,7 @@ async def transacts(broker: FakeBroker) -> None:
                         await sender.send("t", b"x")
                         await sender.send_offsets_to_transaction({T0: 1}, "g")
                     await asyncio.sleep(0.1)  # whatever else the program does
-        await asyncio.sleep(0.1)  # what the program does with the error
+        await asyncio.sleep(0.2)  # what the program does with the error: a producer asks twice, to commit and to abort
 
 
 async def transacts_classically(broker: FakeBroker) -> None:
