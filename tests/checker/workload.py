@@ -12,8 +12,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -415,7 +416,8 @@ class Workload:
                 producer.produce(self._topic, str(send.value), partition=partition, on_delivery=delivered)
             if ahead:
                 asked = [TopicPartition(self._topic, partition, offset) for partition, offset in ahead.items()]
-                producer.send_offsets_to_transaction(asked, consumer.consumer_group_metadata(), _LIMIT)
+                group = consumer.consumer_group_metadata()
+                _within(2 * _LIMIT, partial(producer.send_offsets_to_transaction, asked, group, _LIMIT))
             steps = [poll, *sends]
             outcome = self._end(producer, rng)
         except KafkaException as error:
@@ -441,6 +443,28 @@ class Workload:
                 return Outcome.OK
         producer.abort_transaction(_LIMIT)
         return Outcome.FAIL
+
+
+def _within(seconds: float, call: Callable[[], object]) -> None:
+    """Run a call that may wait for ever whatever its timeout, in a thread that is left behind if it does.
+
+    ``send_offsets_to_transaction`` does when the group's coordinator goes: librdkafka's issues 5456 and 5511.
+
+    Raises:
+        KafkaException: of the call; also if it has not returned in so many seconds.
+    """
+    returned: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            returned.set_result(call())
+        except BaseException as error:
+            returned.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([returned], seconds).done:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no return in {seconds:.0f} s"))
+    returned.result()
 
 
 def _offset(message: Message) -> int | None:
