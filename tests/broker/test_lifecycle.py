@@ -48,7 +48,8 @@ async def test_a_first_start_says_nothing_about_the_shutdown_before(
 
 
 async def test_a_closed_terminal_ends_it_cleanly(start_command: StartCommand, tmp_path: Path) -> None:
-    process = await start_command(tmp_path / "data")
+    # Tests that run under nohup ignore it, and so do their children.
+    process = await start_command(tmp_path / "data", prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
     await logged(process, "broker started")
     status, rest = await stop(process, signal.SIGHUP)
     assert status == 0
