@@ -50,6 +50,7 @@ from barnabas_broker.config.keys import (
     LOG_DIRS,
     NODE_ID,
     QUEUED_MAX_RESPONSE_BYTES,
+    REQUEST_TIMEOUT_MS,
 )
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.durations import seconds
@@ -236,7 +237,8 @@ class BrokerServer:
 
         async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
-            answer = lane.run(write_markers(replicas, groups, wall_ms(), request))
+            timeout = config[REQUEST_TIMEOUT_MS] / 1000
+            answer = lane.run(write_markers(replicas, groups, wall_ms(), request, timeout))
             if isinstance(answer, Work):
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer

@@ -604,6 +604,13 @@ TRANSACTION_STATE_LOG_SEGMENT_BYTES = _int(
 TRANSACTION_MAX_TIMEOUT_MS = _int(
     "transaction.max.timeout.ms", 900_000, "The longest timeout of a transaction that clients may ask for, in ms.", 1
 )
+REQUEST_TIMEOUT_MS = _int(
+    "request.timeout.ms",
+    30_000,
+    "Ms that the requests of transactions between brokers may take, and that markers and the state of a transaction "
+    "may take to be replicated.",
+    1,
+)
 TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = _int(
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     10_000,

@@ -142,7 +142,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         offsets.load.buffer.size | 5242880 | Bytes read at a time while committed offsets are loaded.
         offsets.topic.compression.codec | 0 | Codec of __consumer_offsets; records are stored uncompressed.
         queued.max.requests | 500 | Requests that wait for a thread; here 512 for each connection.
-        request.timeout.ms | 30000 | How long the broker's own requests may take.
         socket.listen.backlog.size | 50 | Connections that wait to be accepted.
         socket.receive.buffer.bytes | 102400 | Receive buffer of connections.
         socket.send.buffer.bytes | 102400 | Send buffer of connections.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from barnabas_broker.config.keys import REQUEST_TIMEOUT_MS
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
@@ -34,10 +35,6 @@ from barnabas_protocol.registry import ApiKey
 
 log = logger("transactions")
 
-#: Seconds within which a marker must be replicated (``request.timeout.ms``).
-_TIMEOUT: Final = 30.0
-
-
 #: The response, or a future of it if markers wait for replicas.
 Answer = WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]
 
@@ -46,11 +43,16 @@ Answer = WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]
 def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Answer]:
     """Append the markers of a coordinator on another broker."""
     services = context.services
-    return (yield from write_markers(services.replicas, services.groups, services.wall_ms(), request))
+    timeout = services.config[REQUEST_TIMEOUT_MS] / 1000
+    return (yield from write_markers(services.replicas, services.groups, services.wall_ms(), request, timeout))
 
 
 def write_markers(
-    replicas: ReplicaManager, groups: GroupCoordinator, now_ms: int, request: WriteTxnMarkersRequest
+    replicas: ReplicaManager,
+    groups: GroupCoordinator,
+    now_ms: int,
+    request: WriteTxnMarkersRequest,
+    timeout: float,
 ) -> Steps[Answer]:
     """Append markers to partitions that this broker leads, and answer when they are as durable as acks=all asks for.
 
@@ -59,6 +61,7 @@ def write_markers(
         groups: commits or drops the offsets that are pending in the transactions.
         now_ms: the timestamp of the markers, in ms since 1970.
         request: the markers, of a coordinator on this broker or another one.
+        timeout: seconds within which they must be replicated; those that are not get REQUEST_TIMED_OUT.
     """
     delayed: DelayedOperation[WriteTxnMarkersResponse] = DelayedOperation()
     answers: dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]] = {}
@@ -83,7 +86,7 @@ def write_markers(
             for producer_id, topics in answers.items()
         ]
     )
-    return delayed.respond(response, _TIMEOUT)
+    return delayed.respond(response, timeout)
 
 
 def _append(

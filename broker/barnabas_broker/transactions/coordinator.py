@@ -14,6 +14,7 @@ from barnabas_broker.config import Config, Key
 from barnabas_broker.config.keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS,
+    REQUEST_TIMEOUT_MS,
     TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
     TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS,
@@ -61,8 +62,6 @@ from barnabas_protocol.wire import MAX_STRING
 
 log = logger("transactions")
 
-#: Seconds that an append and a request to another broker may take (``request.timeout.ms`` of Kafka's brokers).
-_TIMEOUT: Final = 30.0
 #: Seconds until the end of a transaction is appended again.
 _RETRY: Final = 0.5
 #: Transactional ids that are restored in one turn of the event loop, and those that may be written in one.
@@ -180,8 +179,10 @@ class TransactionCoordinator:
         self._configured_partitions = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
         self._partition_count = self._configured_partitions
         self._timers = Timers(self._loop, now)
-        self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, _TIMEOUT)
-        self.markers = MarkerSender(node_id, leader, write, peers, _TIMEOUT)
+        #: Seconds that an append and a request to another broker may take.
+        self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
+        self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, self._timeout)
+        self.markers = MarkerSender(node_id, leader, write, peers, self._timeout)
         self.partitions: dict[int, HostedPartition] = {}
         self.metrics = TransactionMetrics()
         #: Calls that wait for a producer id or for another broker.
@@ -522,7 +523,7 @@ class TransactionCoordinator:
         )
         request = AddPartitionsToTxnRequest(transactions=[asked])
         try:
-            frame = await self._peers.ask(leader, request, _ADD_VERSION, _TIMEOUT)
+            frame = await self._peers.ask(leader, request, _ADD_VERSION, self._timeout)
             response = decode_response(AddPartitionsToTxnResponse, _ADD_VERSION, frame)
         except (OSError, DecodeError) as error:
             log.debug("the coordinator does not answer", node_id=leader, reason=str(error) or type(error).__name__)

@@ -42,6 +42,7 @@ class Brokers:
         fail: errors of the next markers.
         down: brokers that cannot be reached.
         requests: the requests to other brokers.
+        timeouts: the timeouts of these, in seconds.
         answers: what other brokers answer to requests that are not WriteTxnMarkers.
         hold: while set, markers wait for :attr:`release`.
     """
@@ -52,6 +53,7 @@ class Brokers:
         self.fail: list[ErrorCode] = []
         self.down: set[int] = set()
         self.requests: list[tuple[int, Request]] = []
+        self.timeouts: list[float] = []
         self.answers: list[Response] = []
         self.release = asyncio.Event()
         self.release.set()
@@ -80,6 +82,7 @@ class Brokers:
 
     async def ask(self, node_id: int, request: Request, version: int, timeout: float) -> bytes | bytearray:
         self.requests.append((node_id, request))
+        self.timeouts.append(timeout)
         if node_id in self.down:
             raise ConnectionError("down")
         if isinstance(request, WriteTxnMarkersRequest):

@@ -301,6 +301,21 @@ def answer(code: ErrorCode, name: str = "id") -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=[result])
 
 
+async def test_requests_to_other_brokers_take_request_timeout_ms() -> None:
+    coordinator = Coordinator(request_timeout_ms="1234")
+    await coordinator.load()
+    home = T0._replace(topic=TRANSACTIONS_TOPIC, partition=coordinator.transactions.partition_for("other"))
+    coordinator.brokers.leaders = {T0: 2, home: 2}
+    coordinator.brokers.answers = [answer(E.NONE, "other")]
+    who = await coordinator.init()
+    await coordinator.add(who)
+    await coordinator.end(who)
+    await coordinator.settled()
+    assert await coordinator.transactions.verify("other", 5, 6, [T0], add=False) == {T0: E.NONE}
+    assert coordinator.brokers.timeouts == [1.234] * 2
+    await coordinator.transactions.close()
+
+
 @pytest.mark.parametrize("add", [True, False])
 async def test_verification_on_another_broker(coordinator: Coordinator, add: bool) -> None:
     home = coordinator.transactions.partition_for("id")
