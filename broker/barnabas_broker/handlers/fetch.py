@@ -7,9 +7,9 @@ again.
 
 import asyncio
 from collections.abc import Awaitable
+from itertools import islice
 from typing import Final
 
-from barnabas_broker import storage
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.config.keys import FETCH_MAX_BYTES
 from barnabas_broker.handlers.context import RequestContext
@@ -22,10 +22,11 @@ from barnabas_broker.replication.sessions import CachedPartition, FetchContext, 
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.budget import Reserved
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps
 from barnabas_broker.storage.checkpoints import new_id
+from barnabas_broker.storage.transaction_index import InOffsetOrder
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import chain, encode_fetch_response
+from barnabas_protocol.hot import chain, encode_aborted, encode_fetch_response, encoded_transactions
 from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -38,6 +39,8 @@ from barnabas_protocol.registry import ApiKey
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
+#: Aborted transactions that are encoded in one step.
+_ABORTED_STEP: Final = 256
 _NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -185,7 +188,7 @@ class _Reading:
             if limit > 0 or not self._size:
                 if committed:
                     parts, aborted = yield from log.read_committed(wanted.fetch_offset, limit, min_one=not self._size)
-                    answer.aborted_transactions = yield from each(aborted, _aborted)
+                    answer.aborted_transactions = yield from self._list(aborted)
                 else:
                     parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
                 answer.records = chain(parts)
@@ -197,6 +200,15 @@ class _Reading:
                 nothing.log_start_offset = log.log_start_offset
             return nothing
         return answer
+
+    def _list(self, aborted: InOffsetOrder) -> Steps[list[AbortedTransaction]]:
+        """The aborted transactions of a partition, encoded some at a time: there may be hundreds of thousands."""
+        encoded, left, version = bytearray(), iter(aborted), self._context.version
+        while some := [(each.producer_id, each.first_offset) for each in islice(left, _ABORTED_STEP)]:
+            encoded += encode_aborted(some, version)
+            yield
+        self._in_memory += len(encoded)
+        return encoded_transactions(len(aborted), encoded)
 
     def _record_position(self, replica: Replica, wanted: CachedPartition) -> None:
         """Record the fetch position of a follower, once per fetch."""
@@ -267,10 +279,6 @@ class _Reading:
         response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
         self._fetch.trim(response)
         return response
-
-
-def _aborted(transaction: storage.AbortedTransaction) -> AbortedTransaction:
-    return AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
 
 
 def _nothing(partition: int, code: ErrorCode) -> PartitionData:

@@ -38,7 +38,7 @@ from barnabas_broker.storage.snapshots import (
     snapshot_offsets,
     write_snapshot,
 )
-from barnabas_broker.storage.transaction_index import AbortedTransaction
+from barnabas_broker.storage.transaction_index import InOffsetOrder
 from barnabas_broker.storage.validate import check_internal, check_keys, check_produced, check_replicated, stamp
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.batches import CONTROL, BatchHeader, read_header
@@ -49,7 +49,6 @@ from barnabas_protocol.wire import Buffer
 log = logger("storage")
 
 _offset_of: Final = attrgetter("offset")
-_first_offset_of: Final = attrgetter("first_offset")
 #: Key and value of a transaction marker: version and type; version and coordinator epoch (``EndTransactionMarker``).
 _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
@@ -423,9 +422,7 @@ class Log:
         """
         return self._read(offset, max_bytes, up_to, min_one).parts
 
-    def read_committed(
-        self, offset: int, max_bytes: int, *, min_one: bool
-    ) -> Steps[tuple[list[Part], list[AbortedTransaction]]]:
+    def read_committed(self, offset: int, max_bytes: int, *, min_one: bool) -> Steps[tuple[list[Part], InOffsetOrder]]:
         """Read as :meth:`read`, up to the last stable offset.
 
         Returns:
@@ -435,7 +432,7 @@ class Log:
         Raises:
             KafkaError: as :meth:`read`.
         """
-        found: list[AbortedTransaction] = []
+        found = InOffsetOrder()
         read = self._read(offset, max_bytes, self.last_stable_offset, min_one)
         if not self._has_aborted or not read.parts:
             return read.parts, found
@@ -449,12 +446,11 @@ class Log:
                 if segment.has_aborted and (yield from segment.transactions.overlapping(offset, end, found)):
                     break
         except FileNotFoundError:
-            return [], []  # the segment was removed meanwhile; the next fetch finds what has become of it
+            return [], InOffsetOrder()  # the segment was removed meanwhile; the next fetch finds what has become of it
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
             ) from error
-        found.sort(key=_first_offset_of)
         return read.parts, found
 
     def size_between(self, start: int, end: int) -> int:

@@ -7,7 +7,10 @@ the marker. They are in the order of their markers. The file exists only if ther
 
 import struct
 from bisect import bisect_left
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from heapq import merge
+from itertools import starmap
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage.index import CorruptIndex
@@ -18,6 +21,9 @@ _STABLE_OFFSET: Final = struct.Struct(">26xq")
 _VERSION: Final = 0
 #: Entries that a search looks at in one step, and of which it remembers the smallest first offset.
 _BLOCK: Final = 256
+#: Transactions that are put in order at a time, and what one of them takes: first offset, producer id, and the rest.
+_SORTED: Final = 4_096
+_PACKED: Final = struct.Struct(">qqqq")
 
 
 class AbortedTransaction(NamedTuple):
@@ -27,6 +33,55 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class Found(Protocol):
+    """Gets the transactions that a search finds: a list, or :class:`InOffsetOrder`."""
+
+    def append(self, transaction: AbortedTransaction, /) -> None:
+        """Add one."""
+
+
+class InOffsetOrder:
+    """Aborted transactions in the order of their first offsets, in 32 bytes each.
+
+    A fetch may overlap hundreds of thousands. They come in the order of their markers, are sorted a few thousand at a
+    time into runs, and the runs are merged while the caller takes them, so that no step is long.
+    """
+
+    __slots__ = ("_last", "_runs", "_unsorted")
+
+    def __init__(self) -> None:
+        self._unsorted: list[tuple[int, int, int, int]] = []
+        self._runs: list[bytearray] = []
+        #: The largest first offset of the last run.
+        self._last = -1
+
+    def __len__(self) -> int:
+        return len(self._unsorted) + sum(map(len, self._runs)) // _PACKED.size
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction."""
+        producer_id, first, last, stable = transaction
+        self._unsorted.append((first, producer_id, last, stable))
+        if len(self._unsorted) == _SORTED:
+            self._sort()
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        self._sort()
+        for first, producer_id, last, stable in merge(*map(_PACKED.iter_unpack, self._runs)):
+            yield AbortedTransaction(producer_id, first, last, stable)
+
+    def _sort(self) -> None:
+        if not self._unsorted:
+            return
+        self._unsorted.sort()
+        # Transactions that do not overlap each other make up one run.
+        if not self._runs or self._unsorted[0][0] < self._last:
+            self._runs.append(bytearray())
+        self._runs[-1] += b"".join(starmap(_PACKED.pack, self._unsorted))
+        self._last = self._unsorted[-1][0]
+        self._unsorted.clear()
 
 
 class TransactionIndex:
@@ -93,7 +148,7 @@ class TransactionIndex:
         self._bytes = bytearray(self.content())
         self._least.clear()
 
-    def overlapping(self, start: int, end: int, found: list[AbortedTransaction]) -> Steps[bool]:
+    def overlapping(self, start: int, end: int, found: Found) -> Steps[bool]:
         """Find the transactions with an offset from `start` to before `end`, some entries per step.
 
         Args:

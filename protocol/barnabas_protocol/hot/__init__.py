@@ -13,7 +13,14 @@ construct in the same way (tests/protocol). A message belongs here if it carries
 schema costs too much.
 """
 
-from barnabas_protocol.hot.fetch import Unread, chain, decode_fetch_response, encode_fetch_response
+from barnabas_protocol.hot.fetch import (
+    Unread,
+    chain,
+    decode_fetch_response,
+    encode_aborted,
+    encode_fetch_response,
+    encoded_transactions,
+)
 from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_produce_request
 
@@ -25,6 +32,8 @@ __all__ = [
     "decode_fetch_response",
     "decode_offset_commit",
     "decode_produce_request",
+    "encode_aborted",
     "encode_fetch_response",
     "encode_offset_commit",
+    "encoded_transactions",
 ]

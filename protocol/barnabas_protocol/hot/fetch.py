@@ -5,7 +5,7 @@ Tagged fields that are not empty are read and written with the schema's code.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from barnabas_protocol.codec import response_body
@@ -33,6 +33,8 @@ _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 #: Index, error, high watermark, last stable offset, and from version 5 on log start offset.
 _PARTITION_4: Final = struct.Struct(">ihqq")
 _PARTITION: Final = struct.Struct(">ihqqq")
+#: An aborted transaction in flexible versions: without tagged fields.
+_ABORTED_TAGGED: Final = struct.Struct(">qqx")
 
 
 class Unread(Protocol):
@@ -63,6 +65,40 @@ def chain(parts: Sequence[Buffer | Unread]) -> Buffer:
     Only :func:`encode_fetch_response` writes them; the schema refuses them.
     """
     return cast(Buffer, parts)
+
+
+class _EncodedTransactions:
+    """See :func:`encoded_transactions`."""
+
+    __slots__ = ("content", "count")
+
+    def __init__(self, count: int, content: Buffer) -> None:
+        self.count = count
+        self.content = content
+
+
+def encode_aborted(transactions: Iterable[tuple[int, int]], version: int) -> bytes:
+    """Encode some aborted transactions of a partition, for :func:`encoded_transactions`.
+
+    Args:
+        transactions: producer ids and first offsets.
+        version: of the response.
+    """
+    pack = (_ABORTED_TAGGED if version >= 12 else INT64X2).pack
+    return b"".join([pack(producer_id, first) for producer_id, first in transactions])
+
+
+def encoded_transactions(count: int, content: Buffer) -> list[AbortedTransaction]:
+    """Aborted transactions of a partition that are encoded already, for a field that is declared as their list.
+
+    A fetch may overlap hundreds of thousands, which are encoded a few at a time. Only :func:`encode_fetch_response`
+    writes them; the schema refuses them.
+
+    Args:
+        count: how many.
+        content: results of :func:`encode_aborted` for the response's version, one after another.
+    """
+    return cast(list[AbortedTransaction], _EncodedTransactions(count, content)) if count else []
 
 
 def encode_fetch_response(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer | Unread]:
@@ -124,8 +160,11 @@ def _fetch_buffers(response: FetchResponse, version: int, correlation_id: int) -
                 )
             else:
                 out += _PARTITION_4.pack(p.partition_index, p.error_code, p.high_watermark, p.last_stable_offset)
-            aborted = p.aborted_transactions
-            if not aborted:
+            aborted: Any = p.aborted_transactions
+            if type(aborted) is _EncodedTransactions:
+                out += count_of(aborted.count)
+                out += aborted.content
+            elif not aborted:
                 out += null if aborted is None else empty
             else:
                 out += count_of(len(aborted))

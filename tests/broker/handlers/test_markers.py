@@ -77,7 +77,9 @@ class Producer:
             base_sequence=0,
             transactional=True,
         )
-        data = TopicProduceData(name="t", topic_id=ZERO, partition_data=[PartitionProduceData(index=0, records=records)])
+        data = TopicProduceData(
+            name="t", topic_id=ZERO, partition_data=[PartitionProduceData(index=0, records=records)]
+        )
         produce = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[data])
         answer = await self.wire.ask(produce, 9, ProduceResponse)
         assert answer.responses[0].partition_responses[0].error_code == E.NONE

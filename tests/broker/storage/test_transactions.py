@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import AbortedTransaction, Log, LogDirectory, recovery, snapshots
-from barnabas_broker.storage import log as log_module
 from barnabas_broker.storage.compaction import CleanedTransactions
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -28,7 +27,7 @@ from barnabas_broker.storage.names import DAMAGED
 from barnabas_broker.storage.producers import Producers, ProducerState
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.slices import joined
-from barnabas_broker.storage.transaction_index import TransactionIndex
+from barnabas_broker.storage.transaction_index import InOffsetOrder, TransactionIndex
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import ControlType, control_record_type, decode_records, iter_batches
 from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config
@@ -407,7 +406,12 @@ def newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_order_of_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch gets aborted transactions in the order of their markers."""
-    monkeypatch.setattr(log_module, "_first_offset_of", lambda each: each.last_offset)
+    ordered = InOffsetOrder.__iter__
+
+    def wrong(self: InOffsetOrder) -> Iterator[AbortedTransaction]:
+        return iter(sorted(ordered(self), key=lambda each: each.last_offset))
+
+    monkeypatch.setattr(InOffsetOrder, "__iter__", wrong)
 
 
 def commits_are_aborts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot import Unread, chain, decode_fetch_response, encode_fetch_response
+from barnabas_protocol.hot import (
+    Unread,
+    chain,
+    decode_fetch_response,
+    encode_aborted,
+    encode_fetch_response,
+    encoded_transactions,
+)
 from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -130,6 +137,20 @@ def test_both_write_or_refuse_the_same(version: int, response: FetchResponse) ->
             encode_fetch_response(response, version, 1)
     else:
         assert whole(encode_fetch_response(response, version, 1)) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_transactions_that_are_encoded_already(version: int, count: int) -> None:
+    pairs = [(number, 2**62 - number) for number in range(count)]
+    listed = [AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in pairs]
+    content = b"".join(encode_aborted(pairs[n : n + 7], version) for n in range(0, count, 7))
+    done = _with({"aborted_transactions": encoded_transactions(count, content), "records": b"x"})
+    expected = codec.encode_response(_with({"aborted_transactions": listed, "records": b"x"}), version, 1)
+    assert whole(encode_fetch_response(done, version, 1)) == expected
+    if count:
+        with pytest.raises(EncodeError):
+            codec.encode_response(done, version, 1)
 
 
 @pytest.mark.parametrize("version", [3, 19])
