@@ -10,7 +10,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.replay import CorruptRecord, PartitionReplay, Report
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.transaction import STATUS, Metadata, TransactionState
+from barnabas_broker.transactions.transaction import NO_PARTITIONS, STATUS, Metadata, TransactionState
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.coordinator_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from barnabas_protocol.errors import DecodeError
@@ -95,7 +95,8 @@ def read_transaction_value(value: bytes) -> Metadata:
             TopicPartition(topic.topic, partition)
             for topic in read.transaction_partitions or ()
             for partition in topic.partition_ids
-        ),
+        )
+        or NO_PARTITIONS,
         start_ms=read.transaction_start_timestamp_ms,
         updated_ms=read.transaction_last_update_timestamp_ms,
         previous_producer_id=read.previous_producer_id,

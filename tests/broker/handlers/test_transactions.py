@@ -1,5 +1,7 @@
 """The APIs of transactions over the wire: shapes and error codes of each version, and the finalized feature."""
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -95,6 +97,21 @@ async def test_clients_learn_that_transactions_of_version_2_are_served(wire: Wir
     assert levels["transaction.version"] == (2, 2)
     assert ("transaction.version" in {each.name for each in answer.supported_features}) is (version >= 4)
     assert answer.finalized_features_epoch >= 0
+
+
+async def test_producers_without_a_transactional_id_take_no_memory(ready: Wire) -> None:
+    many = 5_000
+    for _ in range(100):
+        await init(ready, name=None)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        ids = len({(await init(ready, name=None)).producer_id for _ in range(many)})
+        gc.collect()
+        assert ids == many
+        assert tracemalloc.get_traced_memory()[0] / many < 10
+    finally:
+        tracemalloc.stop()
 
 
 @OLD

@@ -1,6 +1,8 @@
 """Idempotent producers: the rules of Kafka's ProducerStateManager and ProducerAppendInfo."""
 
+import gc
 import struct
+import tracemalloc
 
 import pytest
 
@@ -122,6 +124,21 @@ def test_idle_producers_expire() -> None:
     assert producers.states
     producers.expire(2000, 1000)
     assert not producers.states
+
+
+def test_a_producer_takes_little_memory_until_it_expires() -> None:
+    many, producers = 5_000, Producers()
+    batches = [header(0, producer_id=10_000 + number) for number in range(many)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number, one in enumerate(batches):
+            append(producers, one, 10_000 + number)
+        assert tracemalloc.get_traced_memory()[0] / many < 600
+        producers.expire(2000, 1000)
+        assert tracemalloc.get_traced_memory()[0] / many < 100
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:

@@ -1,11 +1,14 @@
 """The transaction coordinator with a log in memory: requests, loading, timeouts, expiry, verification, memory."""
 
 import asyncio
+import gc
 import re
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
 
+from barnabas_broker.transactions.coordinator import HostedTransaction
 from barnabas_broker.transactions.transaction import Reply
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -179,6 +182,41 @@ async def test_ids_that_are_not_used_expire(coordinator: Coordinator) -> None:
     assert coordinator.transactions.transactional_ids == 1, "an open transaction stays"
     await coordinator.restart()
     assert coordinator.transactions.transactional_ids == 1, "the tombstones are in the log"
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+async def test_an_id_that_is_not_used_takes_little_memory_until_it_expires(
+    coordinator: Coordinator, replayed: bool
+) -> None:
+    many = 5_000
+    await coordinator.init("first")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(many):
+            coordinator.transactions.init_producer_id(f"id-{number:08d}", 1000, None, "")
+            if not number % 100:
+                await asyncio.sleep(0)
+        await until(lambda: all(not each.machine.changing for each in hosted(coordinator)))
+        if replayed:
+            await coordinator.restart()
+        written = sum(len(batch) for batches in coordinator.log.batches.values() for batch in batches)
+        gc.collect()
+        each = (tracemalloc.get_traced_memory()[0] - written) / many
+        assert each < 550  # the sets and tuples that stand for nothing are shared
+        coordinator.ms += WEEK_MS
+        coordinator.log.batches.clear()
+        await swept(coordinator, "_expire")
+        await until(lambda: coordinator.transactions.transactional_ids == 0)
+        coordinator.log.batches.clear()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] / many < 50
+    finally:
+        tracemalloc.stop()
+
+
+def hosted(coordinator: Coordinator) -> list[HostedTransaction]:
+    return [one for home in coordinator.transactions.partitions.values() for one in home.transactions.values()]
 
 
 @pytest.mark.parametrize("committed", [True, False])
