@@ -129,6 +129,7 @@ class _GroupSamples:
         self.offset_sums: list[Sample] = []
         self.lags: list[Sample] = []
         self.lag_sums: list[Sample] = []
+        self.unstable: list[Sample] = []
         self.gaps: list[Sample] = []
         self.gap_ratios: list[Sample] = []
 
@@ -162,6 +163,8 @@ class _GroupSamples:
                     if lag is not None:
                         self.lags.append((where, lag))
                         lag_sum += lag
+                    if position.unstable_lag is not None:
+                        self.unstable.append((where, position.unstable_lag))
                 if number % PIECE == 0:
                     yield ""
             self.offset_sums.append((f"{{{inner}}}", offset_sum))
@@ -176,6 +179,11 @@ class _GroupSamples:
             ("kafka_consumergroup_current_offset_sum", "Committed offsets of a topic, added up.", self.offset_sums),
             ("kafka_consumergroup_lag", "Records that a group has not consumed; -1 without a commit.", self.lags),
             ("kafka_consumergroup_lag_sum", "Lag of a group in a topic, added up.", self.lag_sums),
+            (
+                "barnabas_consumergroup_unstable_lag",
+                "Records of the lag that read_committed consumers cannot read, because a transaction is open.",
+                self.unstable,
+            ),
             ("barnabas_heartbeat_gap_seconds", "Since when a group's most silent member is silent.", self.gaps),
             ("barnabas_heartbeat_gap_ratio", "That gap as a share of the session timeout.", self.gap_ratios),
         ):

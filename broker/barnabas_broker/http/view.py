@@ -35,12 +35,22 @@ class Position(NamedTuple):
         partition: its number.
         committed: the group's committed offset; None if there is none.
         end: the high watermark; None if another broker leads the partition.
+        stable: the last stable offset; None likewise.
     """
 
     topic: str
     partition: int
     committed: Committed | None
     end: int | None
+    stable: int | None
+
+    @property
+    def unstable_lag(self) -> int | None:
+        """Records of the lag that ``read_committed`` consumers cannot read yet, because a transaction is open; None as
+        for the lag."""
+        if self.committed is None or self.end is None or self.stable is None:
+            return None
+        return max(self.end - max(self.stable, self.committed.offset), 0)
 
     @property
     def lag(self) -> int | None:
@@ -183,4 +193,5 @@ class View:
             info = image.topics.get(topic)
             for partition in range(len(info.partitions)) if info is not None else sorted(commits):
                 log = self.log(topic, partition)
-                yield Position(topic, partition, commits.get(partition), None if log is None else log.high_watermark)
+                end, stable = (None, None) if log is None else (log.high_watermark, log.last_stable_offset)
+                yield Position(topic, partition, commits.get(partition), end, stable)

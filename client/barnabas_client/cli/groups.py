@@ -14,7 +14,6 @@ from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
 from barnabas_client.structs import TopicPartition
-from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
 
 OFFSET_COLUMNS: Final = (
@@ -122,12 +121,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
             output.note("")
             output.note(f"Consumer group '{group.group_id}' has no active members.")
         for one in waits:
-            producer = "" if one.producer_id is None else f" of producer id {one.producer_id}"
-            name = "" if one.transactional_id is None else f" ({one.transactional_id})"
-            output.note(
-                f"{one.partition}: read_committed consumers wait at offset {one.offset} for an open transaction"
-                f"{producer}{name}; {counted(one.records, 'record')} behind it"
-            )
+            output.note(one.text)
     return {**as_data(view), "waits_for_transactions": [one.as_data() for one in waits]}
 
 

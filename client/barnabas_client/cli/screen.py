@@ -12,7 +12,7 @@ from barnabas_client.cli.groups import coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.plugins import Explanation
 from barnabas_client.cli.values import shown_time
-from barnabas_client.cli.view import GroupView, Row
+from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.counts import counted
 from barnabas_protocol.printable import printable
@@ -21,6 +21,8 @@ from barnabas_protocol.printable import printable
 _RATE_SECONDS: Final = 10.0
 #: Seconds between the views that are kept for this.
 _VIEWS_APART: Final = 0.25
+#: Transactions that are named in a view that must fit the screen.
+_WAITS: Final = 2
 _COLUMNS: Final = (
     Column("TOPIC", 5),
     Column("PARTITION", 9, right=True),
@@ -104,12 +106,14 @@ class Measured:
         ages: the lag of partitions in seconds, if it is known.
         rates: the rates of partitions, if they are known.
         rebalances: the last rebalances, oldest first.
+        waits: the partitions in which ``read_committed`` consumers wait for an open transaction.
     """
 
     view: GroupView
     ages: Mapping[TopicPartition, float]
     rates: Mapping[TopicPartition, Rate]
     rebalances: Sequence[Explanation]
+    waits: Sequence[Waiting] = ()
 
 
 def draw(measured: Measured, output: Output, width: int | None, height: int | None) -> list[str]:
@@ -121,7 +125,7 @@ def draw(measured: Measured, output: Output, width: int | None, height: int | No
         width: the maximum length of a line; None for no limit.
         height: the maximum number of lines; None for no limit. Rows with the smallest lag are left out first.
     """
-    head = _head(measured, output, width)
+    head = [*_head(measured, output, width), *_waits(measured.waits, output, width)]
     tail = _rebalances(measured.rebalances, output, width)
     rows = [_cells(row, measured) for row in measured.view.rows]
     lags = [row.lag or row.uncommitted or 0 for row in measured.view.rows]
@@ -321,6 +325,15 @@ def _rebalances(rebalances: Sequence[Explanation], output: Output, width: int | 
         when = events.time_of_day(one)
         lines.append(f"{output.styled(when, Style.FAINT)}  {_shortened(printable(one['text']), width - len(when) - 2)}")
     return lines
+
+
+def _waits(waits: Sequence[Waiting], output: Output, width: int | None) -> list[str]:
+    """The transactions that consumers wait for: all of them without a limit, else the ones with most records behind."""
+    shown = waits if width is None else sorted(waits, key=lambda one: -one.records)[:_WAITS]
+    texts = [printable(one.text) for one in shown]
+    if len(shown) < len(waits):
+        texts.append(f"... and {len(waits) - len(shown)} more partitions with an open transaction")
+    return [output.styled(text if width is None else _shortened(text, width), Style.WARN) for text in texts]
 
 
 def _text(cell: object) -> str:

@@ -12,7 +12,7 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Column, Output, Style
-from barnabas_client.cli.values import TopicSpec, shown_partitions
+from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.counts import counted
 
@@ -129,7 +129,7 @@ def _row(one: TransactionDescription, now: int) -> Sequence[object]:
         one.producer_epoch,
         (one.state, _style(one.state)),
         one.timeout_ms,
-        None if (age := _open_for(one, now)) is None else _age(age),
+        None if (age := _open_for(one, now)) is None else shown_age(age),
         shown_partitions(one.partitions) or None,
     )
 
@@ -291,17 +291,8 @@ def _hanging_row(one: _Open, now: int) -> Sequence[object]:
         producer.producer_epoch,
         producer.coordinator_epoch,
         producer.transaction_start_offset,
-        f"{_age(now - producer.last_timestamp_ms)} ago",
+        f"{shown_age(now - producer.last_timestamp_ms)} ago",
     )
-
-
-def _age(milliseconds: int) -> str:
-    seconds = max(milliseconds, 0) / 1000
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
 def _style(state: str) -> Style:

@@ -164,6 +164,16 @@ def shown_size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.0f} {unit}" if amount >= 99.5 else f"{amount:.1f} {unit}"
 
 
+def shown_age(milliseconds: int) -> str:
+    """Format a duration: 3.1s, 12m04s, 2h05m."""
+    seconds = max(milliseconds, 0) / 1000
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
 def shown_time(milliseconds: int) -> str:
     """Format a time in the local zone."""
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")

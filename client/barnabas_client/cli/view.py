@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
+from barnabas_client.cli.values import shown_age
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.counts import counted
 
 
 class Row(NamedTuple):
@@ -111,6 +113,7 @@ class Waiting:
         records: the number of records from there on.
         producer_id: of the transaction; None if the leader does not say.
         transactional_id: of the transaction; None if no coordinator knows it.
+        open_ms: for how many milliseconds it has been open; None if its coordinator does not say.
     """
 
     partition: TopicPartition
@@ -118,6 +121,18 @@ class Waiting:
     records: int
     producer_id: int | None
     transactional_id: str | None
+    open_ms: int | None = None
+
+    @property
+    def text(self) -> str:
+        """What consumers wait for, in one line."""
+        producer = "" if self.producer_id is None else f" of producer id {self.producer_id}"
+        name = "" if self.transactional_id is None else f" ({self.transactional_id})"
+        age = "" if self.open_ms is None else f", open for {shown_age(self.open_ms)}"
+        return (
+            f"{self.partition}: read_committed consumers wait at offset {self.offset} for an open transaction"
+            f"{producer}{name}{age}; {counted(self.records, 'record')} behind it"
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -128,6 +143,7 @@ class Waiting:
             "records": self.records,
             "producer_id": self.producer_id,
             "transactional_id": self.transactional_id,
+            "open_for_ms": self.open_ms,
         }
 
 
@@ -150,16 +166,22 @@ async def waiting(admin: Admin, rows: Iterable[Row]) -> list[Waiting]:
         return []
     described = await admin.describe_producers(stuck, raise_errors=False)
     producers = {
-        tp: next((one.producer_id for one in known.producers if one.transaction_start_offset == stuck[tp]), None)
-        for tp, known in described.items()
+        tp: next((one.producer_id for one in state.producers if one.transaction_start_offset == stuck[tp]), None)
+        for tp, state in described.items()
     }
     ids = sorted({one for one in producers.values() if one is not None})
     listed = await admin.list_transactions(producer_ids=ids, raise_errors=False) if ids else []
     names = {one.producer_id: one.transactional_id for one in listed}
-    return [
-        Waiting(tp, at, (lagging[tp].end or 0) - at, producers.get(tp), names.get(producers.get(tp) or -1))
-        for tp, at in sorted(stuck.items())
-    ]
+    known = await admin.describe_transactions(sorted(set(names.values())), raise_errors=False) if names else []
+    now = time.time_ns() // 1_000_000
+    open_ms = {one.transactional_id: max(now - one.start_time_ms, 0) for one in known if one.start_time_ms is not None}
+    waits = []
+    for tp, at in sorted(stuck.items()):
+        producer_id = producers.get(tp)
+        name = None if producer_id is None else names.get(producer_id)
+        records = (lagging[tp].end or 0) - at
+        waits.append(Waiting(tp, at, records, producer_id, name, open_ms.get(name or "")))
+    return waits
 
 
 async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:

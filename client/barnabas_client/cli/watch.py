@@ -23,7 +23,7 @@ from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.plugins import Explanation, find_explainer
 from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
-from barnabas_client.cli.view import GroupView, look
+from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 
@@ -63,8 +63,11 @@ class _Watched:
         (group,) = await self._admin.describe_consumer_groups(self._names)
         await self._history.update()
         measured = await self._measure(group)
-        measured = replace(measured, ages=await self._record_ages.ages(measured.view))
-        data = _data(measured)
+        rows = measured.view.rows
+        measured = replace(
+            measured, ages=await self._record_ages.ages(measured.view), waits=await waiting(self._admin, rows)
+        )
+        data = {**_data(measured), "waits_for_transactions": [one.as_data() for one in measured.waits]}
         return data, partial(draw, measured, output)
 
     async def all(self, output: Output) -> tuple[dict[str, Any], Lines]:

@@ -126,7 +126,9 @@ async def test_a_group(wire: Wire, http: Http) -> None:
         "partition": 0,
         "current_offset": 3,
         "log_end_offset": 5,
+        "last_stable_offset": 5,
         "lag": 2,
+        "unstable_lag": 0,
         "member_id": member_id,
         "metadata": "mark",
     }

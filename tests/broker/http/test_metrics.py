@@ -138,6 +138,24 @@ async def test_lag(wire: Wire, http: Http) -> None:
     assert at(samples, "kafka_consumergroup_lag", **group, partition=0) == 0, "a commit beyond the end is no lag"
 
 
+@pytest.mark.parametrize(("first", "unstable"), [(4, 1), (3, 2), (2, 3), (0, 3)])
+async def test_lag_behind_an_open_transaction(
+    wire: Wire, http: Http, broker: BrokerServer, first: int, unstable: int
+) -> None:
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await commit(wire, "g", "t", {0: 2})
+    where = {"consumergroup": "g", "topic": "t", "partition": 0}
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_consumergroup_unstable_lag", **where) == 0
+    broker.services.replicas.find("t", 0).log.producers.open[first] = 7
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_consumergroup_unstable_lag", **where) == unstable
+    assert at(samples, "kafka_consumergroup_lag", **where) == 3
+    offset = (await http.get("/groups/g")).json["offsets"][0]
+    assert (offset["last_stable_offset"], offset["lag"], offset["unstable_lag"]) == (first, 3, unstable)
+
+
 async def test_members_and_rebalances(wire: Wire, http: Http) -> None:
     await make_topic(wire, "t")
     await join_alone(wire, "g", "t", 0)

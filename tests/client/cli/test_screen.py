@@ -1,6 +1,7 @@
 """A group on the screen: what fits, what is left out, and colours."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from barnabas_client.admin.types import GroupDescription, MemberDescription
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.plugins import Explanation
 from barnabas_client.cli.screen import _COLUMNS, Measured, Rate, Rates, draw, draw_groups
-from barnabas_client.cli.view import GroupView, Row
+from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition
 
@@ -56,6 +57,18 @@ def test_a_view_fits_the_screen(width: int, rows: int, rebalances: int) -> None:
         assert any(f"Generation {at}: worker was slow" in line for line in lines)
     assert any("To do: Do this" in line for line in lines) == bool(rebalances)
     assert any(re.fullmatch(r"\.\.\. and \d+ more with the smallest lag", line) for line in lines) == (rows == 40)
+
+
+def test_transactions_that_consumers_wait_for() -> None:
+    waits = [Waiting(TopicPartition("t", at), 10, at + 1, 7, "a-name-that-is-long" * 3, 61_000) for at in range(5)]
+    view = replace(measured([row(0)], 0), waits=waits)
+    lines = plain(draw(view, Output(color=False), 80, 24))
+    assert max(map(len, lines)) <= 80
+    first = next(at for at, line in enumerate(lines) if "read_committed consumers wait" in line)
+    assert [line.split(":")[0] for line in lines[first : first + 2]] == ["t-4", "t-3"]
+    assert lines[first + 2] == "... and 3 more partitions with an open transaction"
+    whole = draw(view, Output(color=False), None, None)
+    assert sum("open for 1m01s" in line for line in whole) == 5
 
 
 def test_rows_with_the_largest_lag_stay() -> None:

@@ -1,5 +1,7 @@
 """`barnabas transactions`, and what other commands say about transactions."""
 
+import json
+import re
 import uuid
 from pathlib import Path
 
@@ -58,10 +60,15 @@ async def test_a_group_that_waits_for_a_transaction(cli: Cli, name: str) -> None
     await cli("groups", "reset-offsets", "g", "--to-offset", "5", "-t", "t:0", "--execute")
     printed = await cli("groups", "describe", "g")
     assert "t-0: read_committed consumers wait at offset 5 for an open transaction of producer id " in printed.err
-    assert f"({name}); 1 record behind it" in printed.err
+    assert re.search(rf"\({name}\), open for [0-9.]+s; 1 record behind it", printed.err)
     (group,) = (await cli("groups", "describe", "g", "--json")).json
     (wait,) = group["waits_for_transactions"]
     assert (wait["last_stable_offset"], wait["records"], wait["transactional_id"]) == (5, 1, name)
+    assert wait["open_for_ms"] >= 0
+    printed = await cli("groups", "watch", "g", "--max", "1")
+    assert "t-0: read_committed consumers wait at offset 5 for an open transaction" in printed.out
+    view = json.loads((await cli("groups", "watch", "g", "--max", "1", "--json")).out)
+    assert [one["transactional_id"] for one in view["waits_for_transactions"]] == [name]
 
 
 @pytest.mark.usefixtures("open_transaction")
