@@ -183,11 +183,12 @@ def test_each_record_is_seen_once_after_kills(spark: object, broker: Broker, top
         values = committed_values(broker.bootstrap_servers, sink) if not is_open(broker.bootstrap_servers, sink) else []
         assert len(values) == len(set(values))
     for attempt in range(3):
-        last = Run(broker, topic, sink, tmp_path / "checkpoint")
+        last, began = Run(broker, topic, sink, tmp_path / "checkpoint"), time.monotonic()
         try:
             assert last.ended(LIMIT), last.output()
         finally:
             last.kill()
+        print(f"last run: ended with {last.process.returncode} after {time.monotonic() - began:.0f} s", flush=True)
         # Spark gives up on a Python process that has not started within 10 s.
         if last.process.returncode == 0:
             break
