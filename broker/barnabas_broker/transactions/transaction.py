@@ -219,7 +219,7 @@ _APPEND_ERRORS: Final = {
 }
 
 
-#: What follows a change that nobody waits for: no request, no answer, nothing that ended.
+#: What follows a change that no request waits for: nothing to answer, nothing that ended.
 _NOTHING_AFTER: Final[tuple[Token | None, ErrorCode, Ended | None]] = (None, ErrorCode.NONE, None)
 
 
