@@ -36,6 +36,48 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
+class LeaderProcess:
+    """Whether the process of a leader has ended, by its connections.
+
+    A kernel refuses connections to the port of a process that has ended, and of no other: a broker listens before it
+    registers, until it has shut down; if its process is frozen or overloaded, the kernel accepts for it. So refusals
+    count, and timeouts and unreachable networks do not. They count for the broker epoch in which the attempt began, and
+    only if the broker has answered in that one. If a firewall refuses connections to a broker that lives, and it
+    registers again, then the new registration stays, as nothing was ever answered.
+    """
+
+    #: Refused attempts in a row after which the process has ended.
+    REFUSALS: Final = 2
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._refused = 0
+
+    def answered(self, epoch: int) -> None:
+        """The process has answered a request that was sent while `epoch` was the broker epoch."""
+        self._epoch, self._refused = epoch, 0
+
+    def accepted(self) -> None:
+        """A connection was accepted."""
+        self._refused = 0
+
+    def refused(self, epoch: int) -> bool:
+        """A connection was refused; the attempt began while `epoch` was the broker epoch.
+
+        Returns:
+            Whether the broker has answered in this epoch, so that more refusals show that its process has ended.
+        """
+        if epoch != self._epoch:
+            return False
+        self._refused += 1
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process of the epoch that has answered last has ended."""
+        return self._refused >= self.REFUSALS
+
+
 class PartitionFetchState(NamedTuple):
     """What the follower asks the leader for: records from `offset` on, in the leader epoch that it knows."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
-from barnabas_broker.replication.fetcher import ReplicaFetcherManager, _ReplicaFetcher
+from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager, _ReplicaFetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
@@ -19,6 +19,10 @@ from barnabas_protocol.records.builder import build_batch
 from tests.sim import virtual
 
 LEADER = 2
+
+
+async def ignored(node_id: int, epoch: int) -> None:
+    """The process of a leader has ended."""
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def replica(tmp_path: Path) -> Replica:
 
 @pytest.fixture
 async def fetchers(replica: Replica) -> AsyncIterator[ReplicaFetcherManager]:
-    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, lambda: 10, "A" * 22, lambda: 0)
+    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, ignored, lambda: 10, "A" * 22, lambda: 0)
     made.follow(replica, LEADER)
     yield made
     await made.close()
@@ -132,9 +136,9 @@ async def test_a_broker_that_is_not_registered_does_not_fetch(replica: Replica) 
 
     looked = asyncio.Event()
     server = await asyncio.start_server(lead, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()[:2]
+    address = Registered(*server.sockets[0].getsockname()[:2], 20)
     config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "1"})
-    made = ReplicaFetcherManager(config, 1, lambda leader: address, epoch_now, "A" * 22, lambda: 0)
+    made = ReplicaFetcherManager(config, 1, lambda leader: address, ignored, epoch_now, "A" * 22, lambda: 0)
     made.follow(replica, LEADER)
     async with asyncio.timeout(60):
         for _ in range(2):
@@ -193,7 +197,8 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
 
     async def main() -> None:
         config = Config(BROKER_KEYS, {})
-        made = ReplicaFetcherManager(config, 1, lambda leader: ("h", 1), lambda: 10, "A" * 22, lambda: 0)
+        registered = Registered("h", 1, 20)
+        made = ReplicaFetcherManager(config, 1, lambda leader: registered, ignored, lambda: 10, "A" * 22, lambda: 0)
         made.follow(replica, LEADER)
         await enough.wait()
         await made.close()
