@@ -4,8 +4,8 @@ Batches are appended as they are, with their offsets and leader epochs. A partit
 written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
 the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
 error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again. If the broker then refuses connections, the fetcher soon tries
-again, and finds out whether its process has ended.
+broker that was restarted fails when it is used again. After a connection to a broker that has answered before, pauses
+are short for some attempts, to find out whether its process has ended.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.replication.following import (
     VERSION,
     FetchSessionHandler,
+    Finding,
     LeaderProcess,
     PartitionFetchState,
     TopicIdPartition,
@@ -45,8 +46,8 @@ log = logger("replication")
 _UNREGISTERED_SECONDS: Final = 0.1
 #: Seconds of the first pause of a partition that the broker does not lead yet; each further one takes twice as long.
 _EARLY_SECONDS: Final = 0.02
-#: Seconds until a refused connection is tried again, to find out whether the leader's process has ended.
-_REFUSED_SECONDS: Final = 0.1
+#: Seconds until a failed connection is tried again, to find out whether the leader's process has ended.
+_AGAIN_SECONDS: Final = 0.1
 #: Errors during a change of leaders: this broker has not received the new image yet, or the leader has not.
 _EXPECTED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -205,14 +206,7 @@ class _ReplicaFetcher:
             began, pause = asyncio.get_running_loop().time(), self._backoff
             if registered is not None:
                 try:
-                    await self._fetch(registered.host, registered.port)
-                except ConnectionRefusedError as error:
-                    self._report(str(error))
-                    if self._process.refused(registered.epoch):
-                        if self._process.ended:
-                            await self._manager.process_ended(self._leader, registered.epoch)
-                        else:
-                            pause = min(_REFUSED_SECONDS, pause)
+                    pause = await self._connect(registered)
                 except (OSError, DecodeError, KafkaError) as error:
                     self._report(str(error) or type(error).__name__)
                 except Exception:
@@ -220,6 +214,20 @@ class _ReplicaFetcher:
                     log.exception("fetcher failed, starting again", leader=self._leader)
             if asyncio.get_running_loop().time() - began < self._backoff or registered is None:
                 await asyncio.sleep(pause)
+
+    async def _connect(self, registered: Registered) -> float:
+        """Fetch, over one connection; return the seconds until the next attempt if that was short."""
+        try:
+            await self._fetch(registered.host, registered.port)
+        except ConnectionError as error:
+            self._report(str(error))
+            refused = isinstance(error, ConnectionRefusedError)
+            finding = self._process.failed(registered.epoch, refused=refused)
+            if finding is Finding.UNDECIDED:
+                return min(_AGAIN_SECONDS, self._backoff)
+            if finding is Finding.ENDED:
+                await self._manager.process_ended(self._leader, registered.epoch)
+        return self._backoff
 
     def _report(self, reason: str) -> None:
         if not self._failing:
@@ -229,7 +237,6 @@ class _ReplicaFetcher:
     async def _fetch(self, host: str, port: int) -> None:
         connection = await BrokerConnection.open(host, port, f"broker-{self._manager.node_id}-fetcher", self._timeout)
         self._session.reset()
-        self._process.accepted()
         try:
             while True:
                 asked = self._states()

@@ -7,6 +7,7 @@ were several leaders since.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.epochs import UNDEFINED, LeaderEpochs
@@ -36,6 +37,17 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
+class Finding(Enum):
+    """What a failed connection shows about the process of a leader."""
+
+    #: Nothing.
+    UNKNOWN = auto()
+    #: Another attempt soon shows whether it has ended.
+    UNDECIDED = auto()
+    #: It has ended.
+    ENDED = auto()
+
+
 class LeaderProcess:
     """Whether the process of a leader has ended, by its connections.
 
@@ -48,34 +60,33 @@ class LeaderProcess:
 
     #: Refused attempts in a row after which the process has ended.
     REFUSALS: Final = 2
+    #: Attempts that follow each other soon, after one that was answered. A kernel closes the sockets of a process one
+    #: by one, so it may still accept some connections, and reset them.
+    ATTEMPTS: Final = 5
 
     def __init__(self) -> None:
         self._epoch = -1
+        self._failed = 0
         self._refused = 0
 
     def answered(self, epoch: int) -> None:
         """The process has answered a request that was sent while `epoch` was the broker epoch."""
-        self._epoch, self._refused = epoch, 0
+        self._epoch, self._failed, self._refused = epoch, 0, 0
 
-    def accepted(self) -> None:
-        """A connection was accepted."""
-        self._refused = 0
+    def failed(self, epoch: int, *, refused: bool) -> Finding:
+        """A connection was refused, or was closed by the other end.
 
-    def refused(self, epoch: int) -> bool:
-        """A connection was refused; the attempt began while `epoch` was the broker epoch.
-
-        Returns:
-            Whether the broker has answered in this epoch, so that more refusals show that its process has ended.
+        Args:
+            epoch: the broker epoch when it was attempted.
+            refused: it was refused.
         """
         if epoch != self._epoch:
-            return False
-        self._refused += 1
-        return True
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process of the epoch that has answered last has ended."""
-        return self._refused >= self.REFUSALS
+            return Finding.UNKNOWN
+        self._failed += 1
+        self._refused = self._refused + 1 if refused else 0
+        if self._refused >= self.REFUSALS:
+            return Finding.ENDED
+        return Finding.UNDECIDED if self._failed < self.ATTEMPTS else Finding.UNKNOWN
 
 
 class PartitionFetchState(NamedTuple):

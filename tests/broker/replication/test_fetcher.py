@@ -41,7 +41,9 @@ def replica(tmp_path: Path) -> Replica:
 
 @pytest.fixture
 async def fetchers(replica: Replica) -> AsyncIterator[ReplicaFetcherManager]:
-    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, ignored, lambda: 10, "A" * 22, lambda: 0)
+    made = ReplicaFetcherManager(
+        Config(BROKER_KEYS, {}), 1, lambda leader: None, ignored, lambda: 10, "A" * 22, lambda: 0
+    )
     made.follow(replica, LEADER)
     yield made
     await made.close()
