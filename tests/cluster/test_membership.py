@@ -1,5 +1,7 @@
 """Brokers stop, are killed and return; leaders move."""
 
+import time
+
 import pytest
 
 from barnabas_protocol.errors import ErrorCode
@@ -31,6 +33,19 @@ async def test_leaders_move_off_a_killed_broker_which_then_returns(cluster: Brok
     await cluster.agree(
         "it knows what it missed", lambda metadata: len(leaders(metadata, "meanwhile")) == 1, "meanwhile"
     )
+
+
+async def test_a_killed_broker_is_replaced_before_its_lease_expires(cluster: Brokers) -> None:
+    """Its lease lasts for minutes: the kernel refuses connections to its port, so the others know that it has ended."""
+    await cluster.start(3)
+    assert await create(cluster[1], "led", 6, 3) == ErrorCode.NONE
+    await cluster.agree("the topic is everywhere", lambda metadata: set(leaders(metadata, "led")) == {1, 2, 3}, "led")
+    began = time.monotonic()
+    cluster[1].kill()
+    await cluster.agree("the others lead", lambda metadata: set(leaders(metadata, "led")) == {2, 3}, "led")
+    print(f"others lead {time.monotonic() - began:.3f} s after kill -9")
+    await cluster[1].start()
+    await cluster.live(3)
 
 
 async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) -> None:

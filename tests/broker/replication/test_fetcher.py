@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
+from barnabas_broker.replication import fetcher as fetcher_module
+from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager, _ReplicaFetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
@@ -16,6 +19,7 @@ from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
 from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.schema import Request
 from tests.sim import virtual
 
 LEADER = 2
@@ -208,3 +212,89 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
     virtual.run(main())
     pauses = [after - before for before, after in itertools.pairwise(calls)]
     assert pauses == pytest.approx([30, 1, 30]), "only a connection that fails early is followed by a pause"
+
+
+class Ending:
+    """A leader that answers one Fetch, and then ends or hangs; and a follower, which may find that it has ended."""
+
+    def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[tuple[int, int]] = []
+        self.epoch = 20
+        self.answered = asyncio.Event()
+        #: Ends the connection that has answered.
+        self.lost = asyncio.Event()
+        #: Failures of the follower, and whether there is another one.
+        self.failures: list[str] = []
+        self.failed = asyncio.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        monkeypatch.setattr(BrokerConnection, "send", self._send)
+        monkeypatch.setattr(_ReplicaFetcher, "_handle", lambda fetcher, response, asked: self.answered.set())
+        monkeypatch.setattr(_ReplicaFetcher, "_report", lambda fetcher, reason: self._report(reason))
+        monkeypatch.setattr(fetcher_module, "decode_fetch_response", lambda version, frame: None)
+        config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "10"})
+        self.fetchers = ReplicaFetcherManager(
+            config,
+            1,
+            lambda leader: Registered(*self.address, self.epoch),
+            self._ended,
+            lambda: 10,
+            "A" * 22,
+            lambda: 0,
+        )
+        self.address: tuple[str, int] = self.socket.getsockname()
+        self.fetchers.follow(replica, LEADER)
+
+    async def _send(self, request: Request, version: int, timeout: float) -> bytes:
+        if not self.answered.is_set():
+            return b""
+        await self.lost.wait()
+        raise self.error
+
+    error: Exception = ConnectionResetError("connection reset by peer")
+
+    async def _ended(self, node_id: int, epoch: int) -> None:
+        self.ended.append((node_id, epoch))
+
+    def _report(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed.set()
+
+    async def fails(self, times: int) -> None:
+        """Wait until the follower has failed this often from now on."""
+        async with asyncio.timeout(60):
+            for _ in range(times):
+                self.failed.clear()
+                await self.failed.wait()
+
+
+@pytest.fixture
+async def ending(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ending]:
+    made = Ending(replica, monkeypatch)
+    async with asyncio.timeout(60):
+        await made.answered.wait()
+    yield made
+    await made.fetchers.close()
+    made.socket.close()
+
+
+async def test_a_leader_whose_kernel_refuses_connections_has_ended(ending: Ending) -> None:
+    ending.socket.close()
+    ending.lost.set()
+    await ending.fails(4)
+    assert set(ending.ended) == {(LEADER, 20)}
+
+
+async def test_refusals_before_the_first_answer_in_a_broker_epoch_do_not_end_that(ending: Ending) -> None:
+    ending.epoch = 30  # it has registered again
+    ending.socket.close()
+    ending.lost.set()
+    await ending.fails(6)
+    assert ending.ended == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError("reset by a proxy")])
+async def test_a_leader_whose_kernel_accepts_connections_has_not_ended(ending: Ending, error: Exception) -> None:
+    ending.error = error
+    ending.lost.set()
+    await ending.fails(8)
+    assert ending.ended == []
