@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from barnabas_client import Producer
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataResponse
 from tests.cluster.harness import SHORT_LEASE, Brokers, Node, create, eventually, leaders
@@ -40,6 +41,10 @@ async def test_a_killed_broker_is_replaced_before_its_lease_expires(cluster: Bro
     await cluster.start(3)
     assert await create(cluster[1], "led", 6, 3) == ErrorCode.NONE
     await cluster.agree("the topic is everywhere", lambda metadata: set(leaders(metadata, "led")) == {1, 2, 3}, "led")
+    addresses = ",".join(f"127.0.0.1:{node.port}" for node in cluster.running)
+    async with Producer(bootstrap_servers=addresses, acks="all") as producer:
+        for partition in range(6):
+            await producer.send_and_wait("led", b"every follower has fetched this", partition=partition)
     began = time.monotonic()
     cluster[1].kill()
     await cluster.agree("the others lead", lambda metadata: set(leaders(metadata, "led")) == {2, 3}, "led")

@@ -4,8 +4,8 @@ Batches are appended as they are, with their offsets and leader epochs. A partit
 written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
 the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
 error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again. After a connection to a broker that has answered before, pauses
-are short for some attempts, to find out whether its process has ended.
+broker that was restarted fails when it is used again. Pauses are short for some attempts if the broker has accepted a
+connection before: they show whether its process has ended.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class _ReplicaFetcher:
     async def _connect(self, registered: Registered) -> float:
         """Fetch, over one connection; return the seconds until the next attempt if that was short."""
         try:
-            await self._fetch(registered.host, registered.port)
+            await self._fetch(registered)
         except ConnectionError as error:
             self._report(str(error))
             refused = isinstance(error, ConnectionRefusedError)
@@ -234,8 +234,10 @@ class _ReplicaFetcher:
             self._failing = True
             log.warning("cannot fetch from leader", leader=self._leader, reason=reason)
 
-    async def _fetch(self, host: str, port: int) -> None:
-        connection = await BrokerConnection.open(host, port, f"broker-{self._manager.node_id}-fetcher", self._timeout)
+    async def _fetch(self, at: Registered) -> None:
+        client_id = f"broker-{self._manager.node_id}-fetcher"
+        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout)
+        self._process.accepted(at.epoch)
         self._session.reset()
         try:
             while True:

@@ -54,19 +54,25 @@ class LeaderProcess:
     A kernel refuses connections to the port of a process that has ended, and of no other: a broker listens before it
     registers, until it has shut down; if its process is frozen or overloaded, the kernel accepts for it. So refusals
     count, and timeouts and unreachable networks do not. They count for the broker epoch in which the attempt began, and
-    only if the broker has answered in that one. If a firewall refuses connections to a broker that lives, and it
-    registers again, then the new registration stays, as nothing was ever answered.
+    only if a connection was accepted in that one. If a firewall refuses connections to a broker that lives, and it
+    registers again, then the new registration stays, as no connection was ever accepted.
     """
 
     #: Refused attempts in a row after which the process has ended.
     REFUSALS: Final = 2
-    #: Attempts that follow each other soon, after one that was answered. A kernel closes the sockets of a process one
+    #: Attempts that follow each other soon, after the last answer. A kernel closes the sockets of a process one
     #: by one, so it may still accept some connections, and reset them.
     ATTEMPTS: Final = 5
 
     def __init__(self) -> None:
         self._epoch = -1
         self._failed = 0
+        self._refused = 0
+
+    def accepted(self, epoch: int) -> None:
+        """A connection was accepted; the attempt began while `epoch` was the broker epoch."""
+        if epoch != self._epoch:
+            self._epoch, self._failed = epoch, 0
         self._refused = 0
 
     def answered(self, epoch: int) -> None:

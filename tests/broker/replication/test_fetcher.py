@@ -190,7 +190,7 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
     calls: list[float] = []
     enough = asyncio.Event()
 
-    async def fetch(self: _ReplicaFetcher, host: str, port: int) -> None:
+    async def fetch(self: _ReplicaFetcher, at: Registered) -> None:
         calls.append(asyncio.get_running_loop().time())
         if len(calls) == 4:
             enough.set()
@@ -284,7 +284,7 @@ async def test_a_leader_whose_kernel_refuses_connections_has_ended(ending: Endin
     assert set(ending.ended) == {(LEADER, 20)}
 
 
-async def test_refusals_before_the_first_answer_in_a_broker_epoch_do_not_end_that(ending: Ending) -> None:
+async def test_refusals_before_the_first_connection_in_a_broker_epoch_do_not_end_that(ending: Ending) -> None:
     ending.epoch = 30  # it has registered again
     ending.socket.close()
     ending.lost.set()
