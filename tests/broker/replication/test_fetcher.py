@@ -142,7 +142,8 @@ async def test_a_broker_that_is_not_registered_does_not_fetch(replica: Replica) 
 
     looked = asyncio.Event()
     server = await asyncio.start_server(lead, "127.0.0.1", 0)
-    address = Registered(*server.sockets[0].getsockname()[:2], 20)
+    host, port = server.sockets[0].getsockname()[:2]
+    address = Registered(host, port, 20)
     config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "1"})
     made = ReplicaFetcherManager(config, 1, lambda leader: address, ignored, epoch_now, "A" * 22, lambda: 0)
     made.follow(replica, LEADER)
