@@ -1,4 +1,4 @@
-"""The Fetch requests of a follower, and where it truncates its log. Pure.
+"""The Fetch requests of a follower, where it truncates its log, and whether its leader's process has ended. Pure.
 
 Fetches use a session (KIP-227): after the first, a request names only the partitions that have changed. A partition
 whose response carries a diverging epoch is truncated to where both logs agree (KIP-595), in several rounds if there
