@@ -217,7 +217,9 @@ class BrokerServer:
             wall_ms=wall_ms,
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
-            offload=Offloaded(stack),
+            offload=Offloaded(stack, "assignor"),
+            compiling=Offloaded(stack, "regex-compile"),
+            matching=Offloaded(stack, "regex-match"),
         )
         group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
         between = config[INTER_BROKER_LISTENER_NAME]
