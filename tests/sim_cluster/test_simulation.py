@@ -24,9 +24,9 @@ BUG_START = {
     "appends-are-not-fenced": 8,
     "lease-is-trusted-for-too-long": 30,
     "fetches-count-for-the-node-id": 50,
-    "leader-epochs-are-not-compared": 60,
-    "producer-ids-only-follow-the-metadata": 650,
-    "the-first-report-decides": 575,
+    "leader-epochs-are-not-compared": 315,
+    "producer-ids-only-follow-the-metadata": 880,
+    "the-first-report-decides": 30,
 }
 
 
