@@ -68,7 +68,7 @@ from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.replication.connection import BrokerConnections
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog
-from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
@@ -217,7 +217,9 @@ class BrokerServer:
             wall_ms=wall_ms,
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
-            offload=Offloaded(stack),
+            offload=Offloaded(stack, "assignor"),
+            compiling=Offloaded(stack, "regex-compile"),
+            matching=Offloaded(stack, "regex-match"),
         )
         group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
         between = config[INTER_BROKER_LISTENER_NAME]
@@ -505,9 +507,11 @@ def _start_following(
     cluster, lifecycle = member.cluster, member.lifecycle
     between = config[INTER_BROKER_LISTENER_NAME]
 
-    def address(leader: int) -> tuple[str, int] | None:
+    def registered(leader: int) -> Registered | None:
         broker = cluster.image.brokers.get(leader)
-        return None if broker is None else broker.endpoints.get(between)
+        if broker is None or between not in broker.endpoints:
+            return None
+        return Registered(*broker.endpoints[between], broker.epoch)
 
     def check_listener(image: Image, events: Sequence[Event]) -> None:
         for event in events:
@@ -527,7 +531,15 @@ def _start_following(
 
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
-    fetchers = ReplicaFetcherManager(config, node_id, address, lambda: lifecycle.epoch, lifecycle.me.directory, wall_ms)
+    fetchers = ReplicaFetcherManager(
+        config,
+        node_id,
+        registered,
+        lifecycle.process_ended,
+        lambda: lifecycle.epoch,
+        lifecycle.me.directory,
+        wall_ms,
+    )
     stack.push_async_callback(fetchers.close)
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)

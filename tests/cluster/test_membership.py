@@ -1,7 +1,10 @@
 """Brokers stop, are killed and return; leaders move."""
 
+import time
+
 import pytest
 
+from barnabas_client import Producer
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataResponse
 from tests.cluster.harness import SHORT_LEASE, Brokers, Node, create, eventually, leaders
@@ -31,6 +34,23 @@ async def test_leaders_move_off_a_killed_broker_which_then_returns(cluster: Brok
     await cluster.agree(
         "it knows what it missed", lambda metadata: len(leaders(metadata, "meanwhile")) == 1, "meanwhile"
     )
+
+
+async def test_a_killed_broker_is_replaced_before_its_lease_expires(cluster: Brokers) -> None:
+    """Its lease lasts for minutes: the kernel refuses connections to its port, so the others know that it has ended."""
+    await cluster.start(3)
+    assert await create(cluster[1], "led", 6, 3) == ErrorCode.NONE
+    await cluster.agree("the topic is everywhere", lambda metadata: set(leaders(metadata, "led")) == {1, 2, 3}, "led")
+    addresses = ",".join(f"127.0.0.1:{node.port}" for node in cluster.running)
+    async with Producer(bootstrap_servers=addresses, acks="all") as producer:
+        for partition in range(6):
+            await producer.send_and_wait("led", b"every follower has fetched this", partition=partition)
+    began = time.monotonic()
+    cluster[1].kill()
+    await cluster.agree("the others lead", lambda metadata: set(leaders(metadata, "led")) == {2, 3}, "led")
+    print(f"others lead {time.monotonic() - began:.3f} s after kill -9")
+    await cluster[1].start()
+    await cluster.live(3)
 
 
 async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) -> None:

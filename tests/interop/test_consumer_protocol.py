@@ -22,8 +22,13 @@ class Group:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.bootstrap_servers, self.topic = bootstrap_servers, topic
         self.members: list[Consumer] = []
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
-    def join(self) -> Consumer:
+    def create(self, topic: str, partitions: int) -> None:
+        for created in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            created.result(PATIENCE)
+
+    def join(self, *subscription: str) -> Consumer:
         member = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -35,7 +40,7 @@ class Group:
                 "log_level": 0,
             }
         )
-        member.subscribe([self.topic])
+        member.subscribe(list(subscription) or [self.topic])
         self.members.append(member)
         return member
 
@@ -66,10 +71,8 @@ def shared(*sizes: int) -> Callable[[list[list[int]]], bool]:
 
 @pytest.fixture
 def group(crashing: Server, fresh: str) -> Iterator[Group]:
-    admin = AdminClient({"bootstrap.servers": crashing.bootstrap_servers, "log_level": 0})
-    for created in admin.create_topics([NewTopic(fresh, 6, 1)]).values():
-        created.result(PATIENCE)
     made = Group(crashing.bootstrap_servers, fresh)
+    made.create(fresh, 6)
     yield made
     for member in made.members:
         member.close()
@@ -95,3 +98,44 @@ def test_members_join_and_leave_and_the_broker_is_killed(group: Group, crashing:
     group.poll_until(shared(3, 3))
     group.leave(first)
     group.poll_until(shared(6))
+
+
+def topics(group: Group) -> list[set[str]]:
+    """The topics of each member's partitions."""
+    return [{each.topic for each in member.assignment()} for member in group.members]
+
+
+def test_a_regular_expression_matches_topics_now_and_later(group: Group, crashing: Server) -> None:
+    """The broker matches a pattern, finds a topic that is created later, and knows the group after a kill"""
+    later, other = f"{group.topic}-later", f"other-{group.topic}"
+    group.create(other, 1)
+    pattern = f"^{group.topic}.*"
+    group.join(pattern)
+    group.poll_until(shared(6))
+    group.create(later, 2)
+    group.poll_until(lambda owned: topics(group) == [{group.topic, later}])
+    group.join(pattern)
+    group.poll_until(lambda owned: sorted(map(len, owned)) == [4, 4])
+    crashing.kill()
+    crashing.start()
+    third = group.join(other, pattern)
+    group.poll_until(lambda owned: sorted(map(len, owned)) == [3, 3, 3] and sum(map(len, owned)) == 9)
+    assert other in {each.topic for each in third.assignment()}
+    assert set().union(*topics(group)) == {group.topic, later, other}
+    group.leave(third)
+    group.poll_until(lambda owned: sorted(map(len, owned)) == [4, 4])
+    assert set().union(*topics(group)) == {group.topic, later}
+
+
+def test_an_invalid_regular_expression_is_a_fatal_error_of_the_consumer(
+    group: Group, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pattern that RE2 does not know, a back reference, fails with INVALID_REGULAR_EXPRESSION"""
+    member = group.join(r"^(a)\1")
+    deadline = time.monotonic() + PATIENCE
+    written = ""
+    while "Fatal error: Broker: The regular expression is not valid" not in written:
+        assert time.monotonic() < deadline, written
+        member.poll(0.2)
+        written += capfd.readouterr().err
+    assert member.assignment() == []

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any
 
-from tests.sim.bugs import BUGS
+from tests.sim.bugs import BUGS, OF_TRANSACTIONS
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
 
@@ -18,7 +18,7 @@ def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
     planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
     with planted:
         try:
-            run_seed(seed)
+            run_seed(seed, transactional=bug in OF_TRANSACTIONS)
         except Violation as violation:
             return seed, str(violation)
         except Exception as error:
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run only this seed")
-    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
     if arguments.seed is not None:
@@ -44,14 +44,17 @@ def main() -> int:
     else:
         seeds = range(arguments.start, arguments.start + arguments.seeds)
     started = time.monotonic()
-    failed = 0
+    ran = failed = 0
     with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_quiet) as pool:
-        for _, violation in pool.imap_unordered(_one, ((seed, arguments.bug) for seed in seeds), chunksize=20):
+        for _, violation in pool.imap(_one, ((seed, arguments.bug) for seed in seeds), chunksize=5):
+            ran += 1
             if violation is not None:
                 failed += 1
-                print(violation if failed <= 3 else violation.partition("\n")[0])
+                print(violation if failed <= 3 else violation.partition("\n")[0], flush=True)
+                if arguments.bug is not None:
+                    break
     seconds = time.monotonic() - started
-    print(f"{len(seeds)} seeds, {failed} failed, {seconds:.1f} s")
+    print(f"{ran} seeds, {failed} failed, {seconds:.1f} s")
     return 1 if failed else 0
 
 

@@ -96,7 +96,9 @@ class EtcdModel:
                 before = self.entries.get(operation.key)
                 created = revision if before is None else before.created
                 self._unlease(operation.key)
-                self.entries[operation.key] = KeyEntry(operation.key, operation.value, created, revision)
+                self.entries[operation.key] = KeyEntry(
+                    operation.key, operation.value, created, revision, operation.lease
+                )
                 if operation.lease:
                     self._lease_of[operation.key] = operation.lease
                     self.leases[operation.lease].keys.add(operation.key)

@@ -40,9 +40,10 @@ class Scenario:
 
     Args:
         seed: of all random choices.
+        transactional: whether the members of every group commit in transactions, in every run.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, transactional: bool = False) -> None:
         world = self.world = World(seed)
         chance = world.chance
         #: Half of the runs sync every append, and machines may lose power; in the others only processes die.
@@ -50,8 +51,8 @@ class Scenario:
         self.groups = GROUPS[: chance.choice((1, 1, 2, 3, 4))]
         #: The groups whose members commit in transactions: none in two of three runs.
         choice = Random(f"transactions {seed}")
-        transactional = choice.random() < 1 / 3
-        self.transactional = {group for group in self.groups if transactional and choice.random() < 0.7}
+        some = choice.random() < 1 / 3
+        self.transactional = {group for group in self.groups if transactional or (some and choice.random() < 0.7)}
         self.invariants = {group: Invariants(world) for group in self.groups}
         self.transactions = Transactions(world)
         self.transactions.send = self._send_marker
@@ -331,12 +332,12 @@ class Scenario:
         return all(log.works and log.leader and log.index in log.leader.groups.loaded for log in self.logs)
 
 
-def run_seed(seed: int) -> Scenario:
-    """Run one seed.
+def run_seed(seed: int, *, transactional: bool = False) -> Scenario:
+    """Run one seed; `transactional` as in :class:`Scenario`.
 
     Raises:
         Violation: an invariant does not hold; the text starts with the seed.
     """
-    scenario = Scenario(seed)
+    scenario = Scenario(seed, transactional=transactional)
     scenario.run()
     return scenario

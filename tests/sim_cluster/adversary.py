@@ -1,9 +1,9 @@
 """Faults at critical moments, which random faults seldom hit.
 
-Four sequences with random times: a follower is cut off while its leader waits for the acceptance of an ISR with it; the
+Five sequences with random times: a follower is cut off while its leader waits for the acceptance of an ISR with it; the
 same, and another broker adds partitions to the topic before etcd receives the ISR; a broker is frozen, and its request
 to etcd arrives as its lease expires; the leadership moves from a broker and back to it while the ISR changes, and the
-broker receives none of that.
+broker receives none of that; a killed broker is started and registers again while another one ends its registration.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from unittest.mock import patch
 from barnabas_broker.cluster.controller import add_partitions, prefer_leaders
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.cluster.kv import Put, TxnOutcome
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.replication.leadership import Leadership
 from barnabas_protocol.errors import KafkaError
@@ -25,6 +26,7 @@ from tests.sim_cluster.world import World
 #: How often an opportunity for a fault is used.
 _ADMISSIONS: Final = 0.3
 _APPENDS: Final = 0.1
+_ENDINGS: Final = 0.3
 #: Seconds between two checks whether a sequence can continue, and until it is abandoned.
 _CHECK_SECONDS: Final = 0.02
 _PATIENCE: Final = 6.0
@@ -62,8 +64,8 @@ class Adversary:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Intercept proposals of ISRs and requests to etcd."""
-        propose, txn = Leadership.propose, SimKv.txn
+        """Intercept proposals of ISRs, requests to etcd, and ends of other brokers' registrations."""
+        propose, txn, process_ended = Leadership.propose, SimKv.txn, BrokerLifecycle.process_ended
 
         def seen_propose(leading: Leadership, isr: tuple[int, ...]) -> Any:
             joining = set(isr) - set(leading.info.isr)
@@ -78,7 +80,13 @@ class Adversary:
                 self._straggler(kv)
             return await txn(kv, conditions, then, otherwise)
 
+        async def seen_ended(lifecycle: BrokerLifecycle, node_id: int, epoch: int) -> None:
+            if self._allowed() and self._world.happens(_ENDINGS):
+                self._returns(lifecycle, node_id)
+            await process_ended(lifecycle, node_id, epoch)
+
         with ExitStack() as stack:
+            stack.enter_context(patch.object(BrokerLifecycle, "process_ended", seen_ended))
             stack.enter_context(patch.object(Leadership, "propose", seen_propose))
             stack.enter_context(patch.object(SimKv, "txn", seen_txn))
             yield
@@ -118,6 +126,15 @@ class Adversary:
         kv.held = max(0.0, ends - world.now + world.between(-0.1, 0.2))
         running.life.freeze()
         world.after(kv.held + world.between(0.1, 2.0), running.life.thaw)
+
+    def _returns(self, lifecycle: BrokerLifecycle, node_id: int) -> None:
+        """A killed broker returns before another one's request to end its registration arrives."""
+        world = self._world
+        world.note("strike: broker %d returns while broker %d ends its registration", node_id, lifecycle.me.node_id)
+        for node in self._nodes.values():
+            if node.up is not None and node.up.member is not None and node.up.member.lifecycle is lifecycle:
+                node.up.kv.held = world.between(0.0, 0.9)
+        self._nodes[node_id].start()
 
     def flap(self) -> None:
         """A broker leads, follows and leads again, and learns of it late; a new ISR member lags then."""

@@ -18,7 +18,7 @@ from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.handlers.table import join
-from barnabas_broker.replication.fetcher import ReplicaFetcherManager
+from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
@@ -297,9 +297,9 @@ class Running:
             directory, config, node_id, node.wall_ms, now=now, may_serve=cluster.may_serve
         )
 
-        def address(leader: int) -> tuple[str, int] | None:
+        def registered(leader: int) -> Registered | None:
             broker = cluster.image.brokers.get(leader)
-            return None if broker is None else broker.endpoints[LISTENER]
+            return None if broker is None else Registered(*broker.endpoints[LISTENER], broker.epoch)
 
         async def propose(changes: Sequence[IsrChange]) -> None:
             await cluster.change(lambda image: alter_isr(image, node_id, lifecycle.epoch, changes))
@@ -308,7 +308,13 @@ class Running:
             await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
         fetchers = self._fetchers = ReplicaFetcherManager(
-            config, node_id, address, lambda: lifecycle.epoch, directory.directory_id, node.wall_ms
+            config,
+            node_id,
+            registered,
+            lifecycle.process_ended,
+            lambda: lifecycle.epoch,
+            directory.directory_id,
+            node.wall_ms,
         )
         isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -88,8 +88,10 @@ def fetches_count_for_the_node_id() -> AbstractContextManager[Any]:
 
     right = fetcher.ReplicaFetcherManager.__init__
 
-    def created(self: Any, config: Any, node_id: int, address: Any, epoch: Callable[[], int], *more: Any) -> None:
-        right(self, config, node_id, address, lambda: max(0, epoch()), *more)
+    def created(
+        self: Any, config: Any, node_id: int, registered: Any, ended: Any, epoch: Callable[[], int], *more: Any
+    ) -> None:
+        right(self, config, node_id, registered, ended, lambda: max(0, epoch()), *more)
 
     stack = ExitStack()
     stack.enter_context(patch.object(fetcher.ReplicaFetcherManager, "__init__", created))
@@ -130,6 +132,18 @@ def lease_is_trusted_for_too_long() -> AbstractContextManager[Any]:
         right(self, sent + self._seconds * 0.5)
 
     return patch.object(Fence, "renewed", wrong)
+
+
+def a_refusal_counts_for_the_next_registration() -> AbstractContextManager[Any]:
+    """A broker whose process has ended was started again, and loses the lease of its new registration."""
+    right = BrokerLifecycle.process_ended
+
+    async def wrong(self: BrokerLifecycle, node_id: int, epoch: int) -> None:
+        with suppress(kv.KvError):
+            found = (await self._kv.range(self.live.broker_key(node_id))).entries
+            await right(self, node_id, found[0].created if found else epoch)
+
+    return patch.object(BrokerLifecycle, "process_ended", wrong)
 
 
 def restarted_broker_leads_at_once() -> AbstractContextManager[Any]:
@@ -314,6 +328,7 @@ BUGS: Final[dict[str, Plant]] = {
         acknowledged_when_appended,
         fence_is_ignored,
         lease_is_trusted_for_too_long,
+        a_refusal_counts_for_the_next_registration,
         restarted_broker_leads_at_once,
         truncation_is_skipped,
         truncation_goes_to_the_high_watermark,

@@ -24,7 +24,7 @@ from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
 from tests.sim_cluster.etcd import Etcd
-from tests.sim_cluster.loop import LIFE
+from tests.sim_cluster.loop import LIFE, Life
 from tests.sim_cluster.world import World
 
 _CHUNK: Final = 1 << 20
@@ -93,6 +93,10 @@ class Checker:
         self.truth = Image(CLUSTER_ID)
         self.sequence = 0
         self.ledgers: dict[TopicPartition, Ledger] = {}
+        #: Processes to which a firewall has refused connections, so that others take them for ended.
+        self.refused: set[Life] = set()
+        #: How many registrations others have ended because the process was gone.
+        self.ended_early = 0
         self._etcd = etcd
         self._images: dict[int, Image] = {0: self.truth}
         #: The broker that appended in a leader epoch: node id and number of its run.
@@ -101,6 +105,7 @@ class Checker:
         self._verified: dict[tuple[int, int, TopicPartition], int] = {}
         self._marks: dict[tuple[int, int, TopicPartition], int] = {}
         etcd.model.watch(f"{PREFIX}log/", f"{PREFIX}log0", 0, self._kept)
+        etcd.on_revoke = self._revoking
 
     def ledger(self, where: TopicPartition) -> Ledger:
         """The ledger of a partition."""
@@ -156,6 +161,23 @@ class Checker:
         live = [json.loads(entry.value) for key, entry in entries.items() if key.startswith(f"{PREFIX}live/broker/")]
         if writer not in [each["incarnation"] for each in live]:
             self.world.fail("a broker without a registration has changed the metadata")
+
+    def _revoking(self, life: Life, lease_id: int) -> None:
+        """Check that a process revokes the lease of another one only if that has ended, or has closed its listener."""
+        for entry in list(self._etcd.model.entries.values()):
+            if entry.lease != lease_id or not entry.key.startswith(f"{PREFIX}live/broker/"):
+                continue
+            incarnation = json.loads(entry.value)["incarnation"]
+            for node in (*self.nodes.values(), *self.replaced):
+                run = node.running
+                if run is None or run.member is None or run.member.lifecycle.me.incarnation != incarnation:
+                    continue
+                if run.life is life:
+                    return
+                if run.life.alive and not run.stopping and run.life not in self.refused:
+                    self.world.fail(f"{life.name} has revoked the lease of {node.name}, which runs")
+            self.ended_early += 1
+            self.world.note("%s revokes the lease of a process that has ended: %s", life.name, entry.key)
 
     def _changed(self, where: TopicPartition, before: PartitionInfo, info: PartitionInfo) -> None:
         fail = self.world.fail
@@ -263,7 +285,8 @@ class Checker:
         if first != me:
             self.world.fail(f"{where}: {me} and {first} (broker, run) both append in leader epoch {epoch}")
         entry = self._etcd.model.entries.get(f"{PREFIX}live/broker/{me[0]}")
-        if entry is None or entry.created != running.epoch:
+        # Where others take it for ended, a leader may append until it learns that; only acks=1 acknowledges that.
+        if (entry is None or entry.created != running.epoch) and running.life not in self.refused:
             self.world.fail(f"{where}: broker {me[0]} appends without a registration")
 
     def _marked(self, log: Log) -> None:

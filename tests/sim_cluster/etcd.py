@@ -43,6 +43,7 @@ class Etcd:
         lateness: the rate of requests that arrive only after their timeout.
         lag: seconds that the member of a watching broker lags behind, by the broker's name.
         kvs: the connections of running processes.
+        on_revoke: called with a process and a lease that it revokes, before the lease ends.
     """
 
     def __init__(self, world: World, network: Network) -> None:
@@ -54,6 +55,7 @@ class Etcd:
         self.lateness = 0.0
         self.lag: dict[str, float] = {}
         self.kvs: list[SimKv] = []
+        self.on_revoke: Callable[[Life, int], None] = lambda life, lease_id: None
         world.after(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -143,7 +145,11 @@ class SimKv:
         return await self._do(lambda: self._etcd.model.keep_alive(self._world.now, lease_id), seconds)
 
     async def revoke(self, lease_id: int) -> None:
-        await self._do(lambda: self._etcd.model.revoke(lease_id))
+        def step() -> None:
+            self._etcd.on_revoke(self._life, lease_id)
+            self._etcd.model.revoke(lease_id)
+
+        await self._do(step)
 
     async def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
         watch = _Watch(self._etcd, self._life)

@@ -17,6 +17,7 @@ class Network:
 
     Attributes:
         cuts: pairs (from, to) of names between which nothing passes.
+        refusing: names to which a firewall refuses connections, although the process listens.
         slow: seconds that a pair's messages take longer.
         listening: by name, the process that listens and what makes its protocols.
         jitter: how often a message takes long.
@@ -25,6 +26,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.world = world
         self.cuts: set[tuple[str, str]] = set()
+        self.refusing: set[str] = set()
         self.slow: dict[tuple[str, str], float] = {}
         self.listening: dict[str, tuple[Life, Callable[[], asyncio.BufferedProtocol]]] = {}
         self.jitter = 0.0
@@ -36,6 +38,15 @@ class Network:
         pairs = {(one, other), (other, one)}
         self.cuts |= pairs
         self.world.after(seconds, self.cuts.difference_update, pairs)
+
+    def refuse(self, life: Life, seconds: float) -> None:
+        """Close the connections of a process that lives, in both directions, and refuse new ones to it."""
+        self.refusing.add(life.name)
+        self.world.after(seconds, self.refusing.discard, life.name)
+        for end in list(self._ends.get(life, {})):
+            if end.is_open and end.peer is not None:
+                end.reset_peer()
+                end.reset()
 
     def delay(self, source: str, target: str) -> float:
         """The delay of a message, in seconds."""
@@ -55,7 +66,7 @@ class Network:
         def arrived() -> None:
             back = Channel(self, host, life.name)
             there = self.listening.get(host)
-            if there is None or not there[0].alive:
+            if there is None or not there[0].alive or host in self.refusing:
                 back.send(lambda: life.call(_resolve, connected, ConnectionRefusedError("connection refused")))
                 return
             far = _End(self, there[0], there[1]())

@@ -37,6 +37,7 @@ _FAULTS: Final = (
     "cut brokers",
     "cut brokers",
     "isolate",
+    "refuse",
     "cut etcd",
     "cut etcd",
     "cut clients",
@@ -234,6 +235,9 @@ class Scenario:
                         self.network.cut(node.name, each.name, seconds)
                 if chance.random() < 0.5:
                     self.network.cut(node.name, ETCD, seconds)
+            case "refuse" if running is not None:
+                self.checker.refused.add(running.life)
+                self.network.refuse(running.life, world.between(0.3, 2.5 * session))
             case "cut etcd":
                 self.network.cut(node.name, ETCD, world.between(0.3, 2.5 * session))
             case "cut clients":
@@ -382,6 +386,7 @@ class Scenario:
         world.note("end of the faults")
         world.faults = False
         self.network.cuts.clear()
+        self.network.refusing.clear()
         self.network.slow.clear()
         self.etcd.lag.clear()
         for replaced in self.checker.replaced:

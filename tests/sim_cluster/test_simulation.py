@@ -25,8 +25,8 @@ BUG_START = {
     "lease-is-trusted-for-too-long": 30,
     "fetches-count-for-the-node-id": 50,
     "leader-epochs-are-not-compared": 315,
-    "producer-ids-only-follow-the-metadata": 650,
-    "the-first-report-decides": 150,
+    "producer-ids-only-follow-the-metadata": 880,
+    "the-first-report-decides": 30,
 }
 
 

@@ -292,7 +292,7 @@ def _credentials(config: EtcdConfig) -> Any:
 
 
 def _entry(kv: Any) -> KeyEntry:
-    return KeyEntry(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision)
+    return KeyEntry(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
 
 def _change(event: Any) -> KeyChange:

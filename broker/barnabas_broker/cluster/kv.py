@@ -31,12 +31,13 @@ class KvCompacted(KvError):
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """A key, its value, its create revision and its last modification's revision."""
+    """A key, its value, its create revision, its last modification's revision, and its lease, 0 for none."""
 
     key: str
     value: bytes
     created: int
     modified: int
+    lease: int = 0
 
 
 @dataclass(frozen=True, slots=True)

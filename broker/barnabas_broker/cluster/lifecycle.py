@@ -314,6 +314,24 @@ class BrokerLifecycle:
         )
         self.changed.set()
 
+    # Other brokers
+
+    async def process_ended(self, node_id: int, epoch: int) -> None:
+        """End the registration of another broker, whose process has ended: its lease would last for some time yet.
+
+        Args:
+            node_id: of the broker.
+            epoch: its broker epoch, when its process ended. A registration with another one is left alone. Each
+                registration has a lease of its own, so a later one is safe while the request is on its way.
+        """
+        try:
+            found = (await self._kv.range(self.live.broker_key(node_id))).entries
+            if found and found[0].created == epoch and found[0].lease:
+                await self._kv.revoke(found[0].lease)
+                log.warning("the process of a broker has ended, its lease is revoked", node_id=node_id, epoch=epoch)
+        except KvError as error:
+            log.warning("lease of an ended process cannot be revoked, it expires", node_id=node_id, reason=str(error))
+
     # Leave
 
     async def leave(self, cluster: ClusterMetadata, unclean: UncleanRule, min_isr: MinIsrRule, seconds: float) -> None:

@@ -552,6 +552,12 @@ GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = _int(
 GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = _int(
     "group.consumer.max.assignment.interval.ms", 15_000, "The longest assignment interval of a consumer group, in ms."
 )
+GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS = _int(
+    "group.consumer.regex.refresh.interval.ms",
+    600_000,
+    "Ms after which the regular expressions of a consumer group are matched again, even without new topics.",
+    10_000,
+)
 GROUP_CONSUMER_MAX_SIZE = _int("group.consumer.max.size", INT_MAX, "Members of a consumer group at most.", 1)
 #: The keys of consumer groups that two others bound.
 CONSUMER_GROUP_BOUNDS: Final = (

@@ -108,6 +108,8 @@ class EventType(Enum):
     MEMBER_FENCED = "member_fenced"
     MEMBER_AWAY = "static_member_away"
     GROUP_RECONCILED = "group_reconciled"
+    REGEX_RESOLVED = "regex_resolved"
+    REGEX_FAILED = "regex_failed"
 
 
 class GroupEvent(NamedTuple):

@@ -4,12 +4,13 @@ Batches are appended as they are, with their offsets and leader epochs. A partit
 written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
 the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
 error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again.
+broker that was restarted fails when it is used again. Pauses are short for some attempts if the broker has accepted a
+connection before: they show whether its process has ended.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
@@ -25,6 +26,8 @@ from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.replication.following import (
     VERSION,
     FetchSessionHandler,
+    Finding,
+    LeaderProcess,
     PartitionFetchState,
     TopicIdPartition,
     truncation_offset,
@@ -43,8 +46,8 @@ log = logger("replication")
 _UNREGISTERED_SECONDS: Final = 0.1
 #: Seconds of the first pause of a partition that the broker does not lead yet; each further one takes twice as long.
 _EARLY_SECONDS: Final = 0.02
-#: Host and port of a broker; None while it is not registered.
-Address = Callable[[int], tuple[str, int] | None]
+#: Seconds until a failed connection is tried again, to find out whether the leader's process has ended.
+_AGAIN_SECONDS: Final = 0.1
 #: Errors during a change of leaders: this broker has not received the new image yet, or the leader has not.
 _EXPECTED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -55,13 +58,22 @@ _EXPECTED: Final = (
 )
 
 
+class Registered(NamedTuple):
+    """Where a broker is registered, and its broker epoch."""
+
+    host: str
+    port: int
+    epoch: int
+
+
 class ReplicaFetcherManager:
     """All fetchers of this broker.
 
     Args:
         config: the broker's configuration.
         node_id: this broker.
-        address: finds the address of another broker.
+        registered: finds another broker; None while it is not registered.
+        process_ended: called with the node id and the broker epoch of a leader whose process has ended.
         broker_epoch: this broker's broker epoch (KIP-903); -1 while it is not registered, and then it does not fetch:
             another broker may have its node id by now.
         directory: the id of this broker's data directory.
@@ -72,14 +84,16 @@ class ReplicaFetcherManager:
         self,
         config: Config,
         node_id: int,
-        address: Address,
+        registered: Callable[[int], Registered | None],
+        process_ended: Callable[[int, int], Awaitable[None]],
         broker_epoch: Callable[[], int],
         directory: str,
         wall_ms: Callable[[], int],
     ) -> None:
         self.config = config
         self.node_id = node_id
-        self.address = address
+        self.registered = registered
+        self.process_ended = process_ended
         self.broker_epoch = broker_epoch
         self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
@@ -128,6 +142,7 @@ class _ReplicaFetcher:
         self._paused: dict[TopicPartition, asyncio.TimerHandle] = {}
         #: How often partitions were refused in a row because the broker does not lead them.
         self._early: dict[TopicPartition, int] = {}
+        self._process = LeaderProcess()
         self._changed = asyncio.Event()
         self._failing = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
@@ -187,26 +202,42 @@ class _ReplicaFetcher:
             if self._manager.broker_epoch() < 0:
                 await asyncio.sleep(_UNREGISTERED_SECONDS)
                 continue
-            address = self._manager.address(self._leader)
-            began = asyncio.get_running_loop().time()
-            if address is not None:
+            registered = self._manager.registered(self._leader)
+            began, pause = asyncio.get_running_loop().time(), self._backoff
+            if registered is not None:
                 try:
-                    await self._fetch(*address)
+                    pause = await self._connect(registered)
                 except (OSError, DecodeError, KafkaError) as error:
                     self._report(str(error) or type(error).__name__)
                 except Exception:
                     # An unexpected error must not stop replication for ever.
                     log.exception("fetcher failed, starting again", leader=self._leader)
-            if asyncio.get_running_loop().time() - began < self._backoff or address is None:
-                await asyncio.sleep(self._backoff)
+            if asyncio.get_running_loop().time() - began < self._backoff or registered is None:
+                await asyncio.sleep(pause)
+
+    async def _connect(self, registered: Registered) -> float:
+        """Fetch, over one connection; return the seconds until the next attempt if that was short."""
+        try:
+            await self._fetch(registered)
+        except ConnectionError as error:
+            self._report(str(error))
+            refused = isinstance(error, ConnectionRefusedError)
+            finding = self._process.failed(registered.epoch, refused=refused)
+            if finding is Finding.UNDECIDED:
+                return min(_AGAIN_SECONDS, self._backoff)
+            if finding is Finding.ENDED:
+                await self._manager.process_ended(self._leader, registered.epoch)
+        return self._backoff
 
     def _report(self, reason: str) -> None:
         if not self._failing:
             self._failing = True
             log.warning("cannot fetch from leader", leader=self._leader, reason=reason)
 
-    async def _fetch(self, host: str, port: int) -> None:
-        connection = await BrokerConnection.open(host, port, f"broker-{self._manager.node_id}-fetcher", self._timeout)
+    async def _fetch(self, at: Registered) -> None:
+        client_id = f"broker-{self._manager.node_id}-fetcher"
+        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout)
+        self._process.accepted(at.epoch)
         self._session.reset()
         try:
             while True:
@@ -220,7 +251,10 @@ class _ReplicaFetcher:
                     return
                 states = {key: state for key, (_, _, state) in asked.items()}
                 request = self._session.request(states, broker_epoch)
+                registered = self._manager.registered(self._leader)
                 frame = await connection.send(request, VERSION, self._timeout)
+                if registered is not None:
+                    self._process.answered(registered.epoch)
                 response = decode_fetch_response(VERSION, frame)
                 if self._failing:
                     self._failing = False

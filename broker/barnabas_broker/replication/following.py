@@ -1,4 +1,4 @@
-"""The Fetch requests of a follower, and where it truncates its log. Pure.
+"""The Fetch requests of a follower, where it truncates its log, and whether its leader's process has ended. Pure.
 
 Fetches use a session (KIP-227): after the first, a request names only the partitions that have changed. A partition
 whose response carries a diverging epoch is truncated to where both logs agree (KIP-595), in several rounds if there
@@ -7,6 +7,7 @@ were several leaders since.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.epochs import UNDEFINED, LeaderEpochs
@@ -34,6 +35,64 @@ class TopicIdPartition(NamedTuple):
 
     topic_id: bytes
     partition: int
+
+
+class Finding(Enum):
+    """What a failed connection shows about the process of a leader."""
+
+    #: Nothing.
+    UNKNOWN = auto()
+    #: Another attempt soon shows whether it has ended.
+    UNDECIDED = auto()
+    #: It has ended.
+    ENDED = auto()
+
+
+class LeaderProcess:
+    """Whether the process of a leader has ended, by its connections.
+
+    A kernel refuses connections to the port of a process that has ended, and of no other: a broker listens before it
+    registers, until it has shut down; if its process is frozen or overloaded, the kernel accepts for it. So refusals
+    count, and timeouts and unreachable networks do not. They count for the broker epoch in which the attempt began, and
+    only if a connection was accepted in that one. If a firewall refuses connections to a broker that lives, and it
+    registers again, then the new registration stays, as no connection was ever accepted.
+    """
+
+    #: Refused attempts in a row after which the process has ended.
+    REFUSALS: Final = 2
+    #: Attempts that follow each other soon, after the last answer. A kernel closes the sockets of a process one
+    #: by one, so it may still accept some connections, and reset them.
+    ATTEMPTS: Final = 5
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._failed = 0
+        self._refused = 0
+
+    def accepted(self, epoch: int) -> None:
+        """A connection was accepted; the attempt began while `epoch` was the broker epoch."""
+        if epoch != self._epoch:
+            self._epoch, self._failed = epoch, 0
+        self._refused = 0
+
+    def answered(self, epoch: int) -> None:
+        """The process has answered a request that was sent while `epoch` was the broker epoch."""
+        self._epoch, self._failed, self._refused = epoch, 0, 0
+
+    def failed(self, epoch: int, *, refused: bool) -> Finding:
+        """A connection was refused, or was closed by the other end.
+
+        Args:
+            epoch: the broker epoch when it was attempted.
+            refused: it was refused.
+        """
+        if epoch != self._epoch:
+            return Finding.UNKNOWN
+        self._failed += 1
+        self._refused = self._refused + 1 if refused else 0
+        if self._refused >= self.REFUSALS:
+            return Finding.ENDED
+        return Finding.UNDECIDED if self._failed < self.ATTEMPTS else Finding.UNKNOWN
 
 
 class PartitionFetchState(NamedTuple):

@@ -10,7 +10,6 @@ flight, then any other one. Such requests change nothing, or may be answered twi
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -20,7 +19,7 @@ from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Connections, Purpose
 from barnabas_client.network.metadata import NO_ID, NO_LEADER, Cluster
-from barnabas_client.network.retries import retry_backoff
+from barnabas_client.network.retries import RANDOM, retry_backoff
 from barnabas_client.network.versions import ApiRange
 from barnabas_client.tasks import BackgroundTasks, reject, resolve
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -325,7 +324,7 @@ class Network:
     def _addresses(self, purpose: Purpose) -> list[Address]:
         """The addresses of any broker, in the order to try them: known brokers, then bootstrap servers."""
         known = [(broker.host, broker.port) for broker in self.cluster.brokers.values()]
-        random.shuffle(known)
+        RANDOM.shuffle(known)
         ranked = self.connections.ranked
         return list(dict.fromkeys([*ranked(known, purpose), *ranked(self.config.servers, purpose)]))
 

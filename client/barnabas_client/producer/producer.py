@@ -8,7 +8,6 @@ sends without a pause does not block its event loop. Sources: ``KafkaProducer.ja
 """
 
 import asyncio
-import random
 import ssl
 import time
 import warnings
@@ -46,7 +45,7 @@ from barnabas_client.lifecycle import Home, Lifecycle
 from barnabas_client.logs import logger
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
-from barnabas_client.network.retries import retry_backoff
+from barnabas_client.network.retries import RANDOM, retry_backoff
 from barnabas_client.producer.accumulator import OVERHEAD, Accumulator, PartitionQueue
 from barnabas_client.producer.partitioner import StickyPartitioner, positive_hash
 from barnabas_client.producer.receipts import Receipt
@@ -118,7 +117,7 @@ class _KnownTopics:
             known = self.known.get(topic)
             if known is None or known.partitions != partitions or known.available != available:
                 size = self._accumulator.config.batch_size
-                sticky = self._stickies.setdefault(topic, StickyPartitioner(size, random.randrange))
+                sticky = self._stickies.setdefault(topic, StickyPartitioner(size, RANDOM.randrange))
                 queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
                 self.known[topic] = _KnownTopic(partitions, available, sticky, queues)
         for tp, queue in self._accumulator.waiting.items():

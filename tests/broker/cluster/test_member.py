@@ -17,7 +17,7 @@ from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.cluster.image_file import ImageKeeper
 from barnabas_broker.cluster.kv import Lease
-from barnabas_broker.cluster.lifecycle import MembershipError
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import BROKER_KEYS, Config
@@ -293,6 +293,85 @@ def test_another_controller_is_elected_when_the_first_is_gone() -> None:
         await world.until(lambda: sum(p.is_controller() for p in left) == 1)
         await world.until(lambda: all(chosen.node_id not in p.cluster.image.brokers for p in left))
         await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 3)
+
+    scenario(steps)
+
+
+def lifecycle(process: Process) -> BrokerLifecycle:
+    assert process.member is not None
+    return process.member.lifecycle
+
+
+def test_a_broker_whose_process_has_ended_is_replaced_before_its_lease_expires() -> None:
+    async def steps(world: World) -> None:
+        processes = await world.start(1, 2, 3)
+        await processes[0].create("topic", 3, 3)
+        chosen = next(p for p in processes if p.is_controller())
+        epoch = chosen.epoch
+        await chosen.kill()
+        began = asyncio.get_running_loop().time()
+        left = [p for p in processes if p is not chosen]
+        await asyncio.gather(*(lifecycle(p).process_ended(chosen.node_id, epoch) for p in left))
+        await world.until(lambda: sum(len(p.leads("topic")) for p in left) == 3)
+        await world.until(lambda: sum(p.is_controller() for p in left) == 1)
+        assert asyncio.get_running_loop().time() - began < SESSION / 3
+
+    scenario(steps)
+
+
+def test_the_end_of_an_earlier_process_does_not_end_the_registration_of_the_next() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        earlier = two.epoch
+        await two.kill()
+        again = world.process(2, two.directory)
+        await again.start()
+        epoch = again.epoch
+        assert epoch > earlier
+        await lifecycle(one).process_ended(2, earlier)
+        await asyncio.sleep(SESSION)
+        assert (again.epoch, again.may_serve()) == (epoch, True)
+
+    scenario(steps)
+
+
+def test_a_live_broker_whose_lease_others_revoke_stops_serving_and_registers_again() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        epoch = two.epoch
+        await lifecycle(one).process_ended(2, epoch)
+        began = asyncio.get_running_loop().time()
+        await world.until(lambda: not two.may_serve(), SESSION / 3)
+        await world.until(lambda: two.may_serve() and two.epoch > epoch)
+        assert asyncio.get_running_loop().time() - began < SESSION / 3
+
+    scenario(steps)
+
+
+def test_a_live_broker_that_does_not_hear_that_its_lease_is_revoked_serves_until_its_fence_closes() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        two.kv.cut_off = True
+        two.kv.break_watches()
+        await lifecycle(one).process_ended(2, two.epoch)
+        remaining = lifecycle(two).lease_remaining
+        assert 0 < remaining <= SESSION * (1 - MARGIN)
+        began = asyncio.get_running_loop().time()
+        await world.until(lambda: not two.may_serve())
+        assert asyncio.get_running_loop().time() - began <= remaining + 0.02, "as if nobody had revoked it"
+
+    scenario(steps)
+
+
+def test_without_etcd_the_lease_of_an_ended_process_expires() -> None:
+    async def steps(world: World) -> None:
+        one, two = await world.start(1, 2)
+        epoch = two.epoch
+        await two.kill()
+        one.kv.faults.append(Fault.LOST)
+        await lifecycle(one).process_ended(2, epoch)
+        assert 2 in one.cluster.image.brokers
+        await world.until(lambda: 2 not in one.cluster.image.brokers)
 
     scenario(steps)
 

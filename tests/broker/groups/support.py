@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.groups.coordinator.hosting import at_once
+from barnabas_broker.groups.coordinator.offload import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller, GroupEvent
 from barnabas_broker.groups.events.events import EventRecord, decode_event
@@ -85,10 +85,13 @@ class Service:
 
     Attributes:
         published: the group events, with their groups.
-        offloaded: target assignments of large groups, which tests compute.
+        offloaded: target assignments of large groups, which tests compute; and what regular expressions need, if
+            `compiling` or `matching`.
     """
 
-    def __init__(self, log: MemoryLog | None = None, **keys: str) -> None:
+    def __init__(
+        self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
+    ) -> None:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
         self.wall = 100 * WEEK_MS
@@ -111,6 +114,8 @@ class Service:
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
             offload=self._offload,
+            compiling=self._offload if compiling else at_once,
+            matching=self._offload if matching else at_once,
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,16 +10,23 @@ import pytest
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
-from barnabas_broker.replication.fetcher import ReplicaFetcherManager, _ReplicaFetcher
+from barnabas_broker.replication import fetcher as fetcher_module
+from barnabas_broker.replication.connection import BrokerConnection
+from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager, _ReplicaFetcher
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
 from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.schema import Request
 from tests.sim import virtual
 
 LEADER = 2
+
+
+async def ignored(node_id: int, epoch: int) -> None:
+    """The process of a leader has ended."""
 
 
 @pytest.fixture
@@ -37,7 +45,9 @@ def replica(tmp_path: Path) -> Replica:
 
 @pytest.fixture
 async def fetchers(replica: Replica) -> AsyncIterator[ReplicaFetcherManager]:
-    made = ReplicaFetcherManager(Config(BROKER_KEYS, {}), 1, lambda leader: None, lambda: 10, "A" * 22, lambda: 0)
+    made = ReplicaFetcherManager(
+        Config(BROKER_KEYS, {}), 1, lambda leader: None, ignored, lambda: 10, "A" * 22, lambda: 0
+    )
     made.follow(replica, LEADER)
     yield made
     await made.close()
@@ -132,9 +142,10 @@ async def test_a_broker_that_is_not_registered_does_not_fetch(replica: Replica) 
 
     looked = asyncio.Event()
     server = await asyncio.start_server(lead, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()[:2]
+    host, port = server.sockets[0].getsockname()[:2]
+    address = Registered(host, port, 20)
     config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "1"})
-    made = ReplicaFetcherManager(config, 1, lambda leader: address, epoch_now, "A" * 22, lambda: 0)
+    made = ReplicaFetcherManager(config, 1, lambda leader: address, ignored, epoch_now, "A" * 22, lambda: 0)
     made.follow(replica, LEADER)
     async with asyncio.timeout(60):
         for _ in range(2):
@@ -180,7 +191,7 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
     calls: list[float] = []
     enough = asyncio.Event()
 
-    async def fetch(self: _ReplicaFetcher, host: str, port: int) -> None:
+    async def fetch(self: _ReplicaFetcher, at: Registered) -> None:
         calls.append(asyncio.get_running_loop().time())
         if len(calls) == 4:
             enough.set()
@@ -193,7 +204,8 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
 
     async def main() -> None:
         config = Config(BROKER_KEYS, {})
-        made = ReplicaFetcherManager(config, 1, lambda leader: ("h", 1), lambda: 10, "A" * 22, lambda: 0)
+        registered = Registered("h", 1, 20)
+        made = ReplicaFetcherManager(config, 1, lambda leader: registered, ignored, lambda: 10, "A" * 22, lambda: 0)
         made.follow(replica, LEADER)
         await enough.wait()
         await made.close()
@@ -201,3 +213,89 @@ def test_a_connection_that_breaks_after_a_long_time_is_opened_again_at_once(
     virtual.run(main())
     pauses = [after - before for before, after in itertools.pairwise(calls)]
     assert pauses == pytest.approx([30, 1, 30]), "only a connection that fails early is followed by a pause"
+
+
+class Ending:
+    """A leader that answers one Fetch, and then ends or hangs; and a follower, which may find that it has ended."""
+
+    def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[tuple[int, int]] = []
+        self.epoch = 20
+        self.answered = asyncio.Event()
+        #: Ends the connection that has answered.
+        self.lost = asyncio.Event()
+        #: Failures of the follower, and whether there is another one.
+        self.failures: list[str] = []
+        self.failed = asyncio.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        monkeypatch.setattr(BrokerConnection, "send", self._send)
+        monkeypatch.setattr(_ReplicaFetcher, "_handle", lambda fetcher, response, asked: self.answered.set())
+        monkeypatch.setattr(_ReplicaFetcher, "_report", lambda fetcher, reason: self._report(reason))
+        monkeypatch.setattr(fetcher_module, "decode_fetch_response", lambda version, frame: None)
+        config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "10"})
+        self.fetchers = ReplicaFetcherManager(
+            config,
+            1,
+            lambda leader: Registered(*self.address, self.epoch),
+            self._ended,
+            lambda: 10,
+            "A" * 22,
+            lambda: 0,
+        )
+        self.address: tuple[str, int] = self.socket.getsockname()
+        self.fetchers.follow(replica, LEADER)
+
+    async def _send(self, request: Request, version: int, timeout: float) -> bytes:
+        if not self.answered.is_set():
+            return b""
+        await self.lost.wait()
+        raise self.error
+
+    error: Exception = ConnectionResetError("connection reset by peer")
+
+    async def _ended(self, node_id: int, epoch: int) -> None:
+        self.ended.append((node_id, epoch))
+
+    def _report(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed.set()
+
+    async def fails(self, times: int) -> None:
+        """Wait until the follower has failed this often from now on."""
+        async with asyncio.timeout(60):
+            for _ in range(times):
+                self.failed.clear()
+                await self.failed.wait()
+
+
+@pytest.fixture
+async def ending(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ending]:
+    made = Ending(replica, monkeypatch)
+    async with asyncio.timeout(60):
+        await made.answered.wait()
+    yield made
+    await made.fetchers.close()
+    made.socket.close()
+
+
+async def test_a_leader_whose_kernel_refuses_connections_has_ended(ending: Ending) -> None:
+    ending.socket.close()
+    ending.lost.set()
+    await ending.fails(4)
+    assert set(ending.ended) == {(LEADER, 20)}
+
+
+async def test_refusals_before_the_first_connection_in_a_broker_epoch_do_not_end_that(ending: Ending) -> None:
+    ending.epoch = 30  # it has registered again
+    ending.socket.close()
+    ending.lost.set()
+    await ending.fails(6)
+    assert ending.ended == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError("reset by a proxy")])
+async def test_a_leader_whose_kernel_accepts_connections_has_not_ended(ending: Ending, error: Exception) -> None:
+    ending.error = error
+    ending.lost.set()
+    await ending.fails(8)
+    assert ending.ended == []

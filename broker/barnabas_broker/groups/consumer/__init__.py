@@ -3,4 +3,5 @@
 - ``group``: the whole state machine of one group (``ConsumerGroup``).
 - ``assignment``: the port between the machine and the assignors (``Assignor``, ``GroupSpec``).
 - ``assignors``: the assignors that the coordinator brings.
+- ``regex``: the regular expressions that members subscribe with.
 """

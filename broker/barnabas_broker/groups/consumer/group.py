@@ -15,13 +15,16 @@ fails, its clients get an error, and the next append of the group repeats the re
 
 Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` (consumerGroupHeartbeat,
 maybeReconcile, consumerGroupLeave, ...), ``ConsumerGroup``, ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``;
-KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata hash), KIP-1251 (commits with an older epoch). One thing
-is better here: a static member that joins again with its own member id, because a response was lost, is not refused.
+KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata hash), KIP-1251 (commits with an older epoch). Three
+things are better here: a static member that joins again with its own member id, because a response was lost, is not
+refused; a member that drops its regular expression gives its partitions to others at once; and a regular expression
+that matches the same topics as before is not recorded again.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
@@ -34,6 +37,7 @@ from barnabas_broker.groups.consumer.members import (
     MemberState,
     Owned,
 )
+from barnabas_broker.groups.consumer.regex import Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
 from barnabas_broker.groups.effects import (
@@ -56,6 +60,8 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -84,11 +90,14 @@ _RECORDS_PER_APPEND: Final = 500
 #: Members whose gains and losses one group event lists at most.
 _MAX_MOVES: Final = 200
 
+#: Topics that an event about a regular expression names at most.
+_MAX_NAMED: Final = 20
+
 #: The record types of `_record`, which are also those of the keys.
-_EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT = 3, 5, 6, 7, 8
+_EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 5, 6, 7, 8, 16
 
 #: What the machine asks its shell to do.
-ConsumerEffect = Effect | Assign
+ConsumerEffect = Effect | Assign | Resolve
 _Out = list[ConsumerEffect]
 
 #: Sets of partitions by topic id, without empty ones.
@@ -106,8 +115,9 @@ class ConsumerGroupSettings:
         session_timeout: seconds without a heartbeat after which a member is removed.
         heartbeat_interval: ms that a member waits between two heartbeats.
         assignment_interval: seconds between two target assignments at least.
+        regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
-        max_record_bytes: of a member's record; a larger one does not fit into a batch.
+        max_record_bytes: of a record; a larger one does not fit into a batch.
     """
 
     new_id: Callable[[], str]
@@ -116,6 +126,7 @@ class ConsumerGroupSettings:
     session_timeout: float = 45.0
     heartbeat_interval: int = 5000
     assignment_interval: float = 1.0
+    regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
 
@@ -129,6 +140,7 @@ class ReplayedGroup:
     target_epoch: ConsumerGroupTargetAssignmentMetadataValue | None = None
     targets: dict[str, ConsumerGroupTargetAssignmentMemberValue] = field(default_factory=dict)
     current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
+    regexes: dict[str, ConsumerGroupRegularExpressionValue] = field(default_factory=dict)
 
 
 class _Heartbeat(NamedTuple):
@@ -173,6 +185,7 @@ class ConsumerGroup:
         members: the members by id.
         static: the member id of each static member, by instance id.
         targets: the target of each member.
+        resolved: what the members' regular expressions match, those that are not resolved yet left out.
         metadata_hash: of the topics that it subscribed to when its epoch grew last.
         recorded: whether records of the group are in the log, or are being appended.
         bumped_at: when the group epoch grew last, in seconds on the clock of `now`.
@@ -192,7 +205,12 @@ class ConsumerGroup:
         "_dead",
         "_lagging",
         "_last_ticket",
+        "_matched",
         "_owners",
+        "_refreshed_at",
+        "_refreshed_version",
+        "_regexes",
+        "_resolving",
         "_settings",
         "_subscribed",
         "_topics_version",
@@ -205,6 +223,7 @@ class ConsumerGroup:
         "members",
         "metadata_hash",
         "recorded",
+        "resolved",
         "static",
         "targets",
     )
@@ -215,6 +234,7 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
+        self.resolved: dict[str, ResolvedRegex] = {}
         self.metadata_hash = NO_TOPICS
         self.recorded = False
         self.bumped_at = now
@@ -227,6 +247,15 @@ class ConsumerGroup:
         self._topics_version = -1
         #: Number of members by the name of a topic that they subscribe to.
         self._subscribed: Counter[str] = Counter()
+        #: Number of members by their regular expression.
+        self._regexes: Counter[str] = Counter()
+        #: Number of resolved regular expressions by the name of a topic that they match.
+        self._matched: Counter[str] = Counter()
+        #: The ticket of the resolution that is under way.
+        self._resolving: int | None = None
+        #: When all regular expressions were resolved last, -inf if they were not, and the version of the topics then.
+        self._refreshed_at = -inf
+        self._refreshed_version = -1
         #: The member that owns each partition.
         self._owners: dict[bytes, dict[int, str]] = {}
         #: The members that are not reconciled to the target.
@@ -347,7 +376,8 @@ class ConsumerGroup:
             member = self.members[member_id]
         member.last_seen = now
         assigned_before = member.assigned
-        subscription = member.topics
+        subscription = self.subscription(member)
+        names, regex = member.topics, member.regex
         described = _description(member)
         member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id
         member.rack_id = request.rack_id if request.rack_id is not None else member.rack_id
@@ -357,16 +387,27 @@ class ConsumerGroup:
         member.client_id, member.client_host = caller
         if topics is not None:
             member.topics = topics
+        if request.subscribed_topic_regex is not None:
+            member.regex = request.subscribed_topic_regex
         if joins:
             self._add(member, now)
             out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=""))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
-        changed = member.topics != subscription
-        if changed:
-            self._subscribe(subscription, member.topics)
+        # A group leaves epoch 0 with its first member, even if what its regular expression matches is not known yet.
+        changed = self.epoch == 0
+        if member.topics != names or member.regex != regex:
+            self._subscribe(names, member.topics)
+            self._subscribe_regex(regex, member.regex)
+            now_subscribed = self.subscription(member)
+            changed |= member.topics != names or member.regex in self.resolved or now_subscribed != subscription
             if not joins:
-                data = {"added": sorted(member.topics - subscription), "removed": sorted(subscription - member.topics)}
+                data: dict[str, Any] = {
+                    "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),
+                    "removed": nsmallest(_MAX_NAMED, subscription - now_subscribed),
+                }
+                if member.regex != regex:
+                    data["regex"] = member.regex
                 out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
         if changed or self._topics_version != self._settings.topics.version:
             cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
@@ -382,6 +423,7 @@ class ConsumerGroup:
             self._append([], out)
         else:
             self._finish(heartbeat, out, now)
+        self._resolve_if_due(out, now)
 
     def _member_of(
         self, request: ConsumerGroupHeartbeatRequest, reported: Target | None, out: list[ConsumerEffect]
@@ -498,13 +540,119 @@ class ConsumerGroup:
                 del subscribed[name]
         subscribed.update(after - before)
 
+    # Regular expressions
+
+    def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
+        """The names of the topics that a member subscribes to, by name and by regular expression."""
+        resolved = self.resolved.get(member.regex)
+        if resolved is None or not resolved.topics:
+            return member.topics
+        return member.topics | resolved.topics if member.topics else resolved.topics
+
+    def uses_regex(self, regex: str) -> bool:
+        """Whether a member subscribes with `regex`: then it has been checked."""
+        return regex in self._regexes
+
+    def _subscribe_regex(self, before: str, after: str) -> None:
+        """Count a member's regular expression. One that no member has any more is forgotten."""
+        if before == after:
+            return
+        if after:
+            self._regexes[after] += 1
+        if before:
+            self._regexes[before] -= 1
+            if not self._regexes[before]:
+                del self._regexes[before]
+                self._set_matches(before, None)
+                self._change(_REGEX, before)
+                if not self.resolved:
+                    self._refreshed_at = -inf
+
+    def _set_matches(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        """Set what a regular expression matches; None forgets it."""
+        before = self.resolved.pop(regex, None)
+        if before is not None:
+            self._matched -= Counter(before.topics)
+        if resolved is not None:
+            self.resolved[regex] = resolved
+            self._matched.update(resolved.topics)
+
+    def _resolve_if_due(self, out: _Out, now: float) -> None:
+        """Ask for what the regular expressions match, if that may have changed."""
+        if (
+            self._regexes
+            and self._resolving is None
+            and refresh_due(
+                self._regexes,
+                self.resolved,
+                refreshed_at=self._refreshed_at,
+                version=self._refreshed_version,
+                newest_topics_version=self._settings.topics.names_version,
+                interval=self._settings.regex_interval,
+                now=now,
+            )
+        ):
+            self._last_ticket += 1
+            self._resolving = self._last_ticket
+            out.append(Resolve(self._resolving, frozenset(self._regexes)))
+
+    def regexes_resolved(
+        self, ticket: int, matches: Mapping[str, frozenset[str]], version: int, now: float, wall_ms: int
+    ) -> list[ConsumerEffect]:
+        """What a :class:`~barnabas_broker.groups.consumer.regex.Resolve` asked for. Stale tickets are ignored.
+
+        Args:
+            ticket: of the effect.
+            matches: the names of the topics that each expression matches. One that is missing took too long: it keeps
+                what it has, and is tried again.
+            version: the ``names_version`` of the topics that were searched.
+            now: the time.
+            wall_ms: the time of day, in ms since 1970, for the records.
+        """
+        out: _Out = []
+        if self._resolving != ticket or self._dead:
+            return out
+        self._resolving = None
+        self._refreshed_at, self._refreshed_version = now, version
+        bumps = False
+        # In the order of their names, so that the same requests give the same records.
+        for regex in sorted(self._regexes):
+            topics = matches.get(regex)
+            if topics is None:
+                continue  # A member has brought it after the question, or it took too long.
+            known = self.resolved.get(regex)
+            before = frozenset() if known is None else known.topics
+            if known is not None and topics == before:
+                continue
+            if sum(len(name) + 2 for name in topics) > self._settings.max_record_bytes:
+                reason = f"the names of {len(topics)} topics are larger than a record allows"
+                out.append(self._event(EventType.REGEX_FAILED, regex=regex, reason=reason))
+                continue
+            self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
+            self._change(_REGEX, regex)
+            if topics != before:
+                bumps = True
+                data = {
+                    "added": nsmallest(_MAX_NAMED, topics - before),
+                    "removed": nsmallest(_MAX_NAMED, before - topics),
+                }
+                out.append(self._event(EventType.REGEX_RESOLVED, regex=regex, topics=len(topics), **data))
+        if bumps:
+            self._topics_version = self._settings.topics.version
+            self._bump(self._hash(), EventType.REGEX_RESOLVED, [], out, now)
+        self._append([], out)
+        return out
+
+    def _hash(self) -> int:
+        """The hash of all topics that the group subscribes to."""
+        return self._settings.topics.hash_of(self._subscribed.keys() | self._matched.keys())
+
     # Group epoch
 
     def _refresh_epoch(self, changed: ConsumerGroupMember | None, cause: EventType, out: _Out, now: float) -> None:
         """Bump the group epoch if a subscription has changed, or if a topic has that the group subscribes to."""
-        topics = self._settings.topics
-        self._topics_version = topics.version
-        metadata_hash = topics.hash_of(self._subscribed)
+        self._topics_version = self._settings.topics.version
+        metadata_hash = self._hash()
         if changed is not None:
             self._bump(metadata_hash, cause, [changed], out, now)
         elif metadata_hash != self.metadata_hash:
@@ -543,12 +691,13 @@ class ConsumerGroup:
     def _start_assignment(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
         """Ask for a target for the group epoch; the heartbeat waits for it, its records do not."""
         topics = self._settings.topics
-        ids: dict[frozenset[str], frozenset[bytes]] = {}
+        ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
         members = {}
         for member in self.members.values():
-            topic_ids = ids.get(member.topics)
+            subscription = (member.topics, member.regex)
+            topic_ids = ids.get(subscription)
             if topic_ids is None:
-                topic_ids = ids[member.topics] = topics.ids_of(member.topics)
+                topic_ids = ids[subscription] = topics.ids_of(self.subscription(member))
             target = self.targets.get(member.member_id, {})
             members[member.member_id] = MemberSpec(topic_ids, target, member.instance_id, member.rack_id)
         described = {topic_id: topics.by_id[topic_id] for topic_ids in ids.values() for topic_id in topic_ids}
@@ -693,7 +842,7 @@ class ConsumerGroup:
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
         target = self.targets.get(member.member_id, {})
-        subscribed = self._settings.topics.ids_of(member.topics)
+        subscribed = self._settings.topics.ids_of(self.subscription(member))
         keep: dict[bytes, dict[int, int]] = {}
         revoke: dict[bytes, dict[int, int]] = {}
         free: dict[bytes, list[int]] = {}
@@ -727,7 +876,7 @@ class ConsumerGroup:
 
     def _drop_unsubscribed(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """A member has unsubscribed from topics: it revokes their partitions without waiting for a new target."""
-        subscribed = self._settings.topics.ids_of(member.topics)
+        subscribed = self._settings.topics.ids_of(self.subscription(member))
         if all(topic_id in subscribed for topic_id in member.assigned):
             return
         keep = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in subscribed}
@@ -837,8 +986,9 @@ class ConsumerGroup:
             member.assigned = member.revoking = {}
             self._own(member, before)
             self._subscribe(member.topics, frozenset())
+            self._subscribe_regex(member.regex, "")
         self._topics_version = self._settings.topics.version
-        self._bump(self._settings.topics.hash_of(self._subscribed), cause, members, out, now)
+        self._bump(self._hash(), cause, members, out, now)
         if not self.members:
             out.append(self._event(EventType.GROUP_EMPTY))
 
@@ -886,7 +1036,7 @@ class ConsumerGroup:
     # The group's records
 
     def _change(self, record_type: int, member_id: str) -> None:
-        """The record of this type, and of this member if there is one of each, has a new value."""
+        """The record of this type, and of this member or regular expression, has a new value."""
         self._changed[record_type, member_id] = None
 
     def _append(self, replies: list[Reply], out: _Out) -> None:
@@ -895,8 +1045,7 @@ class ConsumerGroup:
             keys = list(dict.fromkeys((*self._unwritten, *self._changed)))
             self._changed, self._unwritten = {}, {}
             self.recorded = True
-            for at in range(0, len(keys), _RECORDS_PER_APPEND):
-                some = keys[at : at + _RECORDS_PER_APPEND]
+            for some in self._parts(keys):
                 self._last_ticket += 1
                 self._appends[self._last_ticket] = _Append(some)
                 out.append(PersistRecords(self._last_ticket, [self._record(*key) for key in some]))
@@ -904,6 +1053,18 @@ class ConsumerGroup:
             self._appends[next(reversed(self._appends))].replies += replies
         else:
             out += replies
+
+    def _parts(self, keys: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+        """The records in the parts that are appended together: what a regular expression matches may be large."""
+        parts: list[list[tuple[int, str]]] = [[]]
+        for key in keys:
+            alone = key[0] == _REGEX and key[1] in self.resolved
+            if parts[-1] and (alone or len(parts[-1]) >= _RECORDS_PER_APPEND):
+                parts.append([])
+            parts[-1].append(key)
+            if alone:
+                parts.append([])
+        return [part for part in parts if part]
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[ConsumerEffect]:
         """The result of a :class:`~barnabas_broker.groups.effects.PersistRecords`. Stale tickets are ignored."""
@@ -947,6 +1108,16 @@ class ConsumerGroup:
                 ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
                 None if member is None else _member_value(member),
             )
+        if record_type == _REGEX:
+            resolved = self.resolved.get(member_id)
+            return (
+                ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=member_id),
+                None
+                if resolved is None
+                else ConsumerGroupRegularExpressionValue(
+                    topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+                ),
+            )
         if record_type == _TARGET:
             target = self.targets.get(member_id)
             return (
@@ -974,6 +1145,10 @@ class ConsumerGroup:
             *((ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
             (ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
             *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
+            *(
+                (ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+                for regex in self.resolved
+            ),
             (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
             (ConsumerGroupMetadataKey(group_id=group_id), None),
         ]
@@ -1011,10 +1186,18 @@ class ConsumerGroup:
                 }
             group._add(member, now)
             group._subscribe(frozenset(), member.topics)
+            group._subscribe_regex("", member.regex)
             group._own(member, {})
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 member.revoking_since = now
                 group._check_by(member.revoke_by)
+        for regex, matched in replayed.regexes.items():
+            if regex in group._regexes:
+                group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))
+                # The version is that of another process: topics may have been created since, so that it does not count.
+                group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp) / 1000))
+            else:
+                group._unwritten[_REGEX, regex] = None
         return group
 
     # What the group's committed offsets depend on
@@ -1079,7 +1262,7 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member subscribes to `topic`: its offsets must not be removed."""
-        return topic in self._subscribed
+        return topic in self._subscribed or topic in self._matched
 
     # The end
 
@@ -1097,6 +1280,7 @@ class ConsumerGroup:
         self._dead = True
         self._appends.clear()
         self._computation = None
+        self._resolving = None
         self._check_at = inf
 
 
@@ -1104,8 +1288,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settin
     """Check what a heartbeat says, as far as that does not depend on its group.
 
     Raises:
-        KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, or UNKNOWN_SERVER_ERROR for a
-            record that is too large.
+        KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, or UNKNOWN_SERVER_ERROR for a record that is too large.
     """
 
     def refuse(message: str) -> KafkaError:
@@ -1137,12 +1320,6 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settin
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
             f" {', '.join(settings.assignors)}.",
-        )
-    if request.subscribed_topic_regex:
-        # Without this a member would join and get nothing, and its user would not know why.
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "This broker does not match regular expressions: subscribe to topics by name, or match them in the client.",
         )
     names = request.subscribed_topic_names or ()
     texts = (request.member_id, request.instance_id, request.rack_id, request.subscribed_topic_regex)
@@ -1249,7 +1426,7 @@ def _member_from(
     member.instance_id, member.rack_id = value.instance_id, value.rack_id
     member.client_id, member.client_host = value.client_id, value.client_host
     member.topics = frozenset(value.subscribed_topic_names)
-    member.regex = value.subscribed_topic_regex
+    member.regex = value.subscribed_topic_regex or ""
     member.rebalance_timeout_ms = value.rebalance_timeout_ms
     member.assignor = value.server_assignor
     if current is None:

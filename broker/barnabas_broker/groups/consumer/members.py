@@ -44,7 +44,7 @@ class ConsumerGroupMember:
         client_host: its address, as Kafka prints it ("/127.0.0.1").
         rebalance_timeout_ms: the time that it may take to revoke partitions.
         topics: names of the topics that it subscribes to.
-        regex: the regular expression that it subscribes with, too.
+        regex: the regular expression that it subscribes with, too; "" for none, as in Kafka's records.
         assignor: the assignor that it prefers; None leaves the choice to the coordinator.
         epoch: its member epoch; LEAVE_STATIC_EPOCH while a static member is away.
         previous_epoch: the one before, with which it may come if a response was lost.
@@ -82,7 +82,7 @@ class ConsumerGroupMember:
         self.client_host = ""
         self.rebalance_timeout_ms = -1
         self.topics: frozenset[str] = frozenset()
-        self.regex: str | None = None
+        self.regex = ""
         self.assignor: str | None = None
         self.epoch = self.previous_epoch = JOIN_EPOCH
         self.state = MemberState.STABLE

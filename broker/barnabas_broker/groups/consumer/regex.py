@@ -34,8 +34,8 @@ MAX_COUNTS: Final = 2_000
 #: How often an expression may name a Unicode class (``\pL``): RE2 needs a quarter of a millisecond for each.
 MAX_UNICODE_CLASSES: Final = 64
 
-#: Milliseconds that have to pass between two refreshes of a group's expressions.
-MIN_REFRESH_INTERVAL_MS: Final = 10_000
+#: Seconds that have to pass between two refreshes of a group's expressions.
+MIN_REFRESH_INTERVAL: Final = 10.0
 
 #: Topics per step.
 _TOPICS_PER_STEP: Final = 20
@@ -95,6 +95,13 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
+class Resolve(NamedTuple):
+    """Match all topics with each expression, then report with ``ConsumerGroup.regexes_resolved``."""
+
+    ticket: int
+    regexes: frozenset[str]
+
+
 class TopicRegex:
     """A compiled expression.
 
@@ -147,36 +154,27 @@ class TopicRegex:
 
 def refresh_due(
     subscribed: Collection[str],
-    resolved: Mapping[str, ResolvedRegex],
+    resolved: Collection[str],
     *,
-    is_new: bool,
+    refreshed_at: float,
+    version: int,
     newest_topics_version: int,
-    interval_ms: int,
-    now_ms: int,
+    interval: float,
+    now: float,
 ) -> bool:
     """Whether a group's expressions have to be matched with all topics again. Ask it with each heartbeat of a member.
 
     Args:
         subscribed: the different expressions of the members, with the change of this heartbeat.
-        resolved: what expressions matched, as in the records of the group.
-        is_new: this heartbeat brings an expression that no other member has.
-        newest_topics_version: the metadata version at which topics were created last.
-        interval_ms: ``group.consumer.regex.refresh.interval.ms``.
-        now_ms: the wall clock.
+        resolved: those of them for which there is a result.
+        refreshed_at: when all of them were matched last, in seconds; -inf for never.
+        version: of the topics that they were matched with.
+        newest_topics_version: the version at which topics were created last.
+        interval: ``group.consumer.regex.refresh.interval.ms``, in seconds.
+        now: the time, in seconds.
 
     A group whose refresh has not ended must not start another.
     """
-    if not subscribed:
+    if not subscribed or now <= refreshed_at + MIN_REFRESH_INTERVAL:
         return False
-    # All expressions of a group are refreshed together.
-    last = next(iter(resolved.values()), None)
-    if last is None:
-        return True
-    if now_ms <= last.timestamp_ms + MIN_REFRESH_INTERVAL_MS:
-        return False
-    return (
-        is_new
-        or len(subscribed) != len(resolved)
-        or last.version < newest_topics_version
-        or now_ms > last.timestamp_ms + interval_ms
-    )
+    return len(subscribed) != len(resolved) or version < newest_topics_version or now > refreshed_at + interval

@@ -14,6 +14,8 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -45,6 +47,9 @@ def replay_record(groups: MutableMapping[str, ReplayedGroup], key: Data, value: 
         case ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id):
             current = _group(groups, group_id).current
             _put(current, member_id, value if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue) else None)
+        case ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex):
+            regexes = _group(groups, group_id).regexes
+            _put(regexes, regex, value if isinstance(value, ConsumerGroupRegularExpressionValue) else None)
 
 
 def _group(groups: MutableMapping[str, ReplayedGroup], group_id: str) -> ReplayedGroup:

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.steps import Steps
 
 #: Hashes one topic to 64 bits, and several hashes by topic name to one.
 TopicHash = Callable[[Topic], int]
 GroupHash = Callable[[dict[str, int]], int]
+
+#: Topics that are hashed in one step.
+_TOPICS_PER_STEP: Final = 200
 
 #: The hash of a group that subscribes to no topic that exists.
 NO_TOPICS: Final = 0
@@ -21,21 +25,22 @@ class TopicCatalog:
     """The topics of the cluster.
 
     Attributes:
-        by_name: the topics.
+        by_name: the topics; replaced as a whole, never changed, so that threads may read it.
         by_id: the same topics.
         version: changes whenever a topic does.
+        names_version: the version at which there was a new name last: then regular expressions may match more.
 
     Args:
         topic_hash: hashes a topic.
         group_hash: hashes the topics of a group.
     """
 
-    __slots__ = ("_group_hash", "_hashes", "_topic_hash", "by_id", "by_name", "version")
+    __slots__ = ("_group_hash", "_hashes", "_topic_hash", "by_id", "by_name", "names_version", "version")
 
     def __init__(self, topic_hash: TopicHash, group_hash: GroupHash) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
-        self.version = 0
+        self.version = self.names_version = 0
         self._topic_hash = topic_hash
         self._group_hash = group_hash
         self._hashes: dict[str, int] = {}
@@ -46,9 +51,11 @@ class TopicCatalog:
         if by_name == self.by_name:
             return False
         self._hashes = {name: each for name, each in self._hashes.items() if by_name.get(name) == self.by_name[name]}
+        self.version += 1
+        if not by_name.keys() <= self.by_name.keys():
+            self.names_version = self.version
         self.by_name = by_name
         self.by_id = {topic.topic_id: topic for topic in by_name.values()}
-        self.version += 1
         return True
 
     def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
@@ -56,14 +63,27 @@ class TopicCatalog:
         by_name = self.by_name
         return frozenset(by_name[name].topic_id for name in names if name in by_name)
 
+    def hash_each(self, names: Iterable[str]) -> Steps[None]:
+        """Compute the hash of each of many topics beforehand, so that :meth:`hash_of` does not take long."""
+        for number, name in enumerate(names, 1):
+            self._hash_of_topic(name)
+            if number % _TOPICS_PER_STEP == 0:
+                yield
+
+    def _hash_of_topic(self, name: str) -> int | None:
+        topic = self.by_name.get(name)
+        if topic is None:
+            return None
+        known = self._hashes.get(name)
+        if known is None:
+            known = self._hashes[name] = self._topic_hash(topic)
+        return known
+
     def hash_of(self, names: Iterable[str]) -> int:
         """The hash of those topics that exist; :data:`NO_TOPICS` if none of them does."""
         hashes: dict[str, int] = {}
         for name in names:
-            topic = self.by_name.get(name)
-            if topic is not None:
-                known = self._hashes.get(name)
-                if known is None:
-                    known = self._hashes[name] = self._topic_hash(topic)
+            known = self._hash_of_topic(name)
+            if known is not None:
                 hashes[name] = known
         return self._group_hash(hashes) if hashes else NO_TOPICS

@@ -4,6 +4,7 @@ import logging
 from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from math import inf
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.consumer.regex import Resolve
+from barnabas_broker.groups.coordinator.offload import Offload, at_once
+from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, PersistRecords
 from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
@@ -26,6 +30,9 @@ from barnabas_protocol.schema import Response
 
 log = logger("coordinator")
 
+#: The end of an iterator.
+_END: Final = object()
+
 #: Groups with nothing but pending members that are kept at most: a client may ask for member ids in ever new groups.
 MAX_UNUSED_GROUPS = 20_000
 
@@ -33,22 +40,11 @@ MAX_UNUSED_GROUPS = 20_000
 #: A group of either protocol.
 Group = ClassicGroup | ConsumerGroup
 
-#: Runs a function, perhaps in another thread, and passes its result or its exception on, in the loop's thread.
-Offload = Callable[[Callable[[], Any], Callable[[Any], None]], None]
-
 #: Members and partitions of a group whose target is computed at once: that takes less than a millisecond.
 _SMALL: Final = 200
-#: Records of a group that are encoded before other tasks may run.
+#: Records of a group that are encoded before other tasks may run; this many bytes of a large one count as one.
 _RECORDS_PER_STEP: Final = 250
-
-
-def at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    """An :data:`Offload` that runs the function now."""
-    try:
-        result = work()
-    except Exception as error:
-        result = error
-    done(result)
+_BYTES_PER_RECORD: Final = 1024
 
 
 class HostedPartition:
@@ -157,6 +153,7 @@ class HostedGroups:
         consumer_settings: of all groups of the consumer protocol.
         assignors: that run in the coordinator, by name.
         offload: computes the targets of large groups.
+        patterns: matches topics with the regular expressions of groups.
         offsets_log: the log of ``__consumer_offsets``.
         partition_count: of ``__consumer_offsets``.
         commit_timeout: seconds that an append may take.
@@ -185,11 +182,13 @@ class HostedGroups:
         consumer_settings: ConsumerGroupSettings,
         assignors: Mapping[str, Assignor],
         offload: Offload,
+        patterns: TopicPatterns,
     ) -> None:
         self.settings = settings
         self.consumer_settings = consumer_settings
         self._assignors = assignors
         self._offload = offload
+        self._patterns = patterns
         self.now = now
         self.wall_ms = wall_ms
         self.loop = loop
@@ -312,10 +311,11 @@ class HostedGroups:
             elif isinstance(effect, Persist):
                 self._persist(hosted, effect)
             elif isinstance(effect, PersistRecords):
-                self._persist_records(hosted, effect)
-                encoded += len(effect.records)
+                encoded += len(effect.records) + self._persist_records(hosted, effect) // _BYTES_PER_RECORD
             elif isinstance(effect, Assign):
                 self._assign(hosted, effect)
+            elif isinstance(effect, Resolve):
+                self._resolve(hosted, effect)
             elif isinstance(effect.token, PendingReply):
                 effect.token.respond(effect.response)
             if effects and encoded >= _RECORDS_PER_STEP:
@@ -347,6 +347,29 @@ class HostedGroups:
         size = len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
         offload = at_once if size <= _SMALL else self._offload
         offload(lambda: assignor.assign(spec), done)
+
+    def _resolve(self, hosted: HostedGroup, effect: Resolve) -> None:
+        """Match all topics with a group's regular expressions."""
+        group, topics = hosted.group, self.consumer_settings.topics
+        if not isinstance(group, ConsumerGroup):
+            return
+        version = topics.names_version
+
+        def matched(matches: Mapping[str, frozenset[str]]) -> None:
+            hashing = topics.hash_each(chain.from_iterable(matches.values()))
+
+            def go_on() -> None:
+                # The first hashes of thousands of topics take long: other tasks run between two steps.
+                if next(hashing, _END) is not _END:
+                    self.loop.call_soon(go_on)
+                    return
+                effects = group.regexes_resolved(effect.ticket, matches, version, self.now(), self.wall_ms())
+                if hosted.group is group:
+                    self.act(hosted, effects)
+
+            go_on()
+
+        self._patterns.resolve(effect.regexes, topics.by_name, version, matched)
 
     def publish(self, group_id: str, event: GroupEvent) -> None:
         """Publish a group event, and log it."""
@@ -404,10 +427,11 @@ class HostedGroups:
             return
         self.writer.add(hosted.partition, [record], done)
 
-    def _persist_records(self, hosted: HostedGroup, effect: PersistRecords) -> None:
+    def _persist_records(self, hosted: HostedGroup, effect: PersistRecords) -> int:
+        """Append records; returns their bytes."""
         group = hosted.group
         if group.is_dead:
-            return
+            return 0
 
         def done(error: ErrorCode) -> None:
             if hosted.group is group:
@@ -418,8 +442,9 @@ class HostedGroups:
         except EncodeError as error:
             log.warning("group records cannot be encoded", group=group.group_id, reason=str(error))
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
-            return
+            return 0
         self.writer.add(hosted.partition, records, done)
+        return sum(len(key) + len(value or b"") for key, value in records)
 
     def append_tombstones(
         self,

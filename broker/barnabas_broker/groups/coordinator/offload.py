@@ -1,4 +1,4 @@
-"""Computes target assignments in a thread, one at a time, so that those of large groups do not hold the event loop."""
+"""Runs what takes long in threads, so that it does not hold the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,17 +6,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any
 
+#: Runs a function, perhaps in another thread, and passes its result or its exception on, in the loop's thread.
+Offload = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+
+
+def at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    """An :data:`Offload` that runs the function now."""
+    try:
+        result = work()
+    except Exception as error:
+        result = error
+    done(result)
+
 
 class Offloaded:
-    """Runs functions in a thread of its own; an :data:`~barnabas_broker.groups.coordinator.hosting.Offload`.
+    """An :data:`Offload` with a thread of its own, which runs one function after the other.
 
     Args:
-        stack: stops the thread when it is closed. What is still to be computed then is dropped.
+        stack: stops the thread when it is closed. What has not run then is dropped.
+        name: of the thread.
     """
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._executor = ThreadPoolExecutor(1, "assignor")
+        self._executor = ThreadPoolExecutor(1, name)
         stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
 
     def __call__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -22,6 +22,7 @@ from barnabas_broker.config.keys import (
     GROUP_CONSUMER_ASSIGNORS,
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_SIZE,
+    GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
@@ -51,9 +52,7 @@ from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.coordinator.hosting import (
     HostedGroup,
     HostedGroups,
-    Offload,
     PendingReply,
-    at_once,
     event_of_group,
 )
 from barnabas_broker.groups.coordinator.inspection import (
@@ -65,8 +64,10 @@ from barnabas_broker.groups.coordinator.inspection import (
     missing_group,
 )
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
+from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members
+from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent
 from barnabas_broker.groups.events.journal import Journal
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
@@ -114,6 +115,8 @@ class GroupCoordinator:
         events: the log of ``__group_events``; None writes no events.
         on_event: gets every group event, too.
         offload: computes the targets of large groups of the consumer protocol; by default at once.
+        compiling: compiles regular expressions, and finds what is wrong with them; by default at once.
+        matching: matches all topics with them; by default at once.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -131,6 +134,8 @@ class GroupCoordinator:
         events: EventsLog | None = None,
         on_event: Callable[[str, GroupEvent], None] = lambda group_id, event: None,
         offload: Offload = at_once,
+        compiling: Offload = at_once,
+        matching: Offload = at_once,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
@@ -147,6 +152,7 @@ class GroupCoordinator:
             session_timeout=config[GROUP_CONSUMER_SESSION_TIMEOUT_MS] / 1000,
             heartbeat_interval=config[GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
             assignment_interval=config[GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS] / 1000,
+            regex_interval=config[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS] / 1000,
             max_size=config[GROUP_CONSUMER_MAX_SIZE],
         )
         settings = GroupSettings(
@@ -154,6 +160,7 @@ class GroupCoordinator:
             initial_delay=config[GROUP_INITIAL_REBALANCE_DELAY_MS] / 1000,
             max_size=config[GROUP_MAX_SIZE],
         )
+        self._patterns = TopicPatterns(compiling, matching)
         self._hosted_groups = HostedGroups(
             settings,
             offsets_log,
@@ -166,6 +173,7 @@ class GroupCoordinator:
             consumer_settings,
             assignors,
             offload,
+            self._patterns,
         )
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
@@ -304,22 +312,45 @@ class GroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat: a future until its records are in the log, and its target is computed."""
+        reply = PendingReply(version)
+        self._consumer_heartbeat(request, version, caller, reply, None)
+        response: ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse] = reply.result(
+            self._hosted_groups.loop
+        )
+        return response
+
+    def _consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        reply: PendingReply,
+        checked_regex: str | None,
+    ) -> None:
+        """Pass a heartbeat to its group, once its regular expression is known to be valid."""
         hosted_groups = self._hosted_groups
+        regex = request.subscribed_topic_regex
         try:
             # Before a group is created for it.
             check_heartbeat(request, version, hosted_groups.consumer_settings)
             hosted, group = self._consumer_group(request)
         except KafkaError as error:
-            return heartbeat_error(error)
-        reply = PendingReply(version)
+            reply.respond(heartbeat_error(error))
+            return
+        if regex and request.member_epoch >= JOIN_EPOCH and regex != checked_regex and not group.uses_regex(regex):
+
+            def checked(invalid: Exception | None) -> None:
+                if invalid is None:
+                    self._consumer_heartbeat(request, version, caller, reply, regex)
+                else:
+                    reply.respond(heartbeat_error(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(invalid))))
+
+            self._patterns.check(regex, checked)
+            return
         effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
         if group.recorded:
             hosted_groups.keep(hosted)
         hosted_groups.act(hosted, effects)
-        response: ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse] = reply.result(
-            hosted_groups.loop
-        )
-        return response
 
     def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
         """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
@@ -558,6 +589,7 @@ class GroupCoordinator:
         """Append the collected records, then respond to all deferred requests."""
         hosted_groups = self._hosted_groups
         hosted_groups.closed = True
+        self._patterns.close()
         hosted_groups.writer.flush()
         waiting = []
         for partition in list(hosted_groups.partitions):

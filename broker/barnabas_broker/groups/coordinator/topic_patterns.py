@@ -1,13 +1,13 @@
 """Compiles the regular expressions of consumer groups and matches topics with them, outside the event loop."""
 
-import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final
 
 from barnabas_broker.groups.consumer.regex import TopicRegex
+from barnabas_broker.groups.coordinator.offload import Offload
 from barnabas_broker.logs import logger
 
 #: Seconds that one expression gets for all topics: only one made to be slow needs more.
@@ -23,65 +23,78 @@ log = logger(__name__)
 class TopicPatterns:
     """The expressions of all groups of this broker.
 
-    One thread compiles, so that a heartbeat gets its error soon. Another one matches, and RE2 releases Python's global
-    lock there. What an expression matched is remembered as long as the metadata version is the same: many groups with
-    the same expression cost as much as one.
+    What an expression matched is remembered as long as the topics are the same: many groups with the same expression
+    cost as much as one.
+
+    Args:
+        compiling: compiles, so that a heartbeat gets its error soon.
+        matching: matches; RE2 releases Python's global lock there. The expressions of several groups take turns.
     """
 
-    def __init__(self) -> None:
-        self._compiling = ThreadPoolExecutor(1, "regex-compile")
-        self._matching = ThreadPoolExecutor(1, "regex-match")
+    def __init__(self, compiling: Offload, matching: Offload) -> None:
+        self._compiling = compiling
+        self._matching = matching
         self._matched: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
         self._names = 0
         self._closed = False
 
-    async def check(self, regex: str) -> None:
+    def check(self, regex: str, done: Callable[[Exception | None], None]) -> None:
         """Check that `regex` can be used.
 
-        Raises:
-            InvalidRegexError: it does not compile or is too large: INVALID_REGULAR_EXPRESSION.
+        Args:
+            regex: the expression.
+            done: gets the :class:`~barnabas_broker.groups.consumer.regex.InvalidRegexError` if it does not compile or
+                is too large: INVALID_REGULAR_EXPRESSION.
         """
-        if regex not in self._matched:
-            await asyncio.get_running_loop().run_in_executor(self._compiling, TopicRegex, regex)
+        if regex in self._matched:
+            done(None)
+        else:
+            self._compiling(lambda: TopicRegex(regex), lambda it: done(it if isinstance(it, Exception) else None))
 
-    async def resolve(
-        self, regexes: Collection[str], topics: Collection[str], version: int
-    ) -> Mapping[str, frozenset[str]]:
-        """The names that each expression matches, without any authorization.
+    def resolve(
+        self,
+        regexes: Collection[str],
+        topics: Collection[str],
+        version: int,
+        done: Callable[[Mapping[str, frozenset[str]]], None],
+    ) -> None:
+        """Find the names that each expression matches, without any authorization.
 
         Args:
             regexes: expressions that :meth:`check` has accepted.
             topics: the names of all topics; not changed while this runs.
             version: of the metadata that `topics` come from.
-
-        Returns:
-            The matches by expression, without expressions that needed more than :data:`TIME_LIMIT` seconds: the group
-            keeps what it has for these.
-
-        Raises:
-            InvalidRegexError: an expression cannot be used.
+            done: gets the matches by expression, without expressions that cannot be used, and without those that needed
+                more than :data:`TIME_LIMIT` seconds: the group keeps what it has for these.
         """
-        resolved = {}
-        loop = asyncio.get_running_loop()
-        for regex in regexes:
-            remembered = self._matched.get(regex)
-            if remembered is None or remembered[0] != version:
-                found = await loop.run_in_executor(self._matching, self._match, regex, topics)
-                if found is None:
-                    log.warning("regular expression took too long", regex=regex[:200], topics=len(topics))
-                    continue
-                remembered = version, found
-                self._remember(regex, remembered)
-            else:
-                self._matched.move_to_end(regex)
-            resolved[regex] = remembered[1]
-        return resolved
+        resolved: dict[str, frozenset[str]] = {}
+        left = list(regexes)
 
-    async def close(self) -> None:
-        """End the threads; what they still match is given up: such a `resolve` returns without it."""
+        def go_on() -> None:
+            while left:
+                regex = left.pop()
+                remembered = self._matched.get(regex)
+                if remembered is None or remembered[0] != version:
+                    self._matching(partial(self._match, regex, topics), partial(matched, regex))
+                    return
+                self._matched.move_to_end(regex)
+                resolved[regex] = remembered[1]
+            done(resolved)
+
+        def matched(regex: str, found: Any) -> None:
+            if isinstance(found, frozenset):
+                resolved[regex] = found
+                self._remember(regex, (version, found))
+            else:
+                reason = f"it took more than {TIME_LIMIT:g} s" if found is None else str(found)
+                log.warning("regular expression not matched", regex=regex[:200], topics=len(topics), reason=reason)
+            go_on()
+
+        go_on()
+
+    def close(self) -> None:
+        """Give up what is still being matched: it counts as too slow."""
         self._closed = True
-        for pool in (self._compiling, self._matching):
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
 
     def _match(self, regex: str, topics: Collection[str]) -> frozenset[str] | None:
         # In the thread.

@@ -8,7 +8,9 @@ on the type:
 - durations end in ``_ms``;
 - ``rebalance_started`` has ``cause`` (the type of the event that caused it), ``by`` (the members) and ``reason``;
 - ``rebalance_over`` has ``moves``: the partitions that each member gained and lost, by topic;
-- ``subscription_changed`` has ``added`` and ``removed`` topics;
+- ``subscription_changed`` has ``added`` and ``removed`` topics, and ``regex`` if the regular expression has changed;
+- ``regex_resolved`` says that a ``regex`` matches other topics than before: ``added`` and ``removed``, at most 20 each,
+  and their number ``topics``; ``regex_failed`` has the ``reason``;
 - ``offsets_unstable`` and ``offsets_stable`` have ``producer_id``, whose transaction has the ``offsets``, and
   ``pending_ms``, the time since its first commit; the latter has ``committed``, false if the transaction was aborted;
 - in groups of the consumer protocol ``generation`` is the group epoch. ``group_epoch_bumped`` has ``cause`` and ``by``

@@ -104,6 +104,7 @@ _OF_EPOCHS: Final = frozenset(
         EventType.MEMBER_FENCED,
         EventType.MEMBER_AWAY,
         EventType.GROUP_RECONCILED,
+        EventType.REGEX_FAILED,
     )
 )
 
@@ -136,6 +137,14 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
 def _cause_of_epoch(bumped: EventRecord, before: list[EventRecord]) -> tuple[str, str | None]:
     """Why the group epoch grew, and the remedy."""
     cause, by = bumped.get("cause", ""), bumped.get("by") or []
+    if cause == EventType.REGEX_RESOLVED.value:
+        # One for each expression with other matches, just before.
+        resolved: list[EventRecord] = []
+        for event in reversed(before):
+            if event["type"] != cause:
+                break
+            resolved.insert(0, event)
+        return "; ".join(map(_regex, resolved)) or CAUSES[cause], None
     if cause == EventType.TOPIC_CHANGED.value or not by:
         return "a topic that the group subscribes to was created, deleted or has grown", None
     ids = {member.get("member_id") for member in by}
@@ -174,6 +183,8 @@ def _progress(event: EventRecord) -> list[str]:
         return [f"{name_of(event)} revoked {_partitions(event['partitions'])} after {_ms(event['waited_ms'])}."]
     if kind == EventType.ASSIGNOR_FAILED.value:
         return [f"The assignor {event['assignor']} failed: {event['reason']}."]
+    if kind == EventType.REGEX_FAILED.value:
+        return [f"The regular expression {event['regex']} has no new matches: {event['reason']}."]
     if kind == EventType.GROUP_RECONCILED.value:
         return [
             f"All members owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."
@@ -186,6 +197,14 @@ _TO_MOVE: Final = (("gained", "get"), ("lost", "give"))
 
 def _away(event: EventRecord) -> str:
     return f"Static member {name_of(event)} left for a while; its partitions wait {_ms(event['session_ms'])} for it."
+
+
+def _regex(event: EventRecord) -> str:
+    parts = [f"{verb} {_list(event[now])}" for now, verb in _MATCHES if event.get(now)]
+    return f"the regular expression {event['regex']} {' and '.join(parts)}"
+
+
+_MATCHES: Final = (("added", "now matches"), ("removed", "no longer matches"))
 
 
 def _fenced(event: EventRecord) -> str:
@@ -492,6 +511,8 @@ def _rejoined(event: EventRecord) -> tuple[str, str | None]:
 
 def _subscription_changed(event: EventRecord) -> tuple[str, str | None]:
     parts = [f"{verb} {_list(event[verb])}" for verb in ("added", "removed") if event.get(verb)]
+    if "regex" in event:
+        parts.append(f"subscribed with the expression {event['regex']}" if event["regex"] else "dropped its expression")
     what = f": {' and '.join(parts)}" if parts else ", or its user data"
     return f"{name_of(event)} changed its subscription{what}", None
 
@@ -532,6 +553,7 @@ CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_NOT_REVOKED.value: "did not revoke its partitions in time",
     EventType.TOPIC_CHANGED.value: "a topic has changed",
     EventType.PERSIST_FAILED.value: "could not write the group's record",
+    EventType.REGEX_RESOLVED.value: "a regular expression matches other topics",
 }
 
 

@@ -51,6 +51,9 @@ class GroupLines:
             case EventType.ASSIGNOR_FAILED:
                 pairs = {"assignor": data["assignor"], "reason": data["reason"]}
                 return _line("error", "no target assignment", group_id, event, **pairs)
+            case EventType.REGEX_FAILED:
+                pairs = {"regex": data["regex"][:200], "reason": data["reason"]}
+                return _line("warning", "regular expression not resolved", group_id, event, **pairs)
             case EventType.MEMBER_NOT_REVOKED:
                 self._newest[group_id] = event
                 pairs = {"member": name_of(data), "waited": seconds(data["waited"])}

@@ -8,9 +8,11 @@ from typing import Any
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller, CoordinatorRecord, EventType, GroupEvent, PersistRecords, Reply
+from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -47,6 +49,7 @@ class Machine:
     Attributes:
         hold: whether appends wait in `appends` for :meth:`persisted`, instead of succeeding at once.
         compute: whether targets are computed at once; else the effects wait in `computations`.
+        resolve: whether regular expressions are resolved at once; else the effects wait in `resolutions`.
         answers: the last response by token.
         records: the records in the log, oldest first.
         events: the group events.
@@ -57,11 +60,13 @@ class Machine:
     interval: float = 0.0
     hold: bool = False
     compute: bool = True
+    resolve: bool = True
     now: float = 100.0
     wall_ms: int = 1_000_000
     answers: dict[str, ConsumerGroupHeartbeatResponse] = field(default_factory=dict)
     appends: deque[PersistRecords] = field(default_factory=deque)
     computations: list[Assign] = field(default_factory=list)
+    resolutions: list[Resolve] = field(default_factory=list)
     records: list[CoordinatorRecord] = field(default_factory=list)
     events: list[GroupEvent] = field(default_factory=list)
 
@@ -143,6 +148,15 @@ class Machine:
         asked = self.computations.pop(0)
         self.apply(self.group.assigned(asked.ticket, spread(asked.spec), self.now, self.wall_ms))
 
+    def resolved(self, *without: str) -> None:
+        """Report what the expressions of the oldest resolution match; those of `without` took too long."""
+        asked = self.resolutions.pop(0)
+        matches = {
+            regex: finish(TopicRegex(regex).matching(self.topics.by_name)) for regex in asked.regexes - set(without)
+        }
+        version = self.topics.names_version
+        self.apply(self.group.regexes_resolved(asked.ticket, matches, version, self.now, self.wall_ms))
+
     def apply(self, effects: list[Any]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
@@ -157,6 +171,10 @@ class Machine:
                 self.computations.append(effect)
                 if self.compute:
                     self.computed()
+            elif isinstance(effect, Resolve):
+                self.resolutions.append(effect)
+                if self.resolve:
+                    self.resolved()
             else:
                 self.events.append(effect)
 

@@ -5,7 +5,7 @@ import json
 from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.events.lines import GroupLines, sentence_of
-from tests.broker.groups.consumer.machine import Machine, T
+from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 
 def texts(machine: Machine) -> list[str]:
@@ -31,6 +31,38 @@ def test_each_epoch_is_explained() -> None:
     assert "one revoked t-1, t-3 after 0 ms." in told
     assert "All members owned their partitions after 0 ms; 2 members." in told
     assert "Epoch 3: one left." in told
+
+
+def test_what_a_regular_expression_matches() -> None:
+    machine = Machine(topics=catalog(orders=1, users=1))
+    machine.resolve = False
+    machine.join("a", instance_id="one", subscribed_topic_names=[], subscribed_topic_regex="o.*")
+    machine.resolved()
+    machine.settle()
+    machine.beat("a", subscribed_topic_regex="[ou].*")
+    machine.resolved()
+    machine.beat("a", subscribed_topic_regex="")
+    told = texts(machine)
+    assert "Epoch 2: the regular expression o.* now matches orders." in told
+    assert "Epoch 3: one changed its subscription: removed orders and subscribed with the expression [ou].*." in told
+    assert "Epoch 4: the regular expression [ou].* now matches orders and users." in told
+    assert "Epoch 5: one changed its subscription: removed orders and users and dropped its expression." in told
+
+
+def test_a_regular_expression_that_fails() -> None:
+    machine = Machine()
+    machine.resolve = False
+    machine.join("a", instance_id="one", subscribed_topic_names=[], subscribed_topic_regex=".*")
+    machine.settle()
+    names = frozenset(f"{number:0200}" for number in range(5_000))
+    machine.apply(machine.group.regexes_resolved(machine.resolutions[0].ticket, {".*": names}, 1, 0.0, 0))
+    reason = "the names of 5000 topics are larger than a record allows"
+    assert f"The regular expression .* has no new matches: {reason}." in texts(machine)
+    lines = GroupLines()
+    shown = [line for line in (lines.line_of("g", event) for event in machine.events) if line is not None]
+    line = shown[-1]
+    assert (line.level, line.event, line.pairs["regex"]) == ("warning", "regular expression not resolved", ".*")
+    assert line.pairs["reason"] == reason
 
 
 def test_who_did_not_revoke() -> None:

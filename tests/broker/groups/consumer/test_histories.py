@@ -4,6 +4,7 @@ What must hold at every step: a partition has one owner, and clients that follow
 epochs of the group and of a member do not go back; and once faults stop, every live member owns its target.
 """
 
+import re
 from random import Random
 from typing import Any
 
@@ -26,6 +27,7 @@ class Client:
     def __init__(self, name: str, instance: str | None, random: Random) -> None:
         self.name, self.instance, self.random = name, instance, random
         self.topics = self.some_topics()
+        self.regex = self.some_regex()
         self.epoch = JOIN_EPOCH
         self.owned: dict[bytes, set[int]] = {}
         self.to_revoke: dict[bytes, set[int]] = {}
@@ -35,11 +37,18 @@ class Client:
     def some_topics(self) -> list[str]:
         return self.random.sample(TOPICS, self.random.randint(1, 3))
 
+    def some_regex(self) -> str:
+        return self.random.choice(("", "", "t|u", "[uvw]", ".*"))
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.topics or re.fullmatch(self.regex, topic) is not None
+
     def request(self) -> dict[str, Any]:
         full = self.epoch == JOIN_EPOCH or self.lost
         fields: dict[str, Any] = {"instance_id": self.instance}
         if full or self.changed:
             fields["subscribed_topic_names"] = self.topics
+            fields["subscribed_topic_regex"] = self.regex
         if full:
             fields["rebalance_timeout_ms"] = 10_000
         if full or self.random.random() < 0.7:
@@ -128,7 +137,7 @@ def test_a_history(seed: int) -> None:
         elif act < 0.76:
             client.revoke()
         elif act < 0.80:
-            client.topics, client.changed = client.some_topics(), True
+            client.topics, client.regex, client.changed = client.some_topics(), client.some_regex(), True
         elif act < 0.83:
             machine.send(client.name, -1, instance_id=client.instance)
             del clients[client.name]
@@ -140,7 +149,10 @@ def test_a_history(seed: int) -> None:
         elif act < 0.93:
             machine.after(random.choice((0.5, 2.0, 6.0)))
         elif act < 0.95:
-            machine.send(client.name, random.randint(-3, 12), token="hostile", owned={b"t" * 16: [0, 99, -1]})
+            known = machine.group.members.get(client.name)
+            epoch = random.randint(-3, 12)
+            if known is None or epoch != known.epoch:  # With its id and its epoch, this would be the member itself.
+                machine.send(client.name, epoch, token="hostile", owned={b"t" * 16: [0, 99, -1]})
         else:
             machine.group = restored(machine)
         check(machine, clients, epochs)
@@ -152,11 +164,14 @@ def test_a_history(seed: int) -> None:
         machine.after(2.0)
     group = machine.group
     assert group.members.keys() == clients.keys()
+    assert group.resolved.keys() == {client.regex for client in clients.values()} - {""}
+    assert all(group.is_subscribed_to(name) == any(c.subscribes_to(name) for c in clients.values()) for name in TOPICS)
     assert group.state is (ConsumerGroupState.STABLE if clients else ConsumerGroupState.EMPTY)
     for client in clients.values():
         target = {topic_id: set(numbers) for topic_id, numbers in group.targets[client.name].items()}
         assert client.owned == target
-    wanted = {(name[0].encode() * 16, n) for c in clients.values() for name in c.topics for n in range(sizes[name])}
+    subscribed = {name for client in clients.values() for name in TOPICS if client.subscribes_to(name)}
+    wanted = {(name[0].encode() * 16, number) for name in subscribed for number in range(sizes[name])}
     assert machine.owners().keys() == wanted
 
 

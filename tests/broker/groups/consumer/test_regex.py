@@ -1,6 +1,7 @@
 """Regular expressions of consumer groups: what matches, what is refused, and when a group's are matched again."""
 
 import random
+from math import inf
 
 import pytest
 
@@ -9,9 +10,8 @@ from barnabas_broker.groups.consumer.regex import (
     MAX_INSTRUCTIONS,
     MAX_LENGTH,
     MAX_UNICODE_CLASSES,
-    MIN_REFRESH_INTERVAL_MS,
+    MIN_REFRESH_INTERVAL,
     InvalidRegexError,
-    ResolvedRegex,
     TopicRegex,
     refresh_due,
 )
@@ -104,40 +104,41 @@ def test_matching_may_be_interrupted_after_some_topics() -> None:
 # ------------------------------------------------------------------------------------------------ refreshes
 
 
-def due(
-    *subscribed: str, resolved: tuple[str, ...] = (), is_new: bool = False, newest: int = 5, passed_ms: int = 0
-) -> bool:
-    known = {regex: ResolvedRegex(frozenset(), 5, 1_000_000) for regex in resolved}
+def due(*subscribed: str, resolved: tuple[str, ...] = (), newest: int = 5, passed: float = 0) -> bool:
     return refresh_due(
         subscribed,
-        known,
-        is_new=is_new,
+        resolved,
+        refreshed_at=1000.0,
+        version=5,
         newest_topics_version=newest,
-        interval_ms=600_000,
-        now_ms=1_000_000 + passed_ms,
+        interval=600.0,
+        now=1000.0 + passed,
     )
 
 
-LATER = MIN_REFRESH_INTERVAL_MS + 1
+LATER = MIN_REFRESH_INTERVAL + 0.001
 
 
 def test_the_first_regex_of_a_group_is_resolved_at_once() -> None:
-    assert due("a", is_new=True)
-    assert due("a")  # the first attempt has failed
+    for subscribed in (["a"], []):
+        first = refresh_due(
+            subscribed, (), refreshed_at=-inf, version=-1, newest_topics_version=0, interval=600.0, now=0.0
+        )
+        assert first == bool(subscribed)
 
 
 def test_a_group_without_regexes_is_left_alone() -> None:
-    assert not due(passed_ms=LATER, newest=9)
+    assert not due(passed=LATER, newest=9)
 
 
 def test_nothing_is_refreshed_within_ten_seconds_of_the_last_refresh() -> None:
-    assert not due("a", "b", resolved=("a",), is_new=True, newest=9, passed_ms=MIN_REFRESH_INTERVAL_MS)
-    assert due("a", "b", resolved=("a",), is_new=True, passed_ms=LATER)
+    assert not due("a", "b", resolved=("a",), newest=9, passed=MIN_REFRESH_INTERVAL)
+    assert due("a", "b", resolved=("a",), passed=LATER)
 
 
 def test_regexes_are_refreshed_for_new_topics_for_unresolved_ones_and_after_the_interval() -> None:
-    assert not due("a", resolved=("a",), passed_ms=LATER)
-    assert due("a", resolved=("a",), newest=6, passed_ms=LATER)
-    assert due("a", "b", resolved=("a",), passed_ms=LATER)
-    assert not due("a", resolved=("a",), passed_ms=600_000)
-    assert due("a", resolved=("a",), passed_ms=600_001)
+    assert not due("a", resolved=("a",), passed=LATER)
+    assert due("a", resolved=("a",), newest=6, passed=LATER)
+    assert due("a", "b", resolved=("a",), passed=LATER)
+    assert not due("a", resolved=("a",), passed=600.0)
+    assert due("a", resolved=("a",), passed=600.001)

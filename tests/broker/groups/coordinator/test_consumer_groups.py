@@ -28,10 +28,11 @@ from barnabas_protocol.messages.offset_fetch import (
 from tests.broker.groups.support import CALLER, Service
 
 T = b"t" * 16
+ORDERS = b"o" * 16
 
 
-async def started(**keys: str) -> Service:
-    service = await Service(None, **keys).loaded()
+async def started(*, compiling: bool = False, matching: bool = False, **keys: str) -> Service:
+    service = await Service(None, compiling=compiling, matching=matching, **keys).loaded()
     service.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
     return service
 
@@ -261,3 +262,89 @@ async def test_unloading_ends_what_waits() -> None:
     waiting = service.groups.consumer_heartbeat(request, 1, CALLER)
     service.groups.unload(0)
     assert (await service.ask(waiting, 1)).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_regex_is_resolved_and_survives_a_restart() -> None:
+    service = await started()
+    service.groups.topics_changed({"t": 4, "orders": 2}, [Topic(T, "t", 4), Topic(ORDERS, "orders", 2)])
+    joined = await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="o.*")
+    assert (joined.member_epoch, owned(joined)) == (1, [])
+    await service.after(2)
+    given = await beat(service, "a", 1)
+    assert (given.member_epoch, [each.topic_id for each in given.assignment.topic_partitions]) == (2, [ORDERS])
+    assert (await described(service)).members[0].subscribed_topic_regex == "o.*"
+    assert [record for record in service.log.records() if key_type(record.key) == 16] != []
+    again = Service(service.log)
+    again.groups.topics_changed({"t": 4, "orders": 2}, [Topic(T, "t", 4), Topic(ORDERS, "orders", 2)])
+    await again.loaded()
+    steady = await beat(again, "a", 2)
+    assert (steady.error_code, steady.member_epoch, steady.assignment) == (ErrorCode.NONE, 2, None)
+    group = again.groups.groups["g"].group
+    assert isinstance(group, ConsumerGroup) and group.resolved["o.*"].topics == {"orders"}
+    await service.after(12)
+    topics = [Topic(T, "t", 4), Topic(ORDERS, "orders", 2), Topic(b"p" * 16, "offers", 1)]
+    service.groups.topics_changed({each.name: each.partitions for each in topics}, topics)
+    await beat(service, "a", 2)
+    grown = await beat(service, "a", 2)
+    assert [each.topic_id for each in grown.assignment.topic_partitions] == [ORDERS, b"p" * 16]
+
+
+async def test_a_regex_that_is_invalid_is_refused_and_changes_nothing() -> None:
+    service = await started()
+    refused = await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="(")
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.error_message == ("SubscribedTopicRegex `(` is not a valid regular expression: missing closing ).")
+    assert service.groups.groups == {} and service.log.records() == []
+    await join(service, "a")
+    before = len(service.log.records())
+    refused = await beat(service, "a", 1, subscribed_topic_regex="a" * 11_000)
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert len(service.log.records()) == before
+    assert (await beat(service, "a", 1)).error_code == ErrorCode.NONE
+    assert (await beat(service, "b", 1, subscribed_topic_regex="(")).error_code != ErrorCode.NONE
+
+
+async def test_a_member_leaves_whatever_its_regex_is() -> None:
+    service = await started()
+    await join(service, "a")
+    assert (await beat(service, "a", -1, subscribed_topic_regex="(")).error_code == ErrorCode.NONE
+
+
+async def test_a_regex_is_checked_outside_the_loop_while_the_partition_moves_away() -> None:
+    service = await started(compiling=True)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=[],
+        subscribed_topic_regex="t.*",
+        topic_partitions=[],
+    )
+    waiting = service.groups.consumer_heartbeat(request, 1, CALLER)
+    assert isinstance(waiting, asyncio.Future) and not waiting.done()
+    service.groups.unload(0)
+    service.offloaded.pop()()
+    assert (await service.ask(waiting, 1)).error_code == ErrorCode.NOT_COORDINATOR
+    assert service.groups.groups == {}
+
+
+async def test_matches_that_come_after_the_group_is_gone_are_ignored() -> None:
+    service = await started(matching=True)
+    joined = await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+    assert joined.member_epoch == 1
+    before = len(service.log.records())
+    service.groups.unload(0)
+    service.offloaded.pop()()
+    assert len(service.log.records()) == before and service.groups.groups == {}
+
+
+async def test_many_topics_are_hashed_in_steps() -> None:
+    service = await started()
+    topics = [Topic(number.to_bytes(16, "big"), f"t{number}", 1) for number in range(1_000)]
+    service.groups.topics_changed({each.name: 1 for each in topics}, topics)
+    await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+    group = service.groups.groups["g"].group
+    assert isinstance(group, ConsumerGroup) and group.resolved == {}
+    await service.after(2)
+    assert len(group.resolved["t.*"].topics) == 1_000 and group.epoch == 2

@@ -327,7 +327,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "Groups, client metrics and loggers have no configuration",
-        "They have nothing to configure: there are no groups of KIP-848, no telemetry, and only one log level.",
+        "All groups use the settings of the broker, there is no telemetry, and there is only one log level.",
         (
             *((f"DescribeConfigs v4: {what}", "*") for what in ("a group", "client metrics", "loggers of a broker")),
             ("ListConfigResources v1: loggers of brokers", "*"),
