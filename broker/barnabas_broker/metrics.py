@@ -171,6 +171,17 @@ def _tally(path: tuple[str, ...]) -> Tally:
                     errors[code] = errors.get(code, 0) + 1
 
         return tally_items
+    if len(path) == 3:
+        inner_of = attrgetter(path[1])
+
+        # The general case below, written out: every Produce and Fetch takes this path.
+        def tally_inner(item: Any, errors: dict[int, int]) -> None:
+            for outer in items_of(item) or ():
+                for each in inner_of(outer) or ():
+                    if code := code_of(each):
+                        errors[code] = errors.get(code, 0) + 1
+
+        return tally_inner
     tally = _tally(path[1:])
 
     def tally_nested(item: Any, errors: dict[int, int]) -> None:

@@ -149,6 +149,7 @@ def commit_refused(code: ErrorCode) -> Action:
             topics=[
                 OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                         for one in topic.partitions

@@ -93,7 +93,6 @@ class FakeBroker(FakeCoordinator):
     def __init__(self, node_id: int = 0) -> None:
         super().__init__(HOST, node_id)
         self.topics: dict[str, dict[int, Partition]] = {}
-        self.topic_ids: dict[str, bytes] = {}
         self.peers: dict[int, FakeBroker] = {node_id: self}
         self.controller = node_id
         self.heartbeat_interval_ms = 20
@@ -251,10 +250,7 @@ class FakeBroker(FakeCoordinator):
         asked = (
             sorted(self.topics)
             if request.topics is None
-            else [
-                topic.name or next((name for name, known in self.topic_ids.items() if known == topic.topic_id), "")
-                for topic in request.topics
-            ]
+            else [self._topic(topic.name or "", topic.topic_id) or "" for topic in request.topics]
         )
         return MetadataResponse(
             brokers=[

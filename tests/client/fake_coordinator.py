@@ -32,6 +32,7 @@ class FakeCoordinator:
         self.node_id = node_id
         self.port = 0
         self.requests: list[tuple[ApiKey, int, Request]] = []
+        self.topic_ids: dict[str, bytes] = {}
         self.committed: dict[tuple[str, str, int], tuple[int, str | None]] = {}
         self.epochs: dict[tuple[str, str, int], int] = {}
         self.generation = 0
@@ -39,6 +40,12 @@ class FakeCoordinator:
         self.of_consumer_protocol = False
         self.joined: JoinGroupRequest | None = None
         self._asked_in = 0
+
+    def _topic(self, name: str, topic_id: bytes) -> str | None:
+        """The topic that a request has by its name or by its id; None if no topic has the id."""
+        if name:
+            return name
+        return next((known for known, its_id in self.topic_ids.items() if its_id == topic_id), None)
 
     def _find_coordinator(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if not request.coordinator_keys:
@@ -81,17 +88,20 @@ class FakeCoordinator:
         return LeaveGroupResponse(error_code=0)
 
     def _offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        code = self._checked(request.member_id, request.generation_id_or_member_epoch)
+        checked = self._checked(request.member_id, request.generation_id_or_member_epoch)
         topics = []
         for topic in request.topics:
+            name = self._topic(topic.name, topic.topic_id)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else checked
             for partition in topic.partitions:
-                if code == ErrorCode.NONE:
-                    place = (request.group_id, topic.name, partition.partition_index)
+                if name is not None and code == ErrorCode.NONE:
+                    place = (request.group_id, name, partition.partition_index)
                     self.committed[place] = (partition.committed_offset, partition.committed_metadata)
                     self.epochs[place] = partition.committed_leader_epoch
             topics.append(
                 OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                         for one in topic.partitions
@@ -110,7 +120,11 @@ class FakeCoordinator:
         return ErrorCode.STALE_MEMBER_EPOCH if self.of_consumer_protocol else ErrorCode.ILLEGAL_GENERATION
 
     def _offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        def partition(group: str, topic: str, number: int) -> OffsetFetchResponsePartitions:
+        def partition(group: str, topic: str | None, number: int) -> OffsetFetchResponsePartitions:
+            if topic is None:
+                return OffsetFetchResponsePartitions(
+                    partition_index=number, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                )
             offset, metadata = self.committed.get((group, topic, number), (-1, ""))
             return OffsetFetchResponsePartitions(
                 partition_index=number,
@@ -126,8 +140,10 @@ class FakeCoordinator:
                     topics=[
                         OffsetFetchResponseTopics(
                             name=topic.name,
+                            topic_id=topic.topic_id,
                             partitions=[
-                                partition(group.group_id, topic.name, number) for number in topic.partition_indexes
+                                partition(group.group_id, self._topic(topic.name, topic.topic_id), number)
+                                for number in topic.partition_indexes
                             ],
                         )
                         for topic in group.topics or []

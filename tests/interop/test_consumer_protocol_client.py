@@ -23,15 +23,15 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 )
 from tests.interop.server import Server
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.kafka]
+pytestmark = [pytest.mark.asyncio, pytest.mark.interop]
 
 #: Seconds for anything that must happen; the machine may be slow.
 LONG = 90.0
 
 
 @pytest.fixture
-def address(apache_kafka: Server) -> str:
-    return apache_kafka.bootstrap_servers
+def address(server: Server) -> str:
+    return server.bootstrap_servers
 
 
 class Log(ConsumerRebalanceListener):

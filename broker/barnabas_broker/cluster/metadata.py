@@ -35,7 +35,7 @@ Listener = Callable[[Image, Sequence[Event]], None]
 
 def wall_ms() -> int:
     """The time of day, in ms."""
-    return int(time.time() * 1000)
+    return time.time_ns() // 1_000_000
 
 
 def new_topic_id() -> bytes:

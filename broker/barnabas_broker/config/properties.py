@@ -47,7 +47,8 @@ class Config:
     def __getitem__(self, key: Key[T]) -> T:
         if key.name not in self._values:
             self._values[key.name] = self.explain(key)[0]
-        return cast(T, self._values[key.name])
+        value: T = self._values[key.name]
+        return value
 
     def explain(self, key: Key[T]) -> tuple[T, ConfigSource]:
         """The value of `key` and where it comes from."""
@@ -106,7 +107,8 @@ class TopicConfig:
 
     def __getitem__(self, key: Key[T]) -> T:
         if key.name in self._values:
-            return cast(T, self._values[key.name])
+            value: T = self._values[key.name]
+            return value
         return key.default if key.broker is None else self.broker[key.broker]
 
     def explain(self, key: Key[T]) -> tuple[T, ConfigSource]:

@@ -107,7 +107,9 @@ class _Reading:
         """Have a thread read the data into the page cache where the event loop would have to wait for the disk."""
         services = self._context.services
         image, loading = services.cluster.image, []
-        for (target, _), wanted in self._fetch.wanted.items():
+        for n, ((target, _), wanted) in enumerate(self._fetch.wanted.items()):
+            if n:
+                yield
             try:
                 name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
                 log = services.replicas.find(name, wanted.partition).log
@@ -116,7 +118,6 @@ class _Reading:
             future = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
             if future is not None:
                 loading.append(future)
-            yield
         return loading
 
     def read(self) -> Steps[bool]:
@@ -132,13 +133,14 @@ class _Reading:
         left = min(self._request.max_bytes, services.config[FETCH_MAX_BYTES])
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
+            if self._answers:
+                yield
             before = self._size
             answer = yield from self._read_partition(image, target, wanted, min(left, services.responses.left))
             self._answers.append((target, answer))
             self._reserved.set(self._in_memory)
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
-            yield
         self._recorded = True
         return at_once or self._size >= self._request.min_bytes
 
@@ -271,11 +273,12 @@ class _Reading:
         topics: list[FetchableTopicResponse] = []
         last: TopicKey | None = None
         for target, answer in self._answers:
+            if topics:
+                yield
             if target != last:
                 topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))
                 last = target
             topics[-1].partitions.append(answer)
-            yield
         response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
         self._fetch.trim(response)
         return response

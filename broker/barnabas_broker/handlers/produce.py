@@ -152,6 +152,7 @@ def _append_all(
     delayed: DelayedOperation[ProduceResponse] = DelayedOperation()
     response = ProduceResponse(responses=[])
     checks: list[_Check] = []
+    began = False
     for topic, partitions in request.topics:
         result = TopicProduceResponse(
             name=topic if isinstance(topic, str) else "",
@@ -160,11 +161,13 @@ def _append_all(
         )
         response.responses.append(result)
         for index, records in partitions:
+            if began:
+                yield
+            began = True
             answer = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=-1)
             result.partition_responses.append(answer)
             allowed = verified.get((topic, index)) if verified else None
             _append(context, answer, topic, records, request.head.acks, refusal, delayed, checks, allowed)
-            yield
     if checks:
         # Like all that takes long, it holds up the connection's other requests until it is appended.
         checking = asyncio.ensure_future(_check_and_append(checks))

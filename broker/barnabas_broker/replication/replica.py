@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable
 
 from barnabas_broker.cluster.image import PartitionInfo
-from barnabas_broker.config.keys import TOPIC_MIN_INSYNC_REPLICAS
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_broker.storage.log import MARKER_SIZE
@@ -254,7 +253,7 @@ class Replica:
     @property
     def min_isr(self) -> int:
         """The smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas."""
-        return min(self.log.config[TOPIC_MIN_INSYNC_REPLICAS], len(self.info.replicas))
+        return min(self.log.settings.min_insync_replicas, len(self.info.replicas))
 
     @property
     def _may_commit(self) -> bool:

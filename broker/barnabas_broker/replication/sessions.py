@@ -200,6 +200,8 @@ def _requested_partitions(request: FetchRequest) -> Steps[dict[tuple[TopicKey, i
     for topic in request.topics:
         key = TopicKey(topic.topic, topic.topic_id)
         for p in topic.partitions:
+            if wanted:
+                yield
             wanted[key, p.partition] = CachedPartition(
                 p.partition,
                 p.fetch_offset,
@@ -209,5 +211,4 @@ def _requested_partitions(request: FetchRequest) -> Steps[dict[tuple[TopicKey, i
                 p.log_start_offset,
                 p.replica_directory_id,
             )
-            yield
     return wanted

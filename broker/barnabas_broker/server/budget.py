@@ -81,8 +81,9 @@ class Reserved:
 
     def set(self, size: int) -> None:
         """Hold `size` bytes."""
-        self._budget.add(size - self._size)
-        self._size = size
+        if size != self._size:
+            self._budget.add(size - self._size)
+            self._size = size
 
     def __del__(self) -> None:
         self._budget.give(self._size)

@@ -453,8 +453,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
-        self._sending += _in_memory(out)
-        if self._unsent or not all(isinstance(part, _IN_MEMORY) for part in out):
+        in_memory = _in_memory(out)
+        self._sending += in_memory
+        if self._unsent or in_memory < size:
             self._unsent += out
             self._pump(transport)
         elif len(out) == 1:

@@ -33,7 +33,8 @@ class Allowance:
     def begin(self) -> float:
         """When the work begins, for :meth:`end`; `left` says whether it may."""
         now = self._now()
-        self.left = min(self._most, self.left + (now - self._since) * self._share)
+        left = self.left + (now - self._since) * self._share
+        self.left = left if left < self._most else self._most
         self._since = now
         return now
 

@@ -262,7 +262,9 @@ class Disk:
 
     def opened(self, segment: Segment) -> None:
         """Note that a segment is used, and close the file of the one that is not used longest if many are open."""
-        (self._active if segment.following is None else self._open).use(segment)
+        recent = self._active if segment.following is None else self._open
+        if segment is not recent.last:
+            recent.use(segment)
 
 
 class _Recent:
@@ -270,14 +272,19 @@ class _Recent:
 
     Args:
         most: how many stay open.
+
+    Attributes:
+        last: the segment that was used last; None if its file has been closed.
     """
 
     def __init__(self, most: int) -> None:
+        self.last: Segment | None = None
         self._most = most
         self._segments: OrderedDict[Segment, None] = OrderedDict()
 
     def use(self, segment: Segment) -> None:
         """Note a use."""
+        self.last = segment
         self._segments[segment] = None
         self._segments.move_to_end(segment)
         if len(self._segments) > self._most:
@@ -285,6 +292,7 @@ class _Recent:
 
     def release_half(self) -> None:
         """Close the files of the half that is not used longest."""
+        self.last = None
         for _ in range((len(self._segments) + 1) // 2):
             self._segments.popitem(last=False)[0].release()
 

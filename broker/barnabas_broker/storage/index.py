@@ -12,6 +12,11 @@ from typing import Final, NamedTuple
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 
+#: Where the position is in an entry of the offset index.
+_POSITION_AT: Final = 4
+#: How many entries further a search first looks when the place that it guessed is not the right one.
+_NEAR: Final = 8
+
 #: The largest relative offset that an index can hold.
 MOST_RELATIVE: Final = 2**31 - 1
 
@@ -119,7 +124,7 @@ class OffsetIndex(_Index):
     def before(self, offset: int) -> tuple[int, int]:
         """The last entry up to `offset`; (base offset, 0) if there is none."""
         # An entry whose last offset is `offset` is the batch itself; the next entry may be after it.
-        n = self._after(offset)
+        n = self._count_to(offset - self.base_offset, 0)
         return self.entry(n - 1) if n else (self.base_offset, 0)
 
     def boundary_before(self, position: int) -> int:
@@ -128,25 +133,35 @@ class OffsetIndex(_Index):
 
     def before_position(self, position: int) -> tuple[int, int]:
         """The last entry up to a position; (base offset, 0) if there is none."""
-        data, unpack = self._bytes, _INT32.unpack_from
-        n = bisect_right(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0])
+        n = self._count_to(position, _POSITION_AT)
         return self.entry(n - 1) if n else (self.base_offset, 0)
 
     def offset_from(self, position: int) -> int | None:
         """The last offset of the first batch with an entry at `position` or after; None if there is none."""
-        data, unpack = self._bytes, _INT32.unpack_from
-        n = bisect_left(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0])
+        n = self._count_to(position - 1, _POSITION_AT)
         return self.entry(n)[0] if n < self.count else None
 
     def truncate(self, position: int) -> None:
         """Remove the entries at `position` and after."""
-        data, unpack = self._bytes, _INT32.unpack_from
-        self._cut(bisect_left(range(self.count), position, key=lambda n: unpack(data, n * 8 + 4)[0]))
+        self._cut(self._count_to(position - 1, _POSITION_AT))
 
-    def _after(self, offset: int) -> int:
-        """The number of entries with offsets up to `offset`."""
-        data, unpack = self._bytes, _INT32.unpack_from
-        return bisect_right(range(self.count), offset - self.base_offset, key=lambda n: unpack(data, n * 8)[0])
+    def _count_to(self, value: int, at: int) -> int:
+        """The number of entries whose field, `at` bytes from their start, is at most `value`."""
+        data, unpack, low, high = self._bytes, _INT32.unpack_from, 0, self.count
+        if not high:
+            return 0
+        # Entries are spaced almost evenly: look around the place where the value would be, then between what is known.
+        last = unpack(data, (high - 1) * 8 + at)[0]
+        probe, step = min(value * high // max(last, 1), high - 1), _NEAR
+        while low <= probe < high:
+            if unpack(data, probe * 8 + at)[0] <= value:
+                low = probe + 1
+                probe += step
+            else:
+                high = probe
+                probe -= step
+            step *= 4
+        return bisect_right(range(self.count), value, low, high, key=lambda n: unpack(data, n * 8 + at)[0])
 
 
 class TimeIndex(_Index):

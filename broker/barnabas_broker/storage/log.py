@@ -78,12 +78,8 @@ class AppendInfo(NamedTuple):
     duplicate: bool = False
 
 
-class _Read(NamedTuple):
-    """Whole batches of one segment, number `segment`, up to `position` in its file."""
-
-    parts: list[Part]
-    segment: int = 0
-    position: int = 0
+#: Whole batches of one segment, its number, and the position in its file up to which they were read.
+_Read = tuple[list[Part], int, int]
 
 
 class Log:
@@ -420,7 +416,7 @@ class Log:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE; KAFKA_STORAGE_ERROR.
         """
-        return self._read(offset, max_bytes, up_to, min_one).parts
+        return self._read(offset, max_bytes, up_to, min_one)[0]
 
     def read_committed(self, offset: int, max_bytes: int, *, min_one: bool) -> Steps[tuple[list[Part], InOffsetOrder]]:
         """Read as :meth:`read`, up to the last stable offset.
@@ -433,14 +429,14 @@ class Log:
             KafkaError: as :meth:`read`.
         """
         found = InOffsetOrder()
-        read = self._read(offset, max_bytes, self.last_stable_offset, min_one)
-        if not self._has_aborted or not read.parts:
-            return read.parts, found
-        segments = self.segments.items[read.segment :]
+        parts, n, position = self._read(offset, max_bytes, self.last_stable_offset, min_one)
+        if not self._has_aborted or not parts:
+            return parts, found
+        segments = self.segments.items[n:]
         try:
-            end = segments[0].index.offset_from(read.position)
+            end = segments[0].index.offset_from(position)
             if end is None:
-                end = self.segments.end_of(read.segment, self.log_end_offset)
+                end = self.segments.end_of(n, self.log_end_offset)
             for segment in segments:
                 # The batches were read before the first step: the log may change from now on.
                 if segment.has_aborted and (yield from segment.transactions.overlapping(offset, end, found)):
@@ -451,7 +447,7 @@ class Log:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
             ) from error
-        return read.parts, found
+        return parts, found
 
     def size_between(self, start: int, end: int) -> int:
         """The bytes from the batch that holds `start` to the one that holds `end`, for fetches that wait for so many;
@@ -475,7 +471,7 @@ class Log:
                 f"segments in the range {self.log_start_offset} to {end_offset}.",
             )
         if offset >= up_to or offset == end_offset:
-            return _Read([])
+            return [], 0, 0
         for gap in self._gaps:
             if gap.certain and gap.offset <= offset < gap.next_offset:
                 raise DamagedLog(gap)
@@ -509,9 +505,9 @@ class Log:
                     if len(self._ends) > _CACHED_ENDS:
                         self._ends.clear()
                     self._ends[up_to] = segment, end
-                return _Read([part] if part else [], n, position + len(part))
+                return [part] if part else [], n, position + len(part)
             # Compaction has removed everything from `offset` to the end of this segment.
-        return _Read([])
+        return [], 0, 0
 
     def warm(self, offset: int, max_bytes: int) -> "asyncio.Future[None] | None":
         """Let a thread load the bytes of an upcoming read into the page cache, unless they are there.

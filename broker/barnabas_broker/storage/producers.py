@@ -432,7 +432,7 @@ class Producers:
 
     def first_unstable_offset(self) -> int | None:
         """The start of the oldest transaction that is open or whose marker is not replicated; None if there is none."""
-        first = next(iter(self.open), None)
+        first = next(iter(self.open)) if self.open else None
         if self.unreplicated and (first is None or self._first_unreplicated < first):
             return self._first_unreplicated
         return first

@@ -126,7 +126,8 @@ class Segment:
     @property
     def handle(self) -> int:
         """The handle of the ``.log`` file, which is opened if necessary."""
-        return self.open().handle
+        file = self._file
+        return (self.open() if file is None else file).handle
 
     def open(self) -> OpenFile:
         """The ``.log`` file, which is opened if necessary."""
@@ -393,9 +394,7 @@ class Segment:
         end, exact = self.size if end is None else end, True
         if expected is None:
             # Where an index entry proves the base offset of a batch, so that the later ones follow from it.
-            position, offset = self._boundary_before(start), self.base_offset
-            if position:
-                offset = HEADER.unpack(self.files.read(self.handle, HEADER_SIZE, position))[0]
+            position, offset = self._base_before(start)
         else:
             position, offset = start, expected
         while position < end:
@@ -530,27 +529,30 @@ class Segment:
     # Reading
 
     def position_before(self, offset: int) -> int:
-        """The position of a batch from which to search for the one that holds `offset`; never after it.
+        """The position of a batch from which to search for the one that holds `offset`; never after it."""
+        return self._look_before(offset, self.size)[0]
+
+    def _look_before(self, offset: int, end: int) -> tuple[int, bytes]:
+        """As :meth:`position_before`, with the bytes there, at most up to `end`.
 
         An index entry that does not match its batch is not used, as if the index were empty: either is damaged.
         """
+        files, handle = self.files, self.handle
         last, position = self.index.before(offset)
-        return position if last <= offset and self._agrees(last, position) else 0
+        if 0 < position <= end - HEADER_SIZE:
+            chunk = files.read(handle, min(_LOOK, end - position), position)
+            if _ends_at(last, chunk, 0):
+                return position, chunk
+        return 0, files.read(handle, min(_LOOK, end), 0)
 
-    def _boundary_before(self, position: int) -> int:
-        """The largest known start of a batch that is not after `position`; 0 if there is none."""
+    def _base_before(self, position: int) -> tuple[int, int]:
+        """The position of a batch up to `position`, and its base offset, which an index entry proves."""
         last, boundary = self.index.before_position(position)
-        return boundary if boundary <= position and self._agrees(last, boundary) else 0
-
-    def _agrees(self, last_offset: int, position: int) -> bool:
-        """Whether the batch that an index entry names is in the log."""
-        if not 0 < position <= self.size - HEADER_SIZE:
-            return False
-        data = self.files.read(self.handle, HEADER_SIZE, position)
-        if len(data) < HEADER_SIZE:
-            return False
-        fields = HEADER.unpack(data)
-        return bool(fields[3] == 2 and fields[0] + fields[6] == last_offset)
+        if 0 < boundary <= position:
+            header = self.files.read(self.handle, HEADER_SIZE, boundary)
+            if _ends_at(last, header, 0):
+                return boundary, HEADER.unpack(header)[0]
+        return 0, self.base_offset
 
     def locate(self, offset: int, end: int) -> tuple[int, BatchHeader] | None:
         """The first batch before position `end` that ends at `offset` or later, with its position, or None.
@@ -558,17 +560,20 @@ class Segment:
         Raises:
             KafkaError: CORRUPT_MESSAGE, the batch is damaged.
         """
-        files, handle = self.files, self.handle
-        position = start = self.position_before(offset)
+        start, chunk = self._look_before(offset, end)
+        position, stop = start, end
         while position + HEADER_SIZE <= end:
-            bad = self._bad_at(position) if self.bad else None
-            if bad is not None:
-                if offset < bad.next_offset:
-                    raise DamagedLog(bad)
-                position = bad.end
-                continue
-            stop = min((bad.position for bad in self.bad if bad.position > position), default=end)
-            chunk = files.read(handle, min(_LOOK, stop - position), position)
+            if self.bad:
+                bad = self._bad_at(position)
+                if bad is not None:
+                    if offset < bad.next_offset:
+                        raise DamagedLog(bad)
+                    position, chunk = bad.end, b""
+                    continue
+                stop = min((bad.position for bad in self.bad if bad.position > position), default=end)
+                chunk = chunk[: stop - position]
+            if not chunk:
+                chunk = self.files.read(self.handle, min(_LOOK, stop - position), position)
             at = 0
             while at + HEADER_SIZE <= len(chunk):
                 fields = HEADER.unpack_from(chunk, at)
@@ -586,9 +591,11 @@ class Segment:
                         return self.locate(offset, end)
                     return here, BatchHeader(fields[0], size, *fields[2:])
                 at += size
-            if not at and position + len(chunk) >= stop:
+            if not at:
+                if position + len(chunk) < stop:
+                    raise self._cut_off(position)
                 break
-            position += at
+            position, chunk = position + at, b""
         return None
 
     def read(self, position: int, first_size: int, end: int, max_bytes: int, *, min_one: bool) -> Part:
@@ -625,8 +632,9 @@ class Segment:
         if len(view) < want:
             raise self._cut_off(position + len(view))
         if position + want != end and want != first_size:
-            boundary = self._boundary_before(position + want)
-            want = sizes(view, max(boundary - position, 0), want)
+            last, boundary = self.index.before_position(position + want - HEADER_SIZE)
+            known = boundary - position
+            want = sizes(view, known if known > 0 and _ends_at(last, view, known) else 0, want)
             if not want and min_one:
                 return self.read(position, self._first_size(view, position), end, max_bytes, min_one=True)
             view = view[:want]
@@ -641,11 +649,11 @@ class Segment:
             return 0
         if position + want == end:
             return want
-        boundary = self._boundary_before(position + want)
+        last, boundary = self.index.before_position(position + want - HEADER_SIZE)
         if boundary <= position:
             return 0
-        left = position + want - boundary
-        return boundary - position + sizes(memoryview(self.files.read(self.handle, left, boundary)), 0, left)
+        rest = memoryview(self.files.read(self.handle, position + want - boundary, boundary))
+        return boundary - position + sizes(rest, 0, len(rest)) if _ends_at(last, rest, 0) else 0
 
     def _first_size(self, view: Buffer, position: int) -> int:
         """The size of the batch at `position`, whose header is in `view`."""
@@ -661,3 +669,11 @@ class Segment:
         return KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{self.path(names.LOG)} has no whole batch at position {position}"
         )
+
+
+def _ends_at(last_offset: int, data: Buffer, at: int) -> bool:
+    """Whether the batch that begins at `at` in `data` has this last offset."""
+    if len(data) < at + HEADER_SIZE:
+        return False
+    fields = HEADER.unpack_from(data, at)
+    return bool(fields[3] == 2 and fields[0] + fields[6] == last_offset)

@@ -68,7 +68,7 @@ class Segments:
 
     def floor(self, offset: int) -> int:
         """The index of the segment that holds `offset`; 0 if it is before all."""
-        return max(bisect_right(self._bases, offset) - 1, 0)
+        return (bisect_right(self._bases, offset) or 1) - 1
 
     def since(self, offset: int, *, closed_at: bool = False) -> list[Segment]:
         """The segments with records at `offset` or later; with `closed_at` also the one that ends there."""

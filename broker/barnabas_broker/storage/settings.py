@@ -8,7 +8,7 @@ from barnabas_broker.config import TopicConfig, keys
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The keys of :class:`TopicConfig` that the log uses, in Kafka's units: bytes and milliseconds."""
+    """The keys of :class:`TopicConfig` that appends and the log use, in Kafka's units: bytes and milliseconds."""
 
     max_message_bytes: int
     segment_bytes: int
@@ -31,6 +31,7 @@ class LogSettings:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     max_decompressed_bytes: int
+    min_insync_replicas: int
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
@@ -58,4 +59,5 @@ class LogSettings:
             min_compaction_lag_ms=config[keys.MIN_COMPACTION_LAG_MS],
             max_compaction_lag_ms=config[keys.MAX_COMPACTION_LAG_MS],
             max_decompressed_bytes=config.broker[keys.MESSAGE_MAX_DECOMPRESSED_BYTES],
+            min_insync_replicas=config[keys.TOPIC_MIN_INSYNC_REPLICAS],
         )

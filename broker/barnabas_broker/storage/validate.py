@@ -137,7 +137,15 @@ def check_produced(
         raise _invalid(f"Invalid sequence number {header.base_sequence} with producerId {header.producer_id}")
     if attributes & LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime.")
-    _check_records(header, records, settings, now_ms, inspections, settings.compact and not keys_checked)
+    must = settings.compact and not keys_checked
+    began = inspections.begin()
+    if must or inspections.left > 0:
+        try:
+            _check_records(header, records, settings, now_ms, must)
+        finally:
+            inspections.end(began)
+    else:
+        _check_times(header, settings, now_ms)
     return header
 
 
@@ -232,30 +240,25 @@ def _check_records(
     batch: memoryview,
     settings: LogSettings,
     now_ms: int,
-    inspections: Allowance,
     must: bool,
 ) -> None:
-    """Check what is inside a batch, if there is time for it or it `must` be known, and correct `max_timestamp` in its
+    """Check what is inside a batch, if it is not large or it `must` be known, and correct `max_timestamp` in its
     header, which a client may have wrong.
 
     Raises:
         KafkaError: INVALID_RECORD, INVALID_TIMESTAMP.
     """
-    began = inspections.begin()
     seen = None
-    if must or inspections.left > 0:
-        try:
-            if must:
-                seen = _inspect(header, batch, settings.max_decompressed_bytes, header.count)
-            else:
-                seen = _inspect(header, batch, MOST_DECOMPRESSED, MOST_SINGLE)
-        except RecordsTooLarge as error:
-            if must:
-                raise _invalid(str(error)) from error
-        except DecodeError as error:
-            raise _invalid(f"Record batch cannot be read: {error}") from error
-        finally:
-            inspections.end(began)
+    try:
+        if must:
+            seen = _inspect(header, batch, settings.max_decompressed_bytes, header.count)
+        else:
+            seen = _inspect(header, batch, MOST_DECOMPRESSED, MOST_SINGLE)
+    except RecordsTooLarge as error:
+        if must:
+            raise _invalid(str(error)) from error
+    except DecodeError as error:
+        raise _invalid(f"Record batch cannot be read: {error}") from error
     if seen is None:
         _check_times(header, settings, now_ms)
         return

@@ -48,6 +48,7 @@ from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, e
 from barnabas_client.lifecycle import Home, Lifecycle
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
+from barnabas_client.network.versions import OFFSETS_BY_NAME
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_client.tasks import end
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -605,7 +606,7 @@ class Admin:
         request = messages.offset_fetch_request(group_id, partitions, require_stable=require_stable)
 
         async def ask(node: int) -> Offsets | KafkaError:
-            response = await self._network.ask(node, request, OffsetFetchResponse)
+            response = await self._network.ask(node, request, OffsetFetchResponse, at_most=OFFSETS_BY_NAME)
             label = f"{what} {group_id!r}"
             return messages.fetched_offsets(response, label).get(group_id, not_mentioned(label))
 
@@ -640,7 +641,7 @@ class Admin:
         request = messages.offset_commit_request(group_id, given)
 
         async def ask(node: int) -> PartitionResults | KafkaError:
-            response = await self._network.ask(node, request, OffsetCommitResponse)
+            response = await self._network.ask(node, request, OffsetCommitResponse, at_most=OFFSETS_BY_NAME)
             return messages.committed_offsets(response, f"{what} {group_id!r}")
 
         changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))

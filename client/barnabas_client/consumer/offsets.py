@@ -5,6 +5,10 @@ to another member by now; outside of the group protocol it carries generation -1
 while that may help and time is left. A commit in the background is tried once: a repeated one could overtake a later
 one and set the group back (Kafka's ``commitAsync``).
 
+**Topic ids.** Commits and fetches name topics by their ids if the metadata has them all, so that a topic that was
+deleted and created again is not taken for the one before (KIP-848). After UNKNOWN_TOPIC_ID the metadata is requested
+again.
+
 **Listing.** :func:`list_offsets` asks each partition's leader for the offset of a time, of the start or of the end.
 
 Sources: ``ConsumerCoordinator.java`` (OffsetCommitResponseHandler), ``OffsetFetcherUtils.java``.
@@ -28,9 +32,10 @@ from barnabas_client.membership.consumer_protocol import by_topic
 from barnabas_client.membership.member import NO_GENERATION, NOT_A_MEMBER, CommitIdentity
 from barnabas_client.membership.membership import Membership
 from barnabas_client.meters import Meter
-from barnabas_client.network.metadata import Cluster
+from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
+from barnabas_client.network.versions import OFFSETS_BY_NAME
 from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.list_offsets import (
@@ -44,12 +49,14 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetCommitResponseTopic,
 )
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseTopics,
 )
 
 LATEST: Final = -1
@@ -62,6 +69,28 @@ _NOT_A_MEMBER: Final = (
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
+
+
+class _TopicIds:
+    """The ids of the topics of a request for committed offsets.
+
+    Args:
+        cluster: knows them.
+        topics: their names.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Collection[str]) -> None:
+        self.by_name: Final = {topic: cluster.topic_id(topic) for topic in topics}
+        self._names = {topic_id: topic for topic, topic_id in self.by_name.items()}
+
+    @property
+    def newest_version(self) -> int | None:
+        """The newest version of the request to use; None if all ids are known."""
+        return OFFSETS_BY_NAME if NO_ID in self._names else None
+
+    def name_of(self, topic: OffsetCommitResponseTopic | OffsetFetchResponseTopics) -> str:
+        """The name of a topic of the response, which has its name or its id."""
+        return topic.name or self._names.get(bytes(topic.topic_id), "")
 
 
 class OffsetStore:
@@ -142,6 +171,7 @@ class OffsetStore:
         if not offsets:
             return
         identity = self._membership.identity() if as_member else NOT_A_MEMBER
+        ids = _TopicIds(self._network.cluster, {tp.topic for tp in offsets})
         request = OffsetCommitRequest(
             group_id=self.group_id,
             generation_id_or_member_epoch=identity.generation,
@@ -150,6 +180,7 @@ class OffsetStore:
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=ids.by_name[topic],
                     partitions=[
                         _commit_partition(number, offsets[TopicPartition(topic, number)]) for number in numbers
                     ],
@@ -158,9 +189,11 @@ class OffsetStore:
             ],
         )
         began = time.monotonic()
-        response = await self._membership.ask_coordinator(request, OffsetCommitResponse, timeout)
+        response = await self._membership.ask_coordinator(
+            request, OffsetCommitResponse, timeout, at_most=ids.newest_version
+        )
         refused = {
-            TopicPartition(topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
+            TopicPartition(ids.name_of(topic), partition.partition_index): ErrorCode.of(partition.error_code)
             for topic in response.topics
             for partition in topic.partitions
             if partition.error_code != ErrorCode.NONE
@@ -199,13 +232,17 @@ class OffsetStore:
     async def _committed_once(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        ids = _TopicIds(self._network.cluster, {tp.topic for tp in partitions})
         topics = [
-            OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
+            OffsetFetchRequestTopics(name=name, topic_id=ids.by_name[name], partition_indexes=numbers)
+            for name, numbers in by_topic(partitions)
         ]
         group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
         # Wait for offsets of open transactions, as Kafka's consumer does (KIP-447).
         request = OffsetFetchRequest(groups=[group], require_stable=True)
-        response = await self._membership.ask_coordinator(request, OffsetFetchResponse, timeout)
+        response = await self._membership.ask_coordinator(
+            request, OffsetFetchResponse, timeout, at_most=ids.newest_version
+        )
         answered = response.groups[0] if response.groups else None
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answered is None else ErrorCode.of(answered.error_code)
         if answered is None or code != ErrorCode.NONE:
@@ -214,9 +251,11 @@ class OffsetStore:
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
         for topic in answered.topics:
             for partition in topic.partitions:
-                tp = TopicPartition(topic.name, partition.partition_index)
+                tp = TopicPartition(ids.name_of(topic), partition.partition_index)
                 if partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
+                if partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                    self._network.want_refresh()
                 if partition.error_code != ErrorCode.NONE:
                     raise error_for(
                         partition.error_code, f"fetch the committed offset of group {self.group_id!r} for {tp}"
@@ -229,6 +268,8 @@ class OffsetStore:
 
     def _refused(self, refused: Mapping[TopicPartition, ErrorCode], identity: CommitIdentity) -> None:
         code = next(iter(refused.values()))
+        if ErrorCode.UNKNOWN_TOPIC_ID in refused.values():
+            self._network.want_refresh()
         self._membership.commit_refused(code, identity.generation)
         what = f"commit {', '.join(map(str, refused))} to group {self.group_id!r}"
         outlived = code == ErrorCode.ILLEGAL_GENERATION and self._membership.outlived(identity)

@@ -5,7 +5,8 @@ member, pure: one for the classic group protocol, one for the consumer protocol 
 :mod:`~barnabas_client.membership.thread` runs either on a thread and with connections of its own, and
 :class:`~barnabas_client.membership.membership.Membership` is the end that the consumer holds. What describes a member
 is in :mod:`~barnabas_client.membership.member`, what a machine asks for in :mod:`~barnabas_client.membership.effects`,
-the bytes that classic members exchange in :mod:`~barnabas_client.membership.consumer_protocol`.
+how it finds the coordinator in :mod:`~barnabas_client.membership.search`, the bytes that classic members exchange in
+:mod:`~barnabas_client.membership.consumer_protocol`.
 
 Imported by `consumer`, and by `admin` and `cli` for the bytes. Imports `assignors` and `network`.
 """

@@ -45,10 +45,11 @@ from barnabas_client.membership.effects import (
     Send,
 )
 from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
+from barnabas_client.membership.search import HOPELESS, CoordinatorSearch, NotFound
 from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -64,8 +65,6 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 }
 
 _NONE: Final = frozenset[TopicPartition]()
-#: After these errors the request will never succeed.
-_HOPELESS: Final = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
 #: After these errors the first attempt to rejoin comes without a pause, as in Kafka's ``joinGroupIfNeeded``.
 _REJOIN_AT_ONCE: Final = (
     ErrorCode.MEMBER_ID_REQUIRED,
@@ -142,7 +141,6 @@ class ClassicMember:
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor], jitter: Jitter = no_jitter) -> None:
         self.config = config
         self.state = MemberState.UNJOINED
-        self.coordinator: Coordinator | None = None
         self.member_id = ""
         self.generation = NO_GENERATION
         #: None unless this member is the leader.
@@ -157,23 +155,25 @@ class ClassicMember:
         self._joined_topics: frozenset[str] = frozenset()
         self._rejoin_reason: str | None = None  # a rebalance is due, for this reason
         self._may_join = False  # the revocation before the join is done
-        self._wants_coordinator = False
         self._tickets = 0
         # Tickets of what is in flight: one request of a kind at a time.
-        self._finding: int | None = None
         self._joining: int | None = None  # JoinGroup, CountPartitions or SyncGroup
         self._revoking: int | None = None
         self._beating: int | None = None
         self._sync_sent = False
-        self._find_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
+        self._search = CoordinatorSearch(config, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._find_at = self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
+        self._join_at = self._beat_at = self._session_at = self._poll_at = 0.0
         self._last_error = ""  # since the member was last Stable
         self._stuck_since: float | None = None  # when it last ceased to be Stable
         self._complain_at = 0.0
-        self._found_at = 0.0  # when the coordinator was last found
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """The group's coordinator; None while it is not known."""
+        return self._search.coordinator
 
     # Events.
 
@@ -192,7 +192,7 @@ class ClassicMember:
 
     def find_coordinator(self, now: float) -> list[Effect]:
         """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
-        self._wants_coordinator = True
+        self._search.wanted = True
         return self._advance(now, [])
 
     def polled(self, now: float) -> list[Effect]:
@@ -237,8 +237,7 @@ class ClassicMember:
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
         effects: list[Effect] = []
-        if ticket == self._finding and isinstance(response, FindCoordinatorResponse):
-            self._finding = None
+        if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
             self._found(response, now, effects)
         elif ticket == self._beating and isinstance(response, HeartbeatResponse):
             self._beating = None
@@ -254,14 +253,10 @@ class ClassicMember:
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
         effects: list[Effect] = []
-        if ticket == self._finding:
-            self._finding = None
-            self._find_at = now + self._find_backoff.failed()
-            self._last_error = str(error)
-            if error.code in _HOPELESS:
-                self._fail(error, effects)
+        if ticket == self._search.ticket:
+            self._not_found(self._search.failed(error, now), effects)
         elif ticket in (self._beating, self._joining):
-            if error.code in _HOPELESS:
+            if error.code in HOPELESS:
                 self._fail(error, effects)
             else:
                 self._lose_coordinator(str(error), now, effects)
@@ -321,8 +316,8 @@ class ClassicMember:
             return None
         if self._stuck_since is not None:
             times.append(self._complain_at)
-        if self._must_find():
-            times.append(self._find_at)
+        if (find_at := self._find_due()) is not None:
+            times.append(find_at)
         if self._must_join():
             times.append(self._join_at)
         if self._must_beat():
@@ -386,10 +381,8 @@ class ClassicMember:
         if self.state is MemberState.STABLE and self.coordinator is not None and now >= self._session_at:
             self._lose_coordinator("the session timed out without an answer to a heartbeat", now, effects)
             self._session_at = now + self.config.session_timeout
-        if self._must_find() and now >= self._find_at:
-            self._finding = self._send(
-                FindCoordinatorRequest(coordinator_keys=[self.config.group_id]), effects, to_coordinator=False
-            )
+        if (find_at := self._find_due()) is not None and now >= find_at:
+            self._search.ticket = self._send(self._search.request(), effects, to_coordinator=False)
         if self._must_revoke():
             self._revoke(effects)
         if self._must_join() and now >= self._join_at:
@@ -411,10 +404,8 @@ class ClassicMember:
             fields = {"reason": self._obstacle(), "seconds": round(waited, 1)}
             effects.append(Note("still without an assignment from the group", fields, warns=True))
 
-    def _must_find(self) -> bool:
-        return (
-            self.coordinator is None and self._finding is None and (self.topics is not None or self._wants_coordinator)
-        )
+    def _find_due(self) -> float | None:
+        return self._search.due(subscribed=self.topics is not None)
 
     def _rebalance_due(self) -> bool:
         return (
@@ -470,20 +461,18 @@ class ClassicMember:
     # Responses.
 
     def _found(self, response: FindCoordinatorResponse, now: float, effects: list[Effect]) -> None:
-        found = response.coordinators[0] if response.coordinators else None
-        code = ErrorCode.of(found.error_code) if found is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if found is not None and code == ErrorCode.NONE:
-            self._found_at = now
-            self.coordinator = Coordinator(found.node_id, found.host, found.port)
-            self._beat_at = min(self._beat_at, now)
-            self._session_at = max(self._session_at, now + self.config.session_timeout)
-            fields = {"node": found.node_id, "address": f"{found.host}:{found.port}"}
-            effects.append(Note("found the coordinator", fields))
-        elif code.retriable:
-            self._find_at = now + self._find_backoff.failed()
-            self._last_error = f"FindCoordinator was answered {code.name}"
-        else:
-            self._fail(error_for(code, f"find the coordinator of group {self.config.group_id!r}"), effects)
+        attempt = self._search.answered(response, now, effects)
+        if attempt is not None:
+            self._not_found(attempt, effects)
+            return
+        self._beat_at = min(self._beat_at, now)
+        self._session_at = max(self._session_at, now + self.config.session_timeout)
+
+    def _not_found(self, attempt: NotFound, effects: list[Effect]) -> None:
+        """An attempt to find the coordinator has not succeeded."""
+        self._last_error = attempt.reason
+        if attempt.error is not None:
+            self._fail(attempt.error, effects)
 
     def _joined(self, response: JoinGroupResponse, now: float, effects: list[Effect]) -> None:
         code = ErrorCode.of(response.error_code)
@@ -624,17 +613,11 @@ class ClassicMember:
 
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Look for the coordinator again. The membership and the owned partitions stay."""
-        lost, self.coordinator = self.coordinator, None
         self._last_error = reason
-        if lost is not None and now - self._found_at > 2 * self.config.retry_backoff_max:
-            self._find_backoff.succeeded()  # it worked; two brokers that name each other are lost sooner
         if self._joining is not None:
             self._restart_join()
         self._beating = None
-        if lost is not None:
-            effects.append(Disconnect(lost, reason))
-            effects.append(Note("lost the coordinator", {"node": lost.node_id, "reason": reason}))
-        self._find_at = max(self._find_at, now + self._find_backoff.failed())
+        self._search.lose(reason, now, effects)
 
     def _lose_membership(self, code: ErrorCode, effects: list[Effect]) -> None:
         """The coordinator does not know this member or generation: other members may own the partitions already."""
@@ -674,7 +657,7 @@ class ClassicMember:
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
         self._reset()
-        self._joining = self._beating = self._finding = self._revoking = None
+        self._joining = self._beating = self._search.ticket = self._revoking = None
         self._may_join = False
         lost, self.owned = self.owned, _NONE
         self._transition(MemberState.FAILED)

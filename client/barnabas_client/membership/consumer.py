@@ -30,7 +30,6 @@ from barnabas_client.errors import FencedInstanceIdError, UnsupportedVersionErro
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
-    Disconnect,
     Effect,
     Fail,
     NameTopics,
@@ -39,6 +38,7 @@ from barnabas_client.membership.effects import (
     Send,
 )
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState, MemberView
+from barnabas_client.membership.search import CoordinatorSearch, NotFound
 from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.schema import Request, Response
 
 #: The epochs of a heartbeat that joins, and that leaves: for good, or as a static member that will be back.
@@ -124,7 +124,6 @@ class ConsumerMember:
     def __init__(self, config: MemberConfig, member_id: str, jitter: Jitter = no_jitter) -> None:
         self.config = config
         self.state = MemberState.UNJOINED
-        self.coordinator: Coordinator | None = None
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
         self.wanted: Wanted | None = None
@@ -138,27 +137,29 @@ class ConsumerMember:
         self._telling: _Told | None = None  # what the heartbeat in flight says
         self._revoked: Partitions = _NONE  # what the revocation in progress takes away
         self._announced = False  # an Assign was returned in this membership
-        self._wants_coordinator = False
         self._tickets = 0
         # Tickets of what is in flight: one of a kind at a time.
-        self._finding: int | None = None
         self._beating: int | None = None
         self._naming: int | None = None
         self._revoking: int | None = None
-        self._find_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
+        self._search = CoordinatorSearch(config, jitter)
         self._beat_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._name_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._find_at = self._name_at = self._poll_at = 0.0
+        self._name_at = self._poll_at = 0.0
         self._beat_at = 0.0  # the next heartbeat if there is nothing to tell
         self._retry_at = 0.0  # no heartbeat before
         self._interval = config.heartbeat_interval  # until the coordinator gives one
         self._last_error = ""  # since the member was last Stable
         self._stuck_since: float | None = None  # when it last ceased to be Stable
         self._complain_at = 0.0
-        self._found_at = 0.0  # when the coordinator was last found
         self._heartbeats = 0
         self._heartbeat_at: float | None = None
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """The group's coordinator; None while it is not known."""
+        return self._search.coordinator
 
     # Events.
 
@@ -175,7 +176,7 @@ class ConsumerMember:
 
     def find_coordinator(self, now: float) -> list[Effect]:
         """Find the coordinator although no topic is subscribed: to commit, or to fetch committed offsets."""
-        self._wants_coordinator = True
+        self._search.wanted = True
         return self._advance(now, [])
 
     def polled(self, now: float) -> list[Effect]:
@@ -211,8 +212,7 @@ class ConsumerMember:
     def answered(self, ticket: int, response: Response, now: float) -> list[Effect]:
         """The response to a :class:`Send` has come."""
         effects: list[Effect] = []
-        if ticket == self._finding and isinstance(response, FindCoordinatorResponse):
-            self._finding = None
+        if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
             self._found(response, now, effects)
         elif ticket == self._beating and isinstance(response, ConsumerGroupHeartbeatResponse):
             telling, self._beating, self._telling = self._telling, None, None
@@ -229,12 +229,8 @@ class ConsumerMember:
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
         """A :class:`Send` got no response: the connection broke, or the timeout expired."""
         effects: list[Effect] = []
-        if ticket == self._finding:
-            self._finding = None
-            self._find_at = now + self._find_backoff.failed()
-            self._last_error = str(error)
-            if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
-                self._fail(error, effects)
+        if ticket == self._search.ticket:
+            self._not_found(self._search.failed(error, now), effects)
         elif ticket == self._beating:
             if error.code == ErrorCode.UNSUPPORTED_VERSION:
                 self._fail(self._unsupported(str(error)), effects)
@@ -291,8 +287,8 @@ class ConsumerMember:
             return None
         if self._stuck_since is not None:
             times.append(self._complain_at)
-        if self._must_find():
-            times.append(self._find_at)
+        if (find_at := self._find_due()) is not None:
+            times.append(find_at)
         if self._must_name():
             times.append(self._name_at)
         if self._must_beat():
@@ -340,9 +336,8 @@ class ConsumerMember:
         self._complain(now, effects)
         if self.state in _MEMBER and now >= self._poll_at:
             self._leave_without_polls(effects)
-        if self._must_find() and now >= self._find_at:
-            request = FindCoordinatorRequest(coordinator_keys=[self.config.group_id])
-            self._finding = self._send(request, None, self.config.request_timeout, effects)
+        if (find_at := self._find_due()) is not None and now >= find_at:
+            self._search.ticket = self._send(self._search.request(), None, self.config.request_timeout, effects)
         self._reconcile(effects)
         if self._must_name() and now >= self._name_at:
             self._naming = self._ticket()
@@ -363,10 +358,8 @@ class ConsumerMember:
             fields = {"reason": self._obstacle(), "seconds": round(waited, 1)}
             effects.append(Note("still without its assignment from the group", fields, warns=True))
 
-    def _must_find(self) -> bool:
-        return (
-            self.coordinator is None and self._finding is None and (self.wanted is not None or self._wants_coordinator)
-        )
+    def _find_due(self) -> float | None:
+        return self._search.due(subscribed=self.wanted is not None)
 
     def _must_name(self) -> bool:
         return self._naming is None and bool(self._unnamed())
@@ -456,18 +449,15 @@ class ConsumerMember:
     # Responses.
 
     def _found(self, response: FindCoordinatorResponse, now: float, effects: list[Effect]) -> None:
-        found = response.coordinators[0] if response.coordinators else None
-        code = ErrorCode.of(found.error_code) if found is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if found is not None and code == ErrorCode.NONE:
-            self._found_at = now
-            self.coordinator = Coordinator(found.node_id, found.host, found.port)
-            fields = {"node": found.node_id, "address": f"{found.host}:{found.port}"}
-            effects.append(Note("found the coordinator", fields))
-        elif code.retriable:
-            self._find_at = now + self._find_backoff.failed()
-            self._last_error = f"FindCoordinator was answered {code.name}"
-        else:
-            self._fail(error_for(code, f"find the coordinator of group {self.config.group_id!r}"), effects)
+        attempt = self._search.answered(response, now, effects)
+        if attempt is not None:
+            self._not_found(attempt, effects)
+
+    def _not_found(self, attempt: NotFound, effects: list[Effect]) -> None:
+        """An attempt to find the coordinator has not succeeded."""
+        self._last_error = attempt.reason
+        if attempt.error is not None:
+            self._fail(attempt.error, effects)
 
     def _beaten(
         self, response: ConsumerGroupHeartbeatResponse, telling: _Told | None, now: float, effects: list[Effect]
@@ -529,15 +519,9 @@ class ConsumerMember:
 
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Look for the coordinator again. The membership and the owned partitions stay."""
-        lost, self.coordinator = self.coordinator, None
         self._last_error = reason
-        if lost is not None and now - self._found_at > 2 * self.config.retry_backoff_max:
-            self._find_backoff.succeeded()  # it worked; two brokers that name each other are lost sooner
         self._beating = self._telling = self._told = None
-        if lost is not None:
-            effects.append(Disconnect(lost, reason))
-            effects.append(Note("lost the coordinator", {"node": lost.node_id, "reason": reason}))
-        self._find_at = max(self._find_at, now + self._find_backoff.failed())
+        self._search.lose(reason, now, effects)
 
     def _lose_membership(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
         """The coordinator has removed this member: others may own the partitions already. Join again afterwards."""
@@ -588,7 +572,7 @@ class ConsumerMember:
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
         self._reset()
-        self._finding = None
+        self._search.ticket = None
         self._transition(MemberState.FAILED)
         if self.owned or self._revoking is not None:
             self._lose_partitions(effects)  # a new subscription joins after that

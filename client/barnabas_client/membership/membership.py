@@ -157,8 +157,10 @@ class Membership:
             view.state in (MemberState.JOINING, MemberState.SYNCING) or view.generation != identity.generation
         )
 
-    async def ask_coordinator(self, request: Request, answer: type[R], timeout: float) -> R:
-        """Send a request to the coordinator, finding it first if it is not known.
+    async def ask_coordinator(
+        self, request: Request, answer: type[R], timeout: float, *, at_most: int | None = None
+    ) -> R:
+        """Send a request to the coordinator, finding it first if it is not known; see :meth:`Connection.ask`.
 
         Raises:
             KafkaTimeoutError: it was not found, or did not answer, within `timeout` seconds.
@@ -167,7 +169,7 @@ class Membership:
         try:
             async with asyncio.timeout(timeout):
                 coordinator = await self._find()
-                return await self._ask(coordinator, request, answer)
+                return await self._ask(coordinator, request, answer, at_most)
         except TimeoutError as error:
             why = f" ({self.view.obstacle})" if self.view.obstacle else ""
             raise KafkaTimeoutError(
@@ -175,10 +177,10 @@ class Membership:
                 f"{timeout:g} s{why}. To do: check that the brokers are up and __consumer_offsets has leaders"
             ) from error
 
-    async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R]) -> R:
+    async def _ask(self, coordinator: Coordinator, request: Request, answer: type[R], at_most: int | None) -> R:
         try:
             connection = await self._network.connections.open((coordinator.host, coordinator.port), Purpose.GROUP)
-            return await connection.ask(request, answer, timeout=self._config.request_timeout)
+            return await connection.ask(request, answer, timeout=self._config.request_timeout, at_most=at_most)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                 self._coordinator_lost(coordinator, str(error))

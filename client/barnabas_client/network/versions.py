@@ -45,8 +45,8 @@ OLDEST: Final = {
     ApiKey.JOIN_GROUP: 1,
     ApiKey.CREATE_TOPICS: 1,
 }
-#: Newer versions name topics by their id, which committed offsets here do not.
-NEWEST: Final = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+#: The newest version of OffsetCommit and OffsetFetch with topic names instead of topic ids.
+OFFSETS_BY_NAME: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def choose_version(request: type[Request], broker: ApiRange | None, at_most: int
     if broker is None:
         raise UnsupportedVersionError(f"the broker does not have {key.name}: use a broker that does")
     low = max(request.VERSIONS.low, broker.low, OLDEST.get(key, 0))
-    high = min(request.VERSIONS.high, broker.high, NEWEST.get(key, request.VERSIONS.high))
+    high = min(request.VERSIONS.high, broker.high)
     if at_most is not None:
         high = min(high, at_most)
     if low > high:

@@ -179,7 +179,8 @@ def flaw(header: BatchHeader) -> str | None:
         return f"unknown compression type {attributes & CODEC_MASK}"
     if count < 0 or delta < 0 or delta < count - 1:
         return f"{count} records with last offset delta {delta}"
-    if count * LEAST_RECORD > most_decompressed(attributes & CODEC_MASK, header.size - HEADER_SIZE):
+    size = header.size - HEADER_SIZE
+    if count * LEAST_RECORD > size and count * LEAST_RECORD > most_decompressed(attributes & CODEC_MASK, size):
         return f"{count} records in {header.size - HEADER_SIZE} bytes"
     return None
 

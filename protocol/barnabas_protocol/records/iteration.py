@@ -522,9 +522,9 @@ def inspect_records(data: bytes, count: int, most_single: int) -> RecordsSummary
             most_single -= stop - n
             if most_single < 0:
                 return None
-            at, seen = _inspect_each(data, at, n, stop)
+            at, some_keyless, least, most = _inspect_each(data, at, n, stop)
             n = stop
-            keyless, earliest, latest = keyless or seen.keyless, min(earliest, seen.earliest), max(latest, seen.latest)
+            keyless, earliest, latest = keyless or some_keyless, min(earliest, least), max(latest, most)
     except IndexError:
         raise DecodeError(f"{count} records do not end in {len(data)} bytes") from None
     if at != len(data):
@@ -532,8 +532,9 @@ def inspect_records(data: bytes, count: int, most_single: int) -> RecordsSummary
     return RecordsSummary(keyless, earliest, latest)
 
 
-def _inspect_each(data: bytes, at: int, first: int, stop: int) -> tuple[int, RecordsSummary]:
-    """Check the records with offset deltas from `first` to before `stop`; the position after them, and what was seen.
+def _inspect_each(data: bytes, at: int, first: int, stop: int) -> tuple[int, bool, int, int]:
+    """Check the records with offset deltas from `first` to before `stop`; the position after them, and what was seen,
+    as in :class:`RecordsSummary`.
 
     As in :func:`_parse`, numbers of one and two bytes are read in place.
     """
@@ -599,7 +600,7 @@ def _inspect_each(data: bytes, at: int, first: int, stop: int) -> tuple[int, Rec
             at += 1
         if at != end:
             raise DecodeError(f"record {n} ends at {at}, but its length says {end}")
-    return at, RecordsSummary(keyless, earliest, latest)
+    return at, keyless, earliest, latest
 
 
 def _latest(firsts: bytes, seconds: bytes) -> int:

@@ -21,7 +21,7 @@ from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.validate import check_produced
-from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import decode_records, iter_batches
 from tests.broker.storage.support import (
     ROOT,
@@ -275,6 +275,50 @@ def test_a_flipped_base_offset_is_restored(trusted: bool, bit: int) -> None:
         overwrite(files, path, position, struct.pack(">Q", offset ^ 1 << bit))
         again = reopened(files)
         assert read_past_damage(again, 100 + bit) == (dict(enumerate(expected(60))), set())
+
+
+# Damage while the log is open
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_damaged_index_entry_does_not_mislead_reads(bit: int) -> None:
+    files = MemoryFiles()
+    log = filled(files, 60)
+    for segment in log.segments.items[:-1]:
+        entries = segment.index.count
+        assert entries
+        for n in range(entries):
+            path = segment.path(names.INDEX)
+            before = read_file(files, path)
+            damaged = int.from_bytes(before[n * 8 : n * 8 + 8]) ^ 1 << bit
+            overwrite(files, path, n * 8, damaged.to_bytes(8))
+            segment.release()  # its index is read again
+            for offset in range(segment.base_offset, segment.next_offset):
+                parts = log.read(offset, 250, log.log_end_offset, min_one=True)
+                (header, data), *_ = iter_batches(joined(parts))
+                assert header.base_offset <= offset < header.next_offset
+                assert [each.value for each in decode_records(data)] == expected(60)[
+                    header.base_offset : header.next_offset
+                ]
+            overwrite(files, path, n * 8, before[n * 8 : n * 8 + 8])
+            segment.release()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_file_that_is_cut_under_the_broker_answers_corrupt_message(closed: bool) -> None:
+    files = MemoryFiles()
+    log = filled(files, 60)
+    segment = log.segments.items[0 if closed else -1]
+    ends = {offset: sum(position_of(log, offset)[1:]) for offset in range(segment.base_offset, segment.next_offset)}
+    for size in range(segment.size, -1, -25):
+        cut(files, segment.path(names.LOG), size)
+        for offset, end in ends.items():
+            if end <= size:
+                assert decode_records(joined(log.read(offset, 1, 60, min_one=True)))[0].offset == offset
+            else:
+                with pytest.raises(KafkaError) as caught:
+                    log.read(offset, 1, 60, min_one=True)
+                assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 # Random damage

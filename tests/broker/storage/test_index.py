@@ -35,6 +35,22 @@ def test_the_offset_index_agrees_with_a_linear_search(found: list[tuple[int, int
     assert [on_disk.entry(n) for n in range(on_disk.count)] == [entry for entry in found if entry[1] < position]
 
 
+@given(st.lists(st.sampled_from([1, 1, 1, 3, 200, 50_000]), min_size=1, max_size=300), st.integers(1, 9))
+def test_a_search_finds_every_entry_however_unevenly_they_are_spaced(steps: list[int], factor: int) -> None:
+    index, offset, position = OffsetIndex(BASE), BASE, 0
+    entries = []
+    for n, step in enumerate(steps):
+        offset, position = offset + step, position + step * factor + n
+        index.append(offset, position)
+        entries.append((offset, position))
+    for n, (offset, position) in enumerate(entries):
+        assert index.before(offset) == index.before_position(position) == (offset, position)
+        earlier = entries[n - 1] if n else (BASE, 0)
+        assert index.before(offset - 1) == index.before_position(position - 1) == earlier
+        assert index.offset_from(position) == offset
+        assert index.offset_from(position + 1) == (entries[n + 1][0] if n + 1 < len(entries) else None)
+
+
 @given(entries(), st.integers(0, 400_000), st.integers(BASE - 2, BASE + 2500))
 def test_the_time_index_agrees_with_a_linear_search(found: list[tuple[int, int]], timestamp: int, offset: int) -> None:
     index = TimeIndex(BASE)

@@ -278,3 +278,45 @@ async def test_automatic_commits_continue_after_a_failure(broker: FakeBroker) ->
         await until(lambda: broker.committed.get(("g", "t", 0)) == (2, ""))
         waiting.cancel()
         await asyncio.wait([waiting])
+
+
+def versions_of(broker: FakeBroker, key: ApiKey) -> set[int]:
+    return {version for asked, version, _ in broker.requests if asked is key}
+
+
+async def test_offsets_are_named_by_topic_id(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a", b"b"])
+    async with member(broker, "t") as reader:
+        await values(reader, 2)
+        await reader.commit()
+        committed = await reader.committed(T0)
+    assert committed is not None
+    assert committed == 2
+    assert versions_of(broker, ApiKey.OFFSET_COMMIT) == versions_of(broker, ApiKey.OFFSET_FETCH) == {10}
+
+
+async def test_offsets_are_named_by_topic_name_while_an_id_is_not_known(broker: FakeBroker) -> None:
+    elsewhere = TopicPartition("not watched", 0)
+    broker.create("t")
+    broker.write("t", [b"a", b"b"])
+    async with member(broker, "t") as reader:
+        await values(reader, 2)
+        await reader.commit({T0: 1, elsewhere: 5})
+        assert await reader.committed(elsewhere) == 5
+    assert broker.committed["g", "t", 0][0] == 1
+    assert 9 in versions_of(broker, ApiKey.OFFSET_COMMIT)
+    assert 9 in versions_of(broker, ApiKey.OFFSET_FETCH)
+
+
+async def test_a_topic_id_that_has_changed_is_requested_again(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.write("t", [b"a", b"b"])
+    async with member(broker, "t", metadata_max_age_ms=3_600_000) as reader:
+        await values(reader, 2)
+        broker.topic_ids["t"] = b"another id".ljust(16)
+        await reader.commit({T0: 2})
+        assert broker.committed["g", "t", 0][0] == 2
+        broker.topic_ids["t"] = b"a third id".ljust(16)
+        assert await reader.committed(T0) == 2
+    assert versions_of(broker, ApiKey.OFFSET_COMMIT) == versions_of(broker, ApiKey.OFFSET_FETCH) == {10}

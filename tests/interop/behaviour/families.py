@@ -21,6 +21,7 @@ NAMES: Final = (
     "offsets",
     "groups_joining",
     "groups_living",
+    "consumer_groups",
     "commits",
     "transactions",
     "transactional_records",

@@ -199,13 +199,12 @@ def at(answer: Any, path: str) -> Any:
 
 
 def _has(answer: Any, path: str, value: Any) -> bool:
-    if path.endswith(".length"):
-        return bool(len(at(answer, path.removesuffix(".length"))) == value)
     try:
-        found = at(answer, path)
-    except IndexError:
+        if path.endswith(".length"):
+            return bool(len(at(answer, path.removesuffix(".length"))) == value)
+        return bool(at(answer, path) == value)
+    except (IndexError, AttributeError):  # the list is shorter, or the structure is null
         return False
-    return bool(found == value)
 
 
 async def warm_up(port: int) -> None:

@@ -387,6 +387,8 @@ class GroupCoordinator:
         response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
         for group_id in dict.fromkeys(request.group_ids):
             try:
+                if not group_id:
+                    raise KafkaError(ErrorCode.INVALID_GROUP_ID)
                 hosted = self._hosted_groups.find(group_id)
                 if hosted is None or not isinstance(hosted.group, ConsumerGroup):
                     message = f"Group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
