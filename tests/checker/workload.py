@@ -110,6 +110,8 @@ class Workload:
         self._progress = threading.Condition()
         self._acknowledged = Counter[Kind]()
         self._group: dict[int, int] = {}
+        #: The offset of the last acknowledged send of each partition.
+        self._last: dict[int, int] = {}
         self._threads = ThreadPoolExecutor(len(roles))
         self._writers = [self._threads.submit(role, name) for role, name in roles[: writers + transactional]]
         self._readers = [self._threads.submit(role, name) for role, name in roles[writers + transactional :]]
@@ -135,6 +137,17 @@ class Workload:
                 found = self._acknowledged[kind]
                 raise TimeoutError(f"after {seconds:.0f} s {found} of {goal} {kind.value}s are acknowledged")
 
+    def await_offset(self, partition: int, offset: int, seconds: float) -> None:
+        """Wait until the last send to a partition that is acknowledged has at least this offset.
+
+        Raises:
+            TimeoutError: it has not, in so many seconds.
+        """
+        with self._progress:
+            if not self._progress.wait_for(lambda: self._last.get(partition, -1) >= offset, seconds):
+                self._raise_failure()
+                raise TimeoutError(f"after {seconds:.0f} s partition {partition} is at {self._last} of {offset}")
+
     def _raise_failure(self) -> None:
         """Raise the error of a thread that has ended with one."""
         for future in [*self._writers, *self._readers]:
@@ -158,7 +171,7 @@ class Workload:
         self._writing.clear()
         if wait(self._writers, seconds).not_done:
             raise TimeoutError(f"the producers of {self._topic} have not ended in {seconds:.0f} s")
-        ends = self._ends()
+        ends = self.ends()
         with self._progress:
             if not self._progress.wait_for(
                 lambda: all(self._group.get(partition, 0) >= end for partition, end in ends.items()), seconds
@@ -170,7 +183,7 @@ class Workload:
             future.result(seconds)
         self._scan(ends, seconds)
 
-    def _ends(self) -> dict[int, int]:
+    def ends(self) -> dict[int, int]:
         """Return for each partition the offset after the last acknowledged record."""
         numbers = {self._key(each): each for each in self._partitions}
         ends = dict.fromkeys(self._partitions, 0)
@@ -208,8 +221,8 @@ class Workload:
             except KafkaException:
                 pass  # a fatal error; the records have no acknowledgement
             except SystemError as error:
-                # The same, raised in a callback: the library returns it beside a result, or loses it and returns NULL.
-                if "cimpl.Producer" not in str(error):
+                # The same: the library leaves it pending in a callback of ours, or loses it and returns NULL.
+                if not (isinstance(error.__cause__, KafkaException) or "cimpl.Producer" in str(error)):
                     raise
             producer.purge()
             self._history.do(process, Kind.CRASH)
@@ -223,7 +236,10 @@ class Workload:
                 # The library knows whether the record may be in the log, but does not tell it in Python.
                 self._history.complete(operation, Outcome.UNKNOWN, error=error.str())
                 return
-            self._history.complete(operation, Outcome.OK, [Send(key, value, _offset(message))])
+            offset = _offset(message)
+            self._history.complete(operation, Outcome.OK, [Send(key, value, offset)])
+            if offset is not None:
+                self._last[partition] = offset
             self._count(Kind.SEND)
 
         producer.produce(self._topic, value, partition=partition, on_delivery=delivered)
