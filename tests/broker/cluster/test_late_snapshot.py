@@ -1,4 +1,4 @@
-"""A snapshot whose last transaction arrives after a newer snapshot."""
+"""A snapshot whose last transaction arrives after a newer snapshot, or after a restore of etcd."""
 
 from collections.abc import Sequence
 
@@ -48,3 +48,22 @@ async def test_a_late_snapshot_does_not_undo_a_newer_one() -> None:
     assert not (await kv.txn(conditions, then)).done
     loaded = await EtcdStore(kv, "/p/", "another", lambda: 0.0).load()
     assert (loaded.sequence, Image("id").apply_all(loaded.events)) == (3, image)
+
+
+async def test_a_late_snapshot_is_not_referred_to_if_a_restore_has_removed_it() -> None:
+    kv = SlowKv(EtcdModel())
+    store = EtcdStore(kv, "/p/", "me", lambda: 0.0)
+    revision = (await kv.txn([], [Put("/p/live/broker/1", b"")])).revision
+    store.registration = store.controllership = Created("/p/live/broker/1", revision)
+    event = ControllerElected(1)
+    assert await store.append([event], 0)
+    image = Image("id").apply(event)
+    kv.hold = True
+    with pytest.raises(StoreUnavailable):
+        await store.snapshot(image, 1)
+    # What a restore to the revision before the snapshot's first part leaves.
+    assert (await kv.txn([], [Delete("/p/snapshot/", "/p/snapshot0")])).done
+    ((conditions, then),) = kv.held
+    assert not (await kv.txn(conditions, then)).done
+    loaded = await EtcdStore(kv, "/p/", "another", lambda: 0.0).load()
+    assert (loaded.sequence, Image("id").apply_all(loaded.events)) == (1, image)
