@@ -341,12 +341,12 @@ class EtcdStore:
             if before and read_number(before[0]) >= sequence:
                 self._since_snapshot = self._bytes_since_snapshot = 0
                 return
-            made = {f"{here}{number:06}": part for number, part in enumerate(parts(image))}
-            for key, part in made.items():
-                await self._step(guards, [Put(key, part)])
+            made = [Put(f"{here}{number:06}", part) for number, part in enumerate(parts(image))]
+            for put in made:
+                await self._step(guards, [put])
             # A transaction without a response may be applied much later: it must not undo a newer snapshot then, nor
             # refer to a snapshot that a restore of etcd has removed meanwhile. The last part is there with the rest.
-            last = Holds(*list(made.items())[-1])
+            last = Holds(made[-1].key, made[-1].value)
             await self._step(
                 [*guards, Holds(head, before[0].value) if before else Created(head, 0), last],
                 [

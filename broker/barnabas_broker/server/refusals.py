@@ -37,7 +37,6 @@ class Feature:
 TLS: Final = Feature("TLS", "set security.protocol=PLAINTEXT in the client")
 SASL: Final = Feature("SASL", "set security.protocol=PLAINTEXT in the client")
 HTTP: Final = Feature("HTTP", "this port speaks Kafka's protocol; start the broker with --http-port for HTTP")
-CONSUMER_GROUPS: Final = Feature("the group protocol of KIP-848", "set group.protocol=classic in the client")
 SHARE_GROUPS: Final = Feature("share groups (KIP-932)", "use a consumer group")
 STREAMS_GROUPS: Final = Feature("the streams protocol of KIP-1071", "set group.protocol=classic in the client")
 TELEMETRY: Final = Feature("client telemetry (KIP-714)", "set enable.metrics.push=false in the client")
@@ -45,7 +44,6 @@ OLD_MESSAGE_FORMATS: Final = Feature("message formats before version 2", "use a 
 
 #: Features by a part of the names of their APIs.
 _FAMILIES: Final = (
-    ("CONSUMER_GROUP_", CONSUMER_GROUPS),
     ("SHARE_", SHARE_GROUPS),
     ("STREAMS_GROUP_", STREAMS_GROUPS),
     ("TELEMETRY", TELEMETRY),

@@ -154,6 +154,7 @@ class Stager:
             topic = self._remote.topics({record.topic}).get(record.topic)
             if topic is None:
                 raise ValueError(f"topic '{record.topic}' does not exist. To do: create it, or check its name")
+            # A generator of its own: the shared one belongs to the user's code in this worker.
             sticky = StickyPartitioner(self._settings.batch_size, random.Random().randrange)
             known = self._topics[record.topic] = (topic.partitions, sticky)
         partitions, sticky = known
