@@ -222,7 +222,8 @@ class Workload:
                 pass  # a fatal error; the records have no acknowledgement
             except SystemError as error:
                 # The same: the library leaves it pending in a callback of ours, or loses it and returns NULL.
-                if not (isinstance(error.__cause__, KafkaException) or "cimpl.Producer" in str(error)):
+                lost = str(error).endswith("'cimpl.Producer' objects> returned NULL without setting an exception")
+                if not (lost or isinstance(error.__cause__, KafkaException)):
                     raise
             producer.purge()
             self._history.do(process, Kind.CRASH)
