@@ -431,10 +431,10 @@ class Admin:
         include_documentation: bool = False,
         raise_errors: bool = True,
     ) -> list[ConfigResult]:
-        """The configuration of topics and brokers.
+        """The configuration of topics, brokers and groups.
 
         Args:
-            resources: the topics and brokers.
+            resources: the topics, brokers and groups.
             keys: only these keys; all if None.
             timeout_ms: how long it may take; `request_timeout_ms` if None.
             include_synonyms: include the values that apply when a value is removed.

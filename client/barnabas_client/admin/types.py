@@ -94,7 +94,7 @@ class ConfigResource(NamedTuple):
 
     Attributes:
         type: what it is.
-        name: of a topic; the id of a broker, "" for the default of all brokers.
+        name: of a topic or group; the id of a broker, "" for the default of all brokers.
     """
 
     type: ResourceType
@@ -109,6 +109,11 @@ class ConfigResource(NamedTuple):
     def broker(cls, node_id: int | None) -> Self:
         """Create the resource of a broker; None for the default of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        """Create the resource of a group, which need not exist."""
+        return cls(ResourceType.GROUP, group_id)
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name!r}"

@@ -1,15 +1,16 @@
-"""`barnabas groups list`, `describe` and `delete`. `describe` has the output of kafka-consumer-groups."""
+"""`barnabas groups list`, `describe`, `alter` and `delete`. `describe` has the output of kafka-consumer-groups."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import GroupDescription
+from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, GroupDescription
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.command import Command, add_pairs, checked
+from barnabas_client.cli.configs import not_set, shown_change
+from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
@@ -188,6 +189,36 @@ def as_data(view: GroupView) -> dict[str, Any]:
     }
 
 
+async def alter_group(arguments: Namespace, output: Output) -> int:
+    """Change the configuration of a group, which need not exist."""
+    name, dry_run = arguments.group, arguments.dry_run
+    resource = ConfigResource.group(name)
+    changes = [
+        *(AlterConfigOp(key, value) for key, value in arguments.set),
+        *(AlterConfigOp(key, None, ConfigOp.DELETE) for key in arguments.unset),
+    ]
+    if not changes:
+        raise UsageError("there is nothing to change: give --set or --unset")
+    async with clients.admin(arguments) as admin:
+        unchanged = await not_set(admin, resource, arguments.unset)
+        changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
+        if changes:
+            (result,) = await admin.incremental_alter_configs(
+                {resource: changes}, validate_only=dry_run, raise_errors=False
+            )
+            if result.error is not None:
+                raise CommandError(for_command_line(result.error))
+    done = [shown_change(change) for change in changes]
+    if output.json:
+        output.data({"group": name, "changes": done, "executed": not dry_run})
+        return DONE
+    if done:
+        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
+    if unchanged:
+        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
+    return DONE
+
+
 async def delete_groups(arguments: Namespace, output: Output) -> int:
     """Delete groups, or their committed offsets for some topics."""
     rows: list[tuple[str, str | None, KafkaError | None]] = []
@@ -262,6 +293,15 @@ def _describe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="with --members: include their partitions")
 
 
+def _alter_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    add_pairs(parser, "--set", dest="set", help="set a key, such as consumer.session.timeout.ms=50000; repeatable")
+    parser.add_argument(
+        "--unset", action="append", default=[], metavar="NAME", help="reset a key to the broker's value; repeatable"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only check whether the group could be changed")
+
+
 def _delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     parser.add_argument(
@@ -283,6 +323,12 @@ DESCRIBE: Final = Command(
     help="print offsets, lag and members",
     add_arguments=_describe_arguments,
     run=describe_groups,
+)
+ALTER: Final = Command(
+    path=("groups", "alter"),
+    help="change the configuration of a group of the consumer protocol",
+    add_arguments=_alter_arguments,
+    run=alter_group,
 )
 DELETE: Final = Command(
     path=("groups", "delete"),

@@ -207,3 +207,21 @@ async def test_watch_continues_while_the_broker_is_down(cli: Cli, own_broker: Br
         process.send_signal(signal.SIGINT)
         await process.communicate()
     assert process.returncode == 130
+
+
+@ONLY_BARNABAS
+async def test_the_configuration_of_a_group_is_changed(cli: Cli) -> None:
+    key = "consumer.session.timeout.ms"
+    assert (await cli("groups", "alter", "g", "--set", f"{key}=50000", "--dry-run")).out == (
+        f"g: could be changed: {key}=50000\n"
+    )
+    assert (await cli("groups", "alter", "g", "--unset", key)).out == f"g: unchanged, not set: {key}\n"
+    assert (await cli("groups", "alter", "g", "--set", f"{key}=50000")).out == f"g: changed: {key}=50000\n"
+    changed = await cli("groups", "alter", "g", "--unset", key, "--json")
+    assert changed.json == {"group": "g", "changes": [f"{key} unset"], "executed": True}
+    assert "must be between" in (await cli("groups", "alter", "g", "--set", f"{key}=1", status=1)).err
+    assert (
+        "did you mean consumer.session"
+        in (await cli("groups", "alter", "g", "--unset", "consumer.session.timeout", status=1)).err
+    )
+    assert "nothing to change" in (await cli("groups", "alter", "g", status=2)).err

@@ -23,6 +23,7 @@ NAMES: Final = (
     "groups_living",
     "consumer_groups",
     "consumer_members",
+    "group_configs",
     "commits",
     "transactions",
     "transactional_records",

@@ -107,17 +107,33 @@ _Out = list[ConsumerEffect]
 Target = Mapping[bytes, frozenset[int]]
 
 
+class GroupTimes(NamedTuple):
+    """The times that a group may have of its own.
+
+    Attributes:
+        session_timeout: seconds without a heartbeat after which a member is removed.
+        heartbeat_interval: ms that a member waits between two heartbeats.
+        assignment_interval: seconds between two target assignments at least.
+    """
+
+    session_timeout: float = 45.0
+    heartbeat_interval: int = 5000
+    assignment_interval: float = 1.0
+
+
+DEFAULT_TIMES: Final = GroupTimes()
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """The settings that all groups of a coordinator have in common.
+    """The settings of all groups of a coordinator.
 
     Attributes:
         new_id: makes the member id of a client that has none (ConsumerGroupHeartbeat 0).
         assignors: the names of the assignors, the default first.
         topics: the topics of the cluster.
-        session_timeout: seconds without a heartbeat after which a member is removed.
-        heartbeat_interval: ms that a member waits between two heartbeats.
-        assignment_interval: seconds between two target assignments at least.
+        times: of the groups that have none of their own.
+        own_times: of the groups that have, by group id; after a change :meth:`ConsumerGroup.times_changed` is called.
         regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
         max_record_bytes: of a record; a larger one does not fit into a batch.
@@ -126,9 +142,8 @@ class ConsumerGroupSettings:
     new_id: Callable[[], str]
     assignors: tuple[str, ...]
     topics: TopicCatalog
-    session_timeout: float = 45.0
-    heartbeat_interval: int = 5000
-    assignment_interval: float = 1.0
+    times: GroupTimes = DEFAULT_TIMES
+    own_times: Mapping[str, GroupTimes] = field(default_factory=dict)
     regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
@@ -312,9 +327,18 @@ class ConsumerGroup:
         return self.epoch
 
     @property
+    def times(self) -> GroupTimes:
+        """The group's timeouts and intervals."""
+        return self._settings.own_times.get(self.group_id, self._settings.times)
+
+    @property
     def session_timeout(self) -> float:
         """Seconds without a heartbeat after which a member is removed."""
-        return self._settings.session_timeout
+        return self.times.session_timeout
+
+    def times_changed(self, now: float) -> None:
+        """The group has other timeouts: sessions are checked with them from now on."""
+        self._check_by(now)
 
     @property
     def assignor(self) -> str:
@@ -502,7 +526,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self._update_lag(member)
-        self._check_by(now + self._settings.session_timeout)
+        self._check_by(now + self.session_timeout)
 
     def _bring_back(
         self, member: ConsumerGroupMember, member_id: str, caller: Caller, out: list[ConsumerEffect]
@@ -687,7 +711,7 @@ class ConsumerGroup:
         return (
             self.epoch > self.assignment_epoch
             and self._computation is None
-            and now >= self._assigned_at + self._settings.assignment_interval
+            and now >= self._assigned_at + self.times.assignment_interval
         )
 
     def _start_assignment(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
@@ -774,7 +798,7 @@ class ConsumerGroup:
         if computation is None or computation.ticket != ticket or self._dead:
             return out
         self._computation = None
-        self._assigned_at = now + _RETRY_SECONDS - self._settings.assignment_interval
+        self._assigned_at = now + _RETRY_SECONDS - self.times.assignment_interval
         message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
         error = heartbeat_error(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
         out.append(self._event(EventType.ASSIGNOR_FAILED, assignor=computation.assignor, reason=reason))
@@ -798,7 +822,7 @@ class ConsumerGroup:
             error_code=NONE,
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._settings.heartbeat_interval,
+            heartbeat_interval_ms=self.times.heartbeat_interval,
         )
         if heartbeat.full or not _same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
@@ -967,7 +991,7 @@ class ConsumerGroup:
             self._own(member, before)
             self._update_lag(member)
             self._change(_CURRENT, member_id)
-            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self._settings.session_timeout))
+            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
         else:
             out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=""))
             self._remove([member], EventType.MEMBER_LEFT, out, now)
@@ -1011,7 +1035,7 @@ class ConsumerGroup:
         if now < self._check_at:
             return out
         self._check_at = inf
-        session = self._settings.session_timeout
+        session = self.session_timeout
         expired: list[ConsumerGroupMember] = []
         late: list[ConsumerGroupMember] = []
         for member in self.members.values():

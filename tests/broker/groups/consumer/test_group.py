@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.group import GroupTimes
 from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import EventType
@@ -535,3 +536,28 @@ def test_the_record_of_what_a_member_owns() -> None:
     (assigned,), (revoking,) = value.assigned_partitions, value.partitions_pending_revocation
     assert (assigned.topic_id, assigned.partitions, assigned.assignment_epochs) == (T, [0, 2], [2, 2])
     assert (revoking.topic_id, revoking.partitions, revoking.assignment_epochs) == (T, [1, 3], [2, 2])
+
+
+def test_a_group_has_times_of_its_own() -> None:
+    machine = Machine(own_times={"g": GroupTimes(50.0, 7000, 2.0)})
+    assert machine.join("a").heartbeat_interval_ms == 7000
+    assert partitions(machine.join("b")) == {}
+    assert machine.state() is ConsumerGroupState.ASSIGNING
+    machine.after(2.0)
+    machine.settle()
+    machine.after(49.0)
+    assert list(machine.group.members) == ["a", "b"]
+    machine.after(1.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+
+
+def test_times_that_change_apply_to_a_running_group() -> None:
+    machine = Machine(own_times={"g": GroupTimes(session_timeout=60.0)})
+    machine.join("a")
+    machine.after(46.0)
+    assert list(machine.group.members) == ["a"]
+    machine.own_times.clear()
+    machine.group.times_changed(machine.now)
+    machine.after(0.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+    assert machine.of(EventType.MEMBER_EXPIRED)[0]["session"] == 45.0
