@@ -90,6 +90,9 @@ _RETRY_SECONDS: Final = 1.0
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
 
+#: Heartbeat intervals that a member may take to revoke partitions before the first warning.
+_HEARTBEATS_TO_REVOKE: Final = 2
+
 #: Members whose gains and losses one group event lists at most.
 _MAX_MOVES: Final = 200
 
@@ -856,14 +859,19 @@ class ConsumerGroup:
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
-            member.revoking_since = now
-            self._check_by(member.revoke_by)
+            self._must_revoke(member, now)
             data = {"partitions": self._by_name(member.revoking), "timeout": member.rebalance_timeout_ms / 1000}
             out.append(self._event(EventType.MEMBER_REVOKING, **member.identity(), **data))
         elif member.revoking_since != inf:
             data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoking)}
-            member.revoking_since = inf
+            member.has_revoked()
             out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
+
+    def _must_revoke(self, member: ConsumerGroupMember, now: float) -> None:
+        """A member has to revoke partitions, within its rebalance timeout."""
+        # A member that is well reports with one of its next heartbeats.
+        member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
+        self._check_by(member.warn_at)
 
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
@@ -986,7 +994,7 @@ class ConsumerGroup:
             before = member.owned()
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
-            member.revoking_since = inf
+            member.has_revoked()
             member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
             self._own(member, before)
             self._update_lag(member)
@@ -1041,7 +1049,9 @@ class ConsumerGroup:
         for member in self.members.values():
             deadline = min(member.last_seen + session, member.revoke_by)
             if deadline > now:
-                self._check_by(deadline)
+                if member.warn_at <= now:
+                    self._warn(member, out, now)
+                self._check_by(min(deadline, member.warn_at))
             elif member.last_seen + session <= now:
                 expired.append(member)
                 data = {"heard_ago": now - member.last_seen, "session": session}
@@ -1058,6 +1068,16 @@ class ConsumerGroup:
                 self._remove(members, cause, out, now)
         self._append([], out)
         return out
+
+    def _warn(self, member: ConsumerGroupMember, out: _Out, now: float) -> None:
+        """A member has been revoking partitions for long, which others may wait for."""
+        data: dict[str, Any] = {
+            "waited": now - member.revoking_since,
+            "timeout": member.rebalance_timeout_ms / 1000,
+            "partitions": self._by_name(member.revoking),
+        }
+        member.warned(now)
+        out.append(self._event(EventType.MEMBER_STILL_REVOKING, **member.identity(), **data))
 
     # The group's records
 
@@ -1215,8 +1235,7 @@ class ConsumerGroup:
             group._subscribe_regex("", member.regex)
             group._own(member, {})
             if member.state is MemberState.UNREVOKED_PARTITIONS:
-                member.revoking_since = now
-                group._check_by(member.revoke_by)
+                group._must_revoke(member, now)
         for regex, matched in replayed.regexes.items():
             if regex in group._regexes:
                 group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))

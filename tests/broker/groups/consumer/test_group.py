@@ -561,3 +561,52 @@ def test_times_that_change_apply_to_a_running_group() -> None:
     machine.after(0.0)
     assert machine.state() is ConsumerGroupState.EMPTY
     assert machine.of(EventType.MEMBER_EXPIRED)[0]["session"] == 45.0
+
+
+def revoking(**fields: Any) -> Machine:
+    """Member `a` has to revoke two partitions, `b` waits for them; both send heartbeats."""
+    machine = Machine()
+    machine.join("a", **fields)
+    machine.join("b")
+    machine.send("a", 2)
+    return machine
+
+
+def pass_time(machine: Machine, seconds: int) -> None:
+    """Seconds with heartbeats of both members; `a` does not revoke."""
+    for _ in range(seconds):
+        machine.after(1.0)
+        machine.send("a", 2)
+        machine.send("b", 3)
+
+
+def test_a_member_that_revokes_for_long_is_warned_about_at_growing_intervals() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
+    pass_time(machine, 80)
+    warned = machine.of(EventType.MEMBER_STILL_REVOKING)
+    assert [each["waited"] for each in warned] == [10.0, 20.0, 40.0, 80.0]
+    assert {(each["member_id"], each["timeout"]) for each in warned} == {("a", 300.0)}
+    assert warned[0]["partitions"] == {"t": [1, 3]}
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(0.0)
+    pass_time(machine, 30)
+    assert len(machine.of(EventType.MEMBER_STILL_REVOKING)) == 4
+
+
+def test_a_short_rebalance_timeout_is_warned_about_in_its_middle() -> None:
+    machine = revoking(rebalance_timeout_ms=8_000)
+    pass_time(machine, 7)
+    assert [each["waited"] for each in machine.of(EventType.MEMBER_STILL_REVOKING)] == [4.0]
+    pass_time(machine, 1)
+    assert len(machine.of(EventType.MEMBER_NOT_REVOKED)) == 1
+    assert machine.group.next_deadline() > machine.now
+
+
+def test_a_member_that_revokes_in_time_is_not_warned_about() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(3.0)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
