@@ -466,7 +466,9 @@ class GroupCoordinator:
         except KafkaError as error:
             return failed_group(group_id, error.code)
         if hosted is None or not isinstance(hosted.group, ClassicGroup):
-            return missing_group(group_id, version, operations)
+            # Clients recognize the message, and ask with ConsumerGroupDescribe.
+            why = "not found" if hosted is None else "is not a classic group"
+            return missing_group(group_id, why, version, operations)
         return describe_group(hosted.group, operations)
 
     def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> Steps[ListGroupsResponse]:
