@@ -1,7 +1,7 @@
 """examples/exactly_once_topics, killed at random moments: each record of the source is one result, in order.
 
-After each kill, the next run waits until the session of the killed one has expired, after 6 s. `BARNABAS_KILLS` sets the
-number of kills of the slow test (default 5).
+After each kill, the next run waits until the session of the killed one has expired, after 6 s. `BARNABAS_KILLS` sets
+the number of kills of the slow test (default 5).
 """
 
 import asyncio

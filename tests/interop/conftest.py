@@ -17,8 +17,8 @@ from tests.interop.clients.registry import MODULES, client_class
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 
-#: Groups of the consumer protocol (KIP-848) whose members learn of a change at the next heartbeat, after 5 s by default,
-#: and which drop a member that is silent, after 45 s by default.
+#: Groups of the consumer protocol (KIP-848). By default, their members learn of a change after up to 5 s, with the next
+#: heartbeat, and a silent member is dropped after 45 s.
 QUICK_GROUPS: Final = {
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
