@@ -31,8 +31,8 @@ NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 #: Where the tests are that share one Spark session.
 PIPELINE: Final = "tests/pipeline/"
 
-#: Files whose tests go to one worker. They use the port of README.md, or start a broker for each of many settings.
-WHOLE: Final = frozenset({"tests/docs/test_readme.py", "tests/interop/behaviour/test_behaviour.py"})
+#: Whose tests use the port of README.md, one after the other.
+ONE_PORT: Final = "tests/docs/test_readme.py"
 
 #: Markers of tests that may take seconds.
 LONG: Final = frozenset({"broad", "interop", "programs", "slow", "spark"})
@@ -89,7 +89,7 @@ class Schedule(LoadScopeScheduling):
     """Gives the next tests to the next free worker, the long ones first.
 
     1. All tests that need Spark, to one worker: they share one session, which takes 20 s of processor time until it is
-       warm. A file without the marker `spark` is not one of them. Then the files of `WHOLE`.
+       warm. A file without the marker `spark` is not one of them. Then the file of `ONE_PORT`.
     2. The tests of each file with a marker of `LONG`, one by one.
     3. The other files, each as a whole: its tests share what the module sets up. They are short, so that the workers
        finish at the same time.
@@ -101,7 +101,7 @@ class Schedule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file in WHOLE:
+        if file == ONE_PORT:
             return file
         markers = _markers(self.config.rootpath / file)
         if file.startswith(PIPELINE) and "spark" in markers:
@@ -117,7 +117,7 @@ class Schedule(LoadScopeScheduling):
 
     @staticmethod
     def _rank(scope: str) -> int:
-        return 0 if scope == PIPELINE or scope in WHOLE else 1 if "::" in scope else 2
+        return 0 if scope in (PIPELINE, ONE_PORT) else 1 if "::" in scope else 2
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         """Forget what is complete: pytest-xdist counts all tests that it ever gave to a worker, after each test."""
