@@ -81,6 +81,7 @@ class Findings:
         requests: how many were sent.
         closed: how many of them made the broker close the connection.
         waited: how many waited for longer than :data:`PATIENCE`.
+        garbage: how many objects the garbage collector has freed, because they were in reference cycles.
         holds: the longest ones; the longest is the last.
         names: requests by API.
     """
@@ -88,6 +89,7 @@ class Findings:
     requests: int = 0
     closed: int = 0
     waited: int = 0
+    garbage: int = 0
     holds: list[Hold] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
 
@@ -133,6 +135,7 @@ class Attack:
         """Send requests over several connections, and return what they have shown."""
         self._left = requests
         await self._create_topics()
+        gc.collect()
         gc.callbacks.append(self._collector)
         self._last = time.thread_time()
         self._turn()
@@ -140,6 +143,7 @@ class Attack:
             await asyncio.gather(*(self._connection() for _ in range(CONNECTIONS)))
         finally:
             self._ended = True
+            gc.collect()
             gc.callbacks.remove(self._collector)
         self.found.holds.sort()
         return self.found
@@ -161,12 +165,13 @@ class Attack:
         # All batches are looked into, not only in a share of the time: so all that are accepted can be read.
         self._broker.directory.logs[TopicPartition("keyed", 0)].disk.inspections = Allowance(lambda: 0.0)
 
-    def _collector(self, phase: str, _: object) -> None:
+    def _collector(self, phase: str, info: dict[str, int]) -> None:
         now = time.thread_time()
         if phase == "start":
             self._collecting = now
         else:
             self._collected += now - self._collecting
+            self.found.garbage += info["collected"]
 
     def _turn(self) -> None:
         if self._ended:
