@@ -23,12 +23,16 @@ from barnabas_broker.storage.slices import joined
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest
+from barnabas_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.records import iter_batches, iter_records
 from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.schema import Request
-from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas_protocol.messages.create_topics import CreateTopicsResponse
-from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.fuzz.batches import some_batch
 from tests.protocol.support import damaged, some
 from tests.wire import Wire

@@ -279,7 +279,7 @@ class Flusher:
             # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
             for segment in self._segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
-                paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
+                paths += [segment.path(each) for each in (names.INDEX, names.TIME_INDEX, names.CHECKSUMS)]
                 if segment.has_aborted:
                     paths.append(segment.path(names.TXN_INDEX))
             paths += self._paths

@@ -268,6 +268,8 @@ class Recovery:
             if segment.following is not None:
                 segment.seal()
                 end = segment.following
+            elif segment in rebuilt:
+                segment.save_indexes()
         last, synced = segments[-1], self._known.recovery_point
         if not last.size:
             # Compaction keeps the last record of a log: a gap that nothing follows is a loss.
