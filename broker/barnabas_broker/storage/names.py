@@ -28,6 +28,9 @@ SWAP: Final = ".swap"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
+#: The copy of a file that has no checksum.
+COPY: Final = ".copy"
+
 META_PROPERTIES: Final = "meta.properties"
 LOCK: Final = ".lock"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"

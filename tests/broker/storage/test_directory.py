@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition, names
-from barnabas_broker.storage.checkpoints import id_bytes, parse_clean_shutdown, parse_offsets
+from barnabas_broker.storage.checkpoints import (
+    BadCheckpoint,
+    format_clean_shutdown,
+    id_bytes,
+    parse_clean_shutdown,
+    parse_offsets,
+)
 from barnabas_broker.storage.disk import Threads
 from barnabas_broker.storage.files import read_all, replace_file
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -365,8 +371,42 @@ def test_the_marker_of_a_clean_shutdown_has_the_broker_epochs_since_which_nothin
 
 
 @pytest.mark.parametrize(
-    "marker",
-    [b"", b"\xff", b"[]", b"{}", b'{"version":0,"brokerEpoch":5}', b'{"firstBrokerEpoch":"1","brokerEpoch":5}'],
+    "marker", [b"", b"{}", b'{"version":0,"brokerEpoch":5}', b'{"firstBrokerEpoch":"1","brokerEpoch":5}']
 )
 def test_a_marker_without_broker_epochs_says_nothing_of_them(marker: bytes) -> None:
-    assert parse_clean_shutdown(marker) == (-1, -1)
+    assert parse_clean_shutdown(marker) == ((-1, -1), False)
+
+
+def test_a_marker_of_an_earlier_version_has_no_checksum() -> None:
+    assert parse_clean_shutdown(b'{"version":0,"brokerEpoch":9,"firstBrokerEpoch":3}') == ((3, 9), False)
+
+
+@pytest.mark.parametrize("marker", [b"\xff", b"[]", b"5", b"{", b"\0" * 40])
+def test_something_else_is_no_marker(marker: bytes) -> None:
+    with pytest.raises(BadCheckpoint):
+        parse_clean_shutdown(marker)
+
+
+def test_a_flipped_bit_in_a_marker_changes_no_broker_epoch() -> None:
+    """Otherwise a replica that has lost records might lead."""
+    marker = format_clean_shutdown((3, 19))
+    for bit in range(len(marker) * 8):
+        flipped = bytearray(marker)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert parse_clean_shutdown(bytes(flipped)).intact in ((3, 19), (-1, -1))
+        except BadCheckpoint:
+            pass
+
+
+def test_a_damaged_marker_costs_a_scan() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, topic_config(), 0)
+    log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=0)
+    directory.intact = (3, 9)
+    directory.close(0)
+    replace_file(files, ROOT / names.CLEAN_SHUTDOWN, b"\0" * 60)
+    again = open_directory(files)
+    assert (again.was_clean, again.intact, values(again.logs[TP])) == (False, (-1, -1), [b"x"])
+    assert not files.exists(ROOT / names.CLEAN_SHUTDOWN)

@@ -5,15 +5,18 @@ Indexes of times and of aborted transactions have a file with their checksums; a
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from barnabas_broker.storage import Log, names
-from barnabas_broker.storage.files import read_all
+from barnabas_broker.storage.copies import copy_path, with_copy
+from barnabas_broker.storage.files import read_all, replace_file
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.retention import expired
 from tests.broker.storage.support import (
+    ROOT,
     TOPIC_ID,
     TP,
     at_once,
@@ -139,3 +142,86 @@ def test_a_damaged_index_changes_no_answer(suffix: str, entry: int, clean: bool,
         damaged = files.kill()
         damaged.remove(path)
         assert facts(opened(damaged)) == known, f"{path.name} removed"
+
+
+# Checkpoints
+
+CHECKPOINTS: Final = [
+    *(ROOT / name for name in (names.RECOVERY_POINTS, names.LOG_STARTS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)),
+    PARTITION / names.EPOCH_CHECKPOINT,
+]
+
+
+def checkpointed(*, clean: bool) -> MemoryFiles:
+    """As :func:`written`, with a log start offset inside a segment, and more records after the recovery point."""
+    files = written(clean=True)
+    directory = open_directory(files, CONFIG)
+    log = directory.logs[TP]
+    log.set_high_watermark(log.log_end_offset)
+    log.delete_records(40)
+    if clean:
+        directory.close(0)
+    else:
+        directory.checkpoint()
+        log.append_as_follower(batch(b"last", base_offset=log.log_end_offset, leader_epoch=9))
+    return files.kill()
+
+
+def state(files: MemoryFiles) -> tuple[Any, ...]:
+    log = open_directory(files, CONFIG).logs[TP]
+    return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epochs.entries(), log.damage
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: path.name)
+def test_a_damaged_checkpoint_changes_nothing(path: Path, clean: bool, log_lines: Lines) -> None:
+    files = checkpointed(clean=clean)
+    known = state(files.kill())
+    assert known[0] == 40
+    assert len(known[3]) > 2
+    for target in (path, copy_path(path)):
+        data = read_all(files, target)
+        for bit in range(len(data) * 8 + 1 + len(data)):
+            damaged = files.kill()
+            if bit < len(data) * 8:
+                flipped = data[bit // 8] ^ 1 << bit % 8
+                overwrite(damaged, target, bit // 8, bytes([flipped]))
+            elif bit > len(data) * 8:
+                cut(damaged, target, bit - len(data) * 8 - 1)
+            else:
+                damaged.remove(target)
+            log_lines.clear()
+            assert state(damaged) == known, f"{target.name}, damage {bit}"
+            removed_copy = target != path and bit == len(data) * 8
+            assert removed_copy or any(line["log_level"] == "error" for line in log_lines)
+
+
+def test_a_checkpoint_and_its_copy_are_damaged() -> None:
+    """The epochs are those of the batches; the rest costs a scan."""
+    files = checkpointed(clean=True)
+    before = state(files.kill())
+    for path in CHECKPOINTS:
+        for target in (path, copy_path(path)):
+            cut(files, target, 0)
+            overwrite(files, target, 0, b"garbage")
+    start, end, _, epochs, damage = state(files)
+    assert (end, damage) == (before[1], [])
+    assert [epoch for epoch in epochs if epoch[1] > 40] == [epoch for epoch in before[3] if epoch[1] > 40]
+    assert start <= 40
+
+
+def test_copies_do_not_count_after_apache_kafka() -> None:
+    """Its marker of a clean shutdown has no checksum: its checkpoints are newer than the copies."""
+    files = checkpointed(clean=True)
+    for content in (b"", b'{"version":0,"brokerEpoch":5}'):
+        replace_file(files, ROOT / names.CLEAN_SHUTDOWN, content)
+        replace_file(files, ROOT / names.LOG_STARTS, b"0\n1\nevents 0 50\n")
+        assert state(files.kill())[0] == 50
+
+
+def test_a_kill_between_a_copy_and_its_file() -> None:
+    files = checkpointed(clean=False)
+    copy, target = with_copy(ROOT / names.LOG_STARTS, b"0\n1\nevents 0 50\n")
+    replace_file(files, *copy)
+    assert state(files)[0] == 50
+    assert target[0] == ROOT / names.LOG_STARTS
