@@ -392,9 +392,10 @@ def _append(
         allowed: that its transaction may begin on the partition, or why not; None if it is part of none, or has begun.
     """
     log_start_offset = -1
+    if refusal is not None:
+        _refuse(answer, refusal, log_start_offset)
+        return
     try:
-        if refusal is not None:
-            raise refusal
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
         replica = services.replicas.find(name, answer.index)
@@ -404,7 +405,8 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
         _check_batch(records, context.version)
         if isinstance(allowed, KafkaError):
-            raise allowed
+            _refuse(answer, allowed, log_start_offset)
+            return
         log_start_offset = replica.log.log_start_offset
         if acks == -1:
             replica.check_isr()
