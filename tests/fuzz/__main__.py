@@ -20,7 +20,7 @@ from tests.fuzz.attack import TOPICS, Attack, stored
 #: Seconds that a request may hold the event loop.
 HELD = 0.05
 #: Objects in reference cycles for each request: they stay until the collector runs, and make it slow.
-GARBAGE = 3
+GARBAGE = 1
 
 
 async def _attack(requests: int, seed: int) -> int:

@@ -286,7 +286,10 @@ def _verification_error(code: ErrorCode, version: int) -> KafkaError:
 async def _respond_when(
     appending: "asyncio.Future[ProduceResponse | Awaitable[ProduceResponse | None] | None]",
 ) -> ProduceResponse | None:
-    handled = await appending
+    try:
+        handled = await appending
+    finally:
+        del appending  # the traceback of its error has this frame
     return handled if handled is None or isinstance(handled, ProduceResponse) else await handled
 
 
@@ -306,7 +309,10 @@ async def _respond_after(
     response: ProduceResponse,
     delayed: DelayedOperation[ProduceResponse],
 ) -> ProduceResponse | None:
-    await checking
+    try:
+        await checking
+    finally:
+        del checking  # the traceback of its error has this frame
     answer = _respond(request, response, delayed)
     return await answer if isinstance(answer, asyncio.Future) else answer
 

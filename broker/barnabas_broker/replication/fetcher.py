@@ -1,12 +1,12 @@
 """Fetches from leaders: one fetcher per leader broker, one Fetch at a time for all partitions that follow it.
 
 Batches are appended as they are, with their offsets and leader epochs. The next Fetch tells the leader that they are in
-the log, so it waits for their fsync, if ``flush.messages`` asks for one before an acknowledgement. A partition that fails (the log cannot be
-written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
-the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
-error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again. Pauses are short for some attempts if the broker has accepted a
-connection before: they show whether its process has ended.
+the log, so it waits for their fsync, if ``flush.messages`` asks for one before an acknowledgement. A partition that
+fails (the log cannot be written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does
+not lead it yet, because the new image has not arrived there, the pauses begin with a few milliseconds and grow to that
+time. After a connection error all partitions of the leader pause, but not if the connection was older than such a
+pause: an idle connection to a broker that was restarted fails when it is used again. Pauses are short for some attempts
+if the broker has accepted a connection before: they show whether its process has ended.
 """
 
 import asyncio

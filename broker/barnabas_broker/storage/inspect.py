@@ -213,7 +213,7 @@ def _check_segment(
     #: By position: the last offset of the batch, and the largest timestamp up to it.
     batches: dict[int, tuple[int, int]] = {}
     by_offset: dict[int, int] = {}
-    newest, end, sparse = -1, base, False
+    newest, end, sparse, epoch = -1, base, False, -1
     report.files += 1
     for item in dump(file, files=files, following=following):
         if isinstance(item, Problem):
@@ -221,6 +221,10 @@ def _check_segment(
             end = max(end, item.next_offset)
             continue
         header = item.header
+        if header.leader_epoch < epoch:
+            reason = f"leader epoch {header.leader_epoch} after {epoch}"
+            problems.append(Problem(file, item.position, header.base_offset, reason, header.next_offset))
+        epoch = header.leader_epoch
         sparse = sparse or header.is_sparse or header.base_offset > end
         end = header.next_offset
         newest = max(newest, header.max_timestamp)

@@ -328,9 +328,22 @@ class Recovery:
             start: the position.
         """
         offset, compacted, sound = segment.base_offset, False, start
+        #: The epoch before the last batch, and that batch's position, offset and epoch.
+        earlier, last = -1, (start, offset, -1)
         interval = self._settings.index_interval_bytes
         for at, header, batch in segment.walk(start, verify=True):
             segment.note(at, header.last_offset, header.max_timestamp, interval)
+            if header.leader_epoch < last[2]:
+                # Epochs never fall within a log: one of the two is damaged, outside its CRC.
+                position, base, epoch = last
+                if header.leader_epoch >= earlier:
+                    epoch = header.leader_epoch
+                    self._epochs.truncate_end(base)
+                else:
+                    position, base, header.leader_epoch = at, header.base_offset, epoch
+                segment.restore_epoch(position, base, epoch)
+                self._epochs.assign(epoch, base)
+            earlier, last = last[2], (at, header.base_offset, header.leader_epoch)
             self._take(segment, header, batch)
             if at != sound:
                 start = at

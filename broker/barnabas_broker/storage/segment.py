@@ -42,7 +42,10 @@ log = logger("storage")
 _LOOK: Final = 4096
 #: Batches of more bytes than this stay in the file until they are sent.
 _WORTH_LEAVING: Final = 256 * 1024
+_INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+#: Where the leader epoch is in a batch.
+_EPOCH_AT: Final = 12
 
 
 class Segment:
@@ -551,6 +554,17 @@ class Segment:
             offset=damage.offset,
             next_offset=damage.next_offset,
             reason=damage.reason,
+        )
+
+    def restore_epoch(self, position: int, offset: int, leader_epoch: int) -> None:
+        """Replace the leader epoch of the batch at `position`, which is damaged: the batches beside it prove that."""
+        self.files.write(self.handle, [_INT32.pack(leader_epoch)], position + _EPOCH_AT)
+        log.warning(
+            "leader epoch of a batch was damaged and is restored",
+            file=str(self.path(names.LOG)),
+            position=position,
+            offset=offset,
+            leader_epoch=leader_epoch,
         )
 
     def _verify(self, start: int, end: int) -> bool:
