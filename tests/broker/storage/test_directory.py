@@ -250,6 +250,16 @@ def test_threads_sync_at_the_same_time_and_report_the_first_failure() -> None:
     threads.close()
 
 
+async def test_work_that_comes_after_the_close_is_left_to_the_next_start() -> None:
+    threads = Threads()
+    done: list[object] = []
+    threads.run(lambda: 1, done.append)
+    threads.close()
+    threads.run(lambda: 2, done.append)
+    await asyncio.sleep(0)
+    assert done == [1]
+
+
 def test_checkpoints_are_written_at_their_interval_and_after_a_roll() -> None:
     files = MemoryFiles()
     config = broker_config(log_flush_offset_checkpoint_interval_ms="1000")
