@@ -210,6 +210,7 @@ class Attack:
         try:
             async with asyncio.timeout(PATIENCE):
                 writer.write(frame + _ASK)
+                del frame  # a reset connection would keep it until the collector runs
                 while True:
                     (size,) = _SIZE.unpack(await reader.readexactly(4))
                     body = await reader.readexactly(size)

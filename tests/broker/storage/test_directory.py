@@ -1,5 +1,6 @@
 """The log directory: its owner, its partitions, its checkpoints."""
 
+import asyncio
 import errno
 import os
 import threading
