@@ -43,9 +43,9 @@ class CorruptIndex(Exception):
 
 
 class Checksum(NamedTuple):
-    """The CRC-32C of the first `count` entries of an index."""
+    """The CRC-32C of the first `entries` of an index."""
 
-    count: int
+    entries: int
     crc: int
 
 
@@ -105,11 +105,11 @@ class _Index:
         Raises:
             CorruptIndex: they are missing, or not as they were.
         """
-        size = checksum.count * self.ENTRY.size
+        size = checksum.entries * self.ENTRY.size
         if len(self._bytes) < size or crc32c(self._bytes[:size]) != checksum.crc:
-            raise CorruptIndex(f"wrong checksum of {checksum.count} entries")
-        if self.count != checksum.count:
-            self._cut(checksum.count)
+            raise CorruptIndex(f"wrong checksum of {checksum.entries} entries")
+        if self.count != checksum.entries:
+            self._cut(checksum.entries)
 
     def _append(self, entry: bytes) -> None:
         if not isinstance(self._bytes, bytearray):

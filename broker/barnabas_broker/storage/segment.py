@@ -177,13 +177,14 @@ class Segment:
 
     def _verify_indexes(self) -> None:
         try:
-            checksums = parse_checksums(read_all(self.files, self.path(names.CHECKSUMS)))
+            index, time_index, transactions = parse_checksums(read_all(self.files, self.path(names.CHECKSUMS)))
         except FileNotFoundError:
             return  # of Apache Kafka, or of an earlier version
-        for index, checksum in zip((self.index, self.time_index, self.transactions), checksums, strict=True):
-            index.verify(checksum)
+        self.index.verify(index)
+        self.time_index.verify(time_index)
+        self.transactions.verify(transactions)
         self.has_aborted = self.transactions.count > 0
-        self._summed = (checksums[0].count, checksums[1].count, checksums[2].count)
+        self._summed = (index.entries, time_index.entries, transactions.entries)
 
     @property
     def index(self) -> OffsetIndex:

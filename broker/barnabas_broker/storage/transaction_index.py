@@ -143,11 +143,11 @@ class TransactionIndex:
         Raises:
             CorruptIndex: entries are missing, or not as they were.
         """
-        size = checksum.count * ENTRY.size
+        size = checksum.entries * ENTRY.size
         if len(self._bytes) < size or crc32c(self._bytes[:size]) != checksum.crc:
-            raise CorruptIndex(f"wrong checksum of {checksum.count} aborted transactions")
-        if self.count != checksum.count:
-            self.count = checksum.count
+            raise CorruptIndex(f"wrong checksum of {checksum.entries} aborted transactions")
+        if self.count != checksum.entries:
+            self.count = checksum.entries
             self._bytes = self.content()
             self._least.clear()
 
