@@ -107,8 +107,28 @@ def parse_partition_metadata(text: str) -> bytes:
 
 
 def format_meta_properties(cluster_id: str, node_id: int, directory_id: str) -> bytes:
-    """Format ``meta.properties``: the cluster and the node that a directory belongs to, and its own id (KIP-858)."""
-    return f"#\ncluster.id={cluster_id}\ndirectory.id={directory_id}\nnode.id={node_id}\nversion=1\n".encode()
+    """Format ``meta.properties``: the cluster and the node that a directory belongs to, and its own id (KIP-858).
+
+    The checksum is ours; Apache Kafka does not read it.
+    """
+    properties = {"cluster.id": cluster_id, "directory.id": directory_id, "node.id": str(node_id), "version": "1"}
+    lines = "".join(f"{key}={value}\n" for key, value in properties.items())
+    return f"#\n{lines}checksum={_meta_checksum(properties)}\n".encode()
+
+
+def check_meta_properties(properties: Mapping[str, str]) -> None:
+    """Compare the properties with their checksum, if they have one.
+
+    Raises:
+        BadCheckpoint: they are not as they were written.
+    """
+    if properties.get("checksum") not in (None, _meta_checksum(properties)):
+        raise BadCheckpoint("wrong checksum")
+
+
+def _meta_checksum(properties: Mapping[str, str]) -> str:
+    values = [properties.get(key, "") for key in ("cluster.id", "directory.id", "node.id")]
+    return f"{crc32c(' '.join(values).encode()):08x}"
 
 
 class CleanShutdown(NamedTuple):

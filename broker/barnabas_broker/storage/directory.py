@@ -22,6 +22,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
+    check_meta_properties,
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
@@ -555,6 +556,12 @@ def _identify(
     meta = path / names.META_PROPERTIES
     if files.exists(meta):
         properties = parse_properties(read_all(files, meta).decode(errors="replace"))
+        try:
+            check_meta_properties(properties)
+        except BadCheckpoint as error:
+            raise LogDirectoryError(
+                f"{meta} is damaged: {error}. Restore it, or remove its line `checksum` if you have edited it"
+            ) from error
         node = properties.get("node.id", properties.get("broker.id", str(node_id)))
         if node != str(node_id):
             raise ForeignDataError(f"{path} belongs to node {node}, this is node {node_id}")

@@ -178,7 +178,8 @@ async def test_a_fetch_waits_for_the_fsync_of_what_was_fetched_before(
 
     monkeypatch.setattr(BrokerConnection, "send", send)
     listening = socket.create_server(("127.0.0.1", 0))
-    at = Registered(*listening.getsockname(), 20)
+    host, port = listening.getsockname()
+    at = Registered(host, port, 20)
     made = ReplicaFetcherManager(
         Config(BROKER_KEYS, {}), 1, lambda leader: at, ignored, lambda: 10, "A" * 22, lambda: 0
     )

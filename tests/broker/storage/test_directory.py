@@ -84,6 +84,19 @@ def test_a_directory_of_an_earlier_version_gets_an_id(tmp_path: Path) -> None:
     assert "invalid directory.id" in refusal(tmp_path)
 
 
+def test_a_directory_with_a_damaged_identity_is_rejected(tmp_path: Path) -> None:
+    first = open_real(tmp_path)
+    first.close(0)
+    meta = tmp_path / names.META_PROPERTIES
+    content = meta.read_text()
+    meta.write_text(content.replace("directory.id=", "dirfctory.id="))
+    assert "is damaged: wrong checksum" in refusal(tmp_path)
+    meta.write_text(content)
+    again = open_real(tmp_path)
+    again.close(0)
+    assert again.directory_id == first.directory_id
+
+
 def test_a_directory_in_use_is_rejected(tmp_path: Path) -> None:
     first = open_real(tmp_path)
     assert "used by another broker" in refusal(tmp_path)

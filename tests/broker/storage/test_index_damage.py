@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas_broker.steps import finish
 from barnabas_broker.storage import Log, names
 from barnabas_broker.storage.copies import copy_path, with_copy
 from barnabas_broker.storage.files import read_all, replace_file
@@ -26,7 +27,6 @@ from tests.broker.storage.support import (
     topic_config,
 )
 from tests.broker.storage.test_recovery import PARTITION, Lines, cut, overwrite
-from tests.broker.storage.test_transactions import finish
 
 OVERRIDES: Final = {"segment.bytes": "2000", "index.interval.bytes": "200", "retention.ms": "300"}
 CONFIG: Final = broker_config(log_index_interval_bytes="200", log_segment_bytes="2000", log_retention_ms="300")
