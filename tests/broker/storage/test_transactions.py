@@ -217,12 +217,13 @@ class TransactionsMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.compacted)
     @rule(back=st.integers(0, 6))
     def truncate(self, back: int) -> None:
+        end = self.end
         for _ in range(min(back, len(self.batches))):
             if self.batches[-1].first < self.start:
                 break
             self.batches.pop()
         self.log.truncate_to(self.end)
-        if self.end <= self.start:
+        if self.end <= self.start and self.end < end:
             # Nothing is left: the log begins anew, without producers.
             self.batches = [each._replace(producer_id=NO_PRODUCER_ID) for each in self.batches]
         self.high_watermark = min(self.high_watermark, self.end)
