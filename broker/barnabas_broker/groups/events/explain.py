@@ -477,7 +477,7 @@ def _pauses(event: EventRecord) -> list[str]:
         together.setdefault(bounds, []).append((pause["topic"], pause["partition"]))
     out = []
     for (least, most), partitions in list(together.items())[:_MAX_NAMED]:
-        bounds_text = f"for {most}" if least == most else f"for {least} to {most}"
+        bounds_text = f"for {most}" if least == most else f"for at least {least}, at most {most}"
         have = "had" if len(partitions) == 1 else "each had"
         out.append(f"{_partitions(by_topic(partitions))} {have} no owner {bounds_text}.")
     rest = sum(len(each) for each in list(together.values())[_MAX_NAMED:]) + event.get("more_pauses", 0)
@@ -766,8 +766,8 @@ _GAPS: Final = {
 }
 _GAP_SENTENCES: Final[dict[str, Callable[[EventRecord], str]]] = {
     "compacted": lambda event: (
-        f"{_generations_text(event)} no record: {_count(event['records'], 'record')} of this time"
-        f" {_were(event['records'])} compacted, or cannot be read"
+        f"{_generations_text(event)} no record; {_count(event['records'], 'record')} of this time"
+        f" {'is' if event['records'] == 1 else 'are'} missing: compacted, or of transactions"
     ),
     "not_completed": lambda event: (
         f"{_generations_text(event)} no record, and nothing is missing: the assignment was never completed"

@@ -36,6 +36,7 @@ class Generation:
         joined: when all its members had joined; None if that is not known.
         members: by member id.
         is_consumer: whether the members are consumers.
+        protocol: the name of the assignor.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Generation:
     joined: int | None
     members: Mapping[str, RebuiltMember]
     is_consumer: bool
+    protocol: str = ""
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -63,7 +65,7 @@ class GenerationHistory:
     def record(self, value: GroupMetadataValue | None) -> None:
         """A record of the group, or its tombstone."""
         history, before = self._history, self.generation
-        holes, history.holes = history.holes, 0
+        holes = history.take_holes()
         if value is None:
             removed, history.removed = history.removed, 0
             history.flush_commits()
@@ -80,6 +82,7 @@ class GenerationHistory:
                 joined if after <= joined <= history.now and joined > 0 else None,
                 {one.member_id: _classic_member(one, value.protocol_type == CONSUMER) for one in value.members},
                 value.protocol_type == CONSUMER,
+                value.protocol or "",
             ),
             holes,
         )

@@ -94,6 +94,11 @@ class EpochHistory:
     #: A static member whose records were removed: another one with its instance id may follow at once.
     _held: tuple[int, _Consumer] | None = None
 
+    @property
+    def reconciling(self) -> bool:
+        """Whether members are known not to own their targets yet."""
+        return self.epoch is not None and not self._reconciled
+
     def record(self, key: Any, value: Any) -> None:
         """A record of the group, or a tombstone."""
         history = self.history
@@ -123,7 +128,7 @@ class EpochHistory:
 
     def _epoch(self, value: ConsumerGroupMetadataValue | None) -> None:
         history, before = self.history, self.epoch
-        holes, history.holes = history.holes, 0
+        holes = history.take_holes()
         if value is None:
             removed, history.removed = history.removed, 0
             history.flush_commits()

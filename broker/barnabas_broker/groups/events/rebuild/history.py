@@ -83,6 +83,8 @@ class History:
         self.now = 0
         #: Offsets without a record since the last record of the group, and records that cannot be read.
         self.holes = 0
+        #: The same, before that record.
+        self.all_holes = 0
         self.generation = 0
         self.by_name: dict[Partition, RebuiltPartition] = {}
         self._gaps: dict[str, int] = {}
@@ -90,6 +92,12 @@ class History:
         self.removed = 0
         self._first_commit = self._last_commit = 0
         self._committed: set[int] = set()
+
+    def take_holes(self) -> int:
+        """The number of records that are missing since the last record of the group."""
+        holes, self.holes = self.holes, 0
+        self.all_holes += holes
+        return holes
 
     def emit(self, event_type: EventType, time: int | None = None, generation: int | None = None, **data: Any) -> None:
         """Add an event, of now and of the current generation if not told otherwise."""

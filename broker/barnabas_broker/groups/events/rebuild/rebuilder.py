@@ -81,6 +81,24 @@ class GroupRebuilder:
         return None if self._classic.generation is None else self._classic.generation.number
 
     @property
+    def state(self) -> str:
+        """The state after the newest record: Stable, Reconciling or Empty. Nothing is recorded of a join phase."""
+        if not self.members:
+            return "Empty"
+        return "Reconciling" if self._consumers.reconciling else "Stable"
+
+    @property
+    def protocol(self) -> str:
+        """The name of the assignor; "" if it is not recorded, as in groups of the consumer protocol."""
+        generation = self._classic.generation
+        return "" if generation is None else generation.protocol
+
+    @property
+    def holes(self) -> int:
+        """The number of offsets so far that have no record, or one that cannot be read."""
+        return self._history.all_holes + self._history.holes
+
+    @property
     def offsets(self) -> dict[Partition, Committed]:
         """The committed offsets after the newest record, as far as their records were read."""
         return {name: owned.committed for name, owned in self._history.by_name.items() if owned.committed is not None}
