@@ -1,5 +1,6 @@
 """`barnabas groups list`, `describe` and `delete`. `describe` has the output of kafka-consumer-groups."""
 
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,6 +12,7 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
+from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
 from barnabas_client.structs import TopicPartition
@@ -80,6 +82,8 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
         raise UsageError("name groups, or use --all-groups")
     if arguments.verbose and not arguments.members:
         raise UsageError("--verbose needs --members")
+    if arguments.at is not None:
+        return await _describe_past(arguments, output)
     status, data = DONE, []
     async with clients.admin(arguments) as admin:
         names = arguments.groups
@@ -97,6 +101,34 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
     return status
 
 
+async def _describe_past(arguments: Namespace, output: Output) -> int:
+    """Print groups as they were at a time."""
+    at = arguments.at.ms(time.time_ns() // 1_000_000)
+    data = []
+    if arguments.all_groups:
+        raise UsageError("--at needs the names of groups: those of the past are not listed")
+    async with clients.admin(arguments) as admin:
+        for name in arguments.groups:
+            view = await look_back(arguments, admin, name, at, output)
+            data.append({"time": at, **as_data(view)})
+            if not output.json:
+                _print(view, arguments, output)
+    if output.json:
+        output.data(data)
+    return DONE
+
+
+def _print(view: GroupView, arguments: Namespace, output: Output) -> None:
+    """Print offsets, members or state of a group."""
+    output.line()
+    if arguments.members:
+        _print_members(view.group, arguments.verbose, output)
+    elif arguments.state:
+        _print_state(view.group, output)
+    else:
+        output.table(OFFSET_COLUMNS, [offset_cells(view.group.group_id, row) for row in view.rows])
+
+
 async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace, output: Output) -> dict[str, Any]:
     """Print one group, unless --json is given.
 
@@ -109,13 +141,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
     view = await look(admin, group) if whole or output.json else GroupView(group, [])
     waits = await waiting(admin, view.rows)
     if not output.json:
-        output.line()
-        if arguments.members:
-            _print_members(group, arguments.verbose, output)
-        elif arguments.state:
-            _print_state(group, output)
-        else:
-            output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
+        _print(view, arguments, output)
         if not group.members:
             output.out.flush()
             output.note("")
@@ -260,6 +286,12 @@ def _describe_arguments(parser: ArgumentParser) -> None:
     what.add_argument("--members", action="store_true", help="print the members")
     what.add_argument("--state", action="store_true", help="print state and coordinator")
     parser.add_argument("--verbose", action="store_true", help="with --members: include their partitions")
+    parser.add_argument(
+        "--at",
+        type=checked(values.since),
+        metavar="TIME",
+        help="as it was at a time such as 10:02, or a duration ago such as 1h, from the records of __consumer_offsets",
+    )
 
 
 def _delete_arguments(parser: ArgumentParser) -> None:

@@ -235,8 +235,8 @@ async def find_history(
             return RecordedHistory(arguments, located[0], group)
         if source == "events":
             raise CommandError(
-                f"these brokers have no topic {EVENTS_TOPIC}. Barnabas brokers create it at the first rebalance, Apache "
-                f"Kafka does not. To do: leave out --source, to use {OFFSETS_TOPIC}"
+                f"these brokers have no topic {EVENTS_TOPIC}. Barnabas brokers create it at the first rebalance, "
+                f"Apache Kafka does not. To do: leave out --source, to use {OFFSETS_TOPIC}"
             )
     if source != "polls":
         start = max((time.time_ns() // 1_000_000 - DAY_MS if since is None else since) - margin_ms, 0)

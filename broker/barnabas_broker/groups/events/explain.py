@@ -732,7 +732,8 @@ def _committed(event: EventRecord) -> tuple[str, str | None]:
     text = f"{_capital(_count(event['commits'], 'offset'))} {_were(event['commits'])} committed"
     text += f" in {_count(event['partitions'], 'partition')}{_when(event)}"
     if last - first >= 1000:
-        text += f", {event['commits'] / (last - first) * 1000:.3g} a second"
+        rate = event["commits"] / (last - first) * 1000
+        text += f", {rate:,.0f} a second" if rate >= 100 else f", {rate:.2g} a second"
     return f"{text}.", None
 
 
