@@ -24,6 +24,8 @@ from barnabas_protocol.errors import DecodeError
 _INT16: Final = struct.Struct(">h")
 #: The newest version of a subscription; a reader treats a newer one as this one.
 _NEWEST_SUBSCRIPTION: Final = 3
+#: A member may have been removed so much earlier than its record says: brokers read the clock for each separately.
+_SLACK_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +198,10 @@ class GenerationHistory:
             if last is not None and last["time"] > end:
                 last = None
             heard = max(before.joined or before.time, 0 if last is None else last["time"])
-            if member.session_ms is None or end - heard >= member.session_ms:
+            if member.session_ms is None or end - heard + _SLACK_MS >= member.session_ms:
                 possible.append("expired")
             longest = max((each.rebalance_ms or 0 for each in before.members.values()), default=0)
-            if member.rebalance_ms is None or end - before.time >= longest:
+            if member.rebalance_ms is None or end - before.time + _SLACK_MS >= longest:
                 possible.append("not_rejoined")
         data: dict[str, Any] = {
             "last_commit": last,
