@@ -288,7 +288,9 @@ def _rebalances(events: Iterable[EventRecord]) -> Iterable[_Rebalance]:
 
 
 def _generations(rebalance: _Rebalance) -> set[int]:
-    """The generation that a rebalance led to."""
+    """The generation that a rebalance led to, or in which offsets were committed."""
+    if rebalance.started is None and rebalance.of(EventType.OFFSETS_COMMITTED) == rebalance.events:
+        return {event["generation"] for event in rebalance.events}
     over = rebalance.of(
         EventType.JOIN_PHASE_OVER, EventType.REBALANCE_OVER, EventType.GROUP_EMPTY, EventType.GROUP_LOADED
     )
@@ -363,7 +365,7 @@ def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:
 def _causer(started: EventRecord) -> str:
     """The name of the member that caused a rebalance; if several may have, their name if they have the same."""
     by = started.get("by") or [{}]
-    if started.get("cause") == NOT_RECORDED and len({name_of(member) for member in by}) > 1:
+    if started.get("inferred") and len({name_of(member) for member in by}) > 1:
         return "one of several members"
     return name_of(by[0]) if by[0] or started.get("cause") != NOT_RECORDED else "a member that is not recorded"
 

@@ -164,7 +164,8 @@ class History:
         """Add an event for the commits since the last change of the group, and one for removed offsets."""
         if self.commits:
             times = [self._first_commit, self._last_commit]
-            self.emit(EventType.OFFSETS_COMMITTED, commits=self.commits, partitions=len(self._committed), between=times)
+            data: dict[str, Any] = {"commits": self.commits, "partitions": len(self._committed), "between": times}
+            self.emit(EventType.OFFSETS_COMMITTED, self._last_commit, **data)
         if self.removed:
             self.emit(EventType.OFFSETS_EXPIRED, offsets=self.removed, inferred=True)
         self.commits = self.removed = 0
