@@ -42,9 +42,9 @@ async def explain(arguments: Namespace, output: Output) -> int:
             await _follow(history, events, explain_events, arguments, since, output)
             return DONE
     if not events and since is None:
+        earlier = "" if history.note is None else ", or name an earlier time with --since"
         raise CommandError(
-            f"no events are known of group {group!r}. To do: check its name with `barnabas groups list`, or name an "
-            "earlier time with --since"
+            f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`{earlier}"
         )
     if output.json:
         output.data(explanations)

@@ -741,6 +741,8 @@ def _committed(event: EventRecord) -> tuple[str, str | None]:
 
 def _began(event: EventRecord) -> tuple[str, str | None]:
     members = f", with {_count(event['members'], 'member')}" if "members" in event else ""
+    if event["generation"] < 0:
+        return f"The group at the first look: {_count(event['members'], 'member')}.", None
     what = f"generation {event['generation']}{members}"
     return f"What is known begins with {what}: earlier records were not read, or are compacted.", None
 
