@@ -177,7 +177,12 @@ class EpochHistory:
         elif changed_topics:
             cause = EventType.TOPIC_CHANGED.value
         self.flush_triggers()
-        history.emit(EventType.EPOCH_BUMPED, cause=cause, by=by[-MOST_MEMBERS:], inferred=cause == NOT_RECORDED)
+        data = {"cause": cause, "by": by[-MOST_MEMBERS:], "inferred": cause == NOT_RECORDED, **self._size()}
+        history.emit(EventType.EPOCH_BUMPED, **data)
+
+    def _size(self) -> dict[str, Any]:
+        """The number of members, if all of them are known."""
+        return {"members": len(self.members)} if self.complete else {}
 
     def flush_triggers(self) -> None:
         """Add the changes that no epoch has followed yet."""
@@ -243,6 +248,7 @@ class EpochHistory:
         for name in old.owned:
             history.lost(name, old.at, history.now)
         new.target = old.target
+        self._reconciled = self.epoch is None
         identity = new.member.identity()
         history.emit(EventType.MEMBER_REPLACED, **identity, old_member_id=old.member.member_id)
 
@@ -289,7 +295,7 @@ class EpochHistory:
         changed = {each: self.members[each] for each in before if each in self.members}
         identities = {each: consumer.member.identity() for each, consumer in changed.items()}
         moves = moves_of(identities, before, {each: consumer.target for each, consumer in changed.items()})
-        data: dict[str, Any] = {"moves": moves, "inferred": not self.complete}
+        data: dict[str, Any] = {"moves": moves, "inferred": not self.complete, **self._size()}
         self.history.emit(EventType.TARGET_ASSIGNED, took_ms=max(self.history.now - self._bumped_at, 0), **data)
 
     def _current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
