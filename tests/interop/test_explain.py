@@ -26,6 +26,7 @@ from barnabas_client.cli import clients, main
 from barnabas_client.cli.history import find_history
 from barnabas_client.cli.plugins import find_explainer
 from tests.interop import process
+from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 
@@ -136,14 +137,19 @@ class Story:
             member.end(0)
 
 
+def create(server: Server, topic: str, partitions: int) -> None:
+    """Create a topic."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
 @pytest.fixture
 def play(server: Server, fresh: str) -> Iterator[Callable[[str], Story]]:
     """Make a topic and its group."""
     stories = []
 
     def made(protocol: str) -> Story:
-        admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-        admin.create_topics([NewTopic(fresh, PARTITIONS, 1)])[fresh].result(30)
+        create(server, fresh, PARTITIONS)
         stories.append(Story(server, fresh, protocol))
         return stories[-1]
 
@@ -296,6 +302,33 @@ def _known(cause: str) -> str:
     return "member_gone" if cause in ("member_left", "member_expired") else cause
 
 
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_million_records(
+    fresh: str, capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
+) -> None:
+    """1,000,000 records of ``__consumer_offsets`` are explained in less than 10 s of processor time"""
+    partitions, times = 1_000, 1_000
+
+    async def commit() -> None:
+        async with Admin(bootstrap_servers=server.bootstrap_servers) as admin:
+            for number in range(times):
+                offsets = {TopicPartition(fresh, each): OffsetAndMetadata(number) for each in range(partitions)}
+                await admin.alter_consumer_group_offsets(fresh, offsets)
+
+    # One segment, which is never compacted.
+    with BarnabasBroker({"offsets.topic.segment.bytes": 2**30}) as server:
+        create(server, fresh, partitions)
+        asyncio.run(commit())
+        begin = time.process_time()
+        text = explained(server, fresh, capsys)
+        took = time.process_time() - begin
+    record_property("seconds", round(took, 2))
+    assert "1,000,000 offsets were committed in 1,000 partitions between " in text
+    assert took < 10, took
+
+
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[ApacheKafka]:
     """Apache Kafka with an authorizer, and a log of groups that is compacted soon."""
@@ -318,8 +351,7 @@ def test_what_was_compacted_is_a_gap(guarded: ApacheKafka, fresh: str) -> None:
     """Generations that the cleaner of Apache Kafka has removed"""
     bootstrap = guarded.bootstrap_servers
 
-    topics = AdminClient({"bootstrap.servers": bootstrap})
-    topics.create_topics([NewTopic(fresh, 1_000, 1)])[fresh].result(30)
+    create(guarded, fresh, 1_000)
 
     async def rebalance(times: int) -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -352,8 +384,7 @@ def test_what_was_compacted_is_a_gap(guarded: ApacheKafka, fresh: str) -> None:
 @pytest.mark.parametrize("allowed", [[], ["--operation", "Describe"]])
 def test_without_permission_the_group_is_polled(guarded: ApacheKafka, fresh: str, allowed: list[str]) -> None:
     """READ on __consumer_offsets is refused"""
-    admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
-    admin.create_topics([NewTopic(fresh, 2, 1)])[fresh].result(30)
+    create(guarded, fresh, 2)
     story = Story(guarded, fresh, "classic")
     acls = ["--bootstrap-server", guarded.bootstrap_servers, "--topic", "__consumer_offsets", "--force"]
     rules = [["--allow-principal", "User:somebody", "--operation", "Read"]]
