@@ -32,8 +32,12 @@ DAY_MS: Final = 24 * 3_600_000
 #: Events that are kept: their number, and their bytes. Older ones are left out.
 _MOST_EVENTS: Final = 20_000
 _MOST_BYTES: Final = 64 * 1024 * 1024
-#: Errors of a described group that does not exist, or whose coordinator moves.
-_GONE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+#: Errors of a described group whose coordinator moves.
+_MOVING: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 #: Called with the number of records that were read since the last call.
 Advance = Callable[[int], None]
@@ -204,11 +208,14 @@ class PolledHistory(History):
 
     async def _look(self) -> list[bytes]:
         (group,) = await self._admin.describe_consumer_groups([self._group], raise_errors=False)
-        if group.error is not None:
-            if group.error.code not in _GONE:
-                raise group.error
-            return []
-        return self._rebuilt.observe(time.time_ns() // 1_000_000, group.state, group.members)
+        now = time.time_ns() // 1_000_000
+        if group.error is None:
+            return self._rebuilt.observe(now, group.state, group.members)
+        if group.error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return self._rebuilt.observe(now, "Empty", ())
+        if group.error.code not in _MOVING:
+            raise group.error
+        return []
 
 
 async def find_history(
