@@ -216,7 +216,7 @@ async def test_watch_rebuilds_the_last_rebalance_if_no_events_are_recorded(
     printed = await cli("groups", "watch", "live", "--max", "1")
     after = printed.lines[printed.lines.index("LAST REBALANCES") + 1 :]
     assert any("worker (127.0.0.1)" in line for line in after)
-    assert not any("committed" in line for line in after)
+    assert not any("offset was committed in" in line for line in after)
 
 
 async def lines_until(process: asyncio.subprocess.Process, text: str) -> list[str]:
@@ -251,6 +251,15 @@ async def test_what_happens_to_a_group_is_followed(cli: Cli, live: Consumer, sou
     process.send_signal(signal.SIGINT)
     await process.communicate()
     assert process.returncode == 130
+
+
+@pytest.mark.usefixtures("numbers")
+async def test_a_group_of_the_consumer_protocol_is_not_shown_as_empty(cli: Cli) -> None:
+    async with Consumer("t", bootstrap_servers=cli.address, group_id="new", group_protocol="consumer"):
+        printed = await cli("groups", "explain", "new", "--source", "polls", status=1)
+        assert "uses the consumer protocol" in printed.err
+        told = await cli("groups", "explain", "new", "--source", "offsets", "--since", "1m")
+        assert "is to get t-0 to t-1." in told.out
 
 
 @pytest.mark.usefixtures("live")
