@@ -225,24 +225,10 @@ class PolledHistory(History):
         if group.error is None:
             return self._rebuilt.observe(now, group.state, group.members)
         if group.error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            await self._check_protocol()
             return self._rebuilt.observe(now, "Empty", ())
         if group.error.code not in _MOVING:
             raise group.error
         return []
-
-    async def _check_protocol(self) -> None:
-        """A group of another protocol is not found, which must not be shown as a group without members.
-
-        Raises:
-            CommandError: it is such a group.
-        """
-        for listed in await self._admin.list_consumer_groups(raise_errors=False):
-            if listed.group_id == self._group and listed.type.lower() not in ("", "classic"):
-                raise CommandError(
-                    f"group {self._group!r} uses the {listed.type.lower()} protocol, and only groups of the classic "
-                    f"protocol can be followed by descriptions. To do: allow READ on {OFFSETS_TOPIC}"
-                )
 
 
 async def find_history(
