@@ -99,6 +99,9 @@ from barnabas_protocol.messages.leave_group import LeaveGroupResponse, MemberIde
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 NONE: Final = ErrorCode.NONE
+#: The epoch of a new group, whose target is empty. Members reconcile to it until the first assignment, which has the
+#: next one (KAFKA-20268).
+INITIAL_EPOCH: Final = 1
 #: From this version on OffsetCommit and OffsetFetch know member epochs.
 _MEMBER_EPOCHS: Final = 9
 #: From this version on clients generate their member ids (KIP-1082).
@@ -310,7 +313,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, settings: ConsumerGroupSettings, now: float) -> None:
         self.group_id = group_id
-        self.epoch = self.assignment_epoch = 0
+        self.epoch = self.assignment_epoch = INITIAL_EPOCH
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
@@ -511,13 +514,12 @@ class ConsumerGroup:
             out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), **data))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
-        # A group leaves epoch 0 with its first member, even if what its regular expression matches is not known yet.
-        changed = self.epoch == 0
+        changed = False
         if member.topics != names or member.regex != regex:
             self._subscribe(names, member.topics)
             self._subscribe_regex(regex, member.regex)
             now_subscribed = self.subscription(member)
-            changed |= member.topics != names or member.regex in self.resolved or now_subscribed != subscription
+            changed = member.topics != names or member.regex in self.resolved or now_subscribed != subscription
             if not joins:
                 data = {
                     "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),

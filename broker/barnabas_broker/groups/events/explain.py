@@ -119,9 +119,8 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
             text, remedy = _cause_of_epoch(event, events[:at])
             current = Explanation(event["time"], epoch, f"Epoch {epoch}: {text}.", remedy, data=[event])
             explanations.append(current)
-        elif kind in (EventType.MEMBER_FENCED.value, EventType.MEMBER_AWAY.value):
-            text = _away(event) if kind == EventType.MEMBER_AWAY.value else _fenced(event)
-            explanations.append(Explanation(event["time"], epoch, text, data=[event]))
+        elif kind in _BESIDE_EPOCHS:
+            explanations.append(Explanation(event["time"], epoch, _BESIDE_EPOCHS[kind](event), data=[event]))
         elif kind in _OF_EPOCHS and current is not None:
             current.data.append(event)
             current.details += _progress(event)
@@ -183,8 +182,6 @@ def _progress(event: EventRecord) -> list[str]:
         return [f"{name_of(event)} revoked {_partitions(event['partitions'])} after {_ms(event['waited_ms'])}."]
     if kind == EventType.ASSIGNOR_FAILED.value:
         return [f"The assignor {event['assignor']} failed: {event['reason']}."]
-    if kind == EventType.REGEX_FAILED.value:
-        return [f"The regular expression {event['regex']} has no new matches: {event['reason']}."]
     if kind == EventType.GROUP_RECONCILED.value:
         return [
             f"All members owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."
@@ -212,6 +209,18 @@ def _fenced(event: EventRecord) -> str:
         f"{name_of(event)} came with member epoch {event['member_epoch']} instead of {event['known_epoch']}, and had to"
         " join again."
     )
+
+
+def _no_matches(event: EventRecord) -> str:
+    return f"The regular expression {event['regex']} has no new matches: {event['reason']}."
+
+
+#: Events that are explained by themselves: they may come before the first epoch.
+_BESIDE_EPOCHS: Final[dict[str, Callable[[EventRecord], str]]] = {
+    EventType.MEMBER_AWAY.value: _away,
+    EventType.MEMBER_FENCED.value: _fenced,
+    EventType.REGEX_FAILED.value: _no_matches,
+}
 
 
 _ENDS: Final = frozenset(
