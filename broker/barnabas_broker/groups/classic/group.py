@@ -1014,11 +1014,7 @@ class ClassicGroup:
         else:
             self._preceding = ()
         if isinstance(pending, PendingDowngrade):
-            out += (
-                pending.replies
-                if error == ErrorCode.NONE
-                else [failed(each, KafkaError(error)) for each in pending.replies]
-            )
+            out += [each if error == ErrorCode.NONE else failed(each, KafkaError(error)) for each in pending.replies]
         elif isinstance(pending, PendingAssignment):
             if self.state is COMPLETING and pending.generation == self.generation:
                 self._complete_sync_phase(pending, error, out, now)
@@ -1157,7 +1153,7 @@ class ClassicGroup:
         return group, [group._persist(PendingDowngrade(replies), assignments)]
 
     def upgraded(self, now: float) -> list[Effect]:
-        """The group has become one of the consumer protocol: deferred requests get REBALANCE_IN_PROGRESS, it is Dead."""
+        """It became a group of the consumer protocol: deferred requests get REBALANCE_IN_PROGRESS, this one is Dead."""
         out: list[Effect] = []
         for pending in self._tickets.values():
             if isinstance(pending, PendingDowngrade):

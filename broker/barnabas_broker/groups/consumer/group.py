@@ -19,11 +19,11 @@ report and get partitions, Heartbeat only says whether they have to rejoin (`cla
 of the consumer protocol is gone, the group may become classic (`_downgrade`).
 
 Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` (consumerGroupHeartbeat,
-maybeReconcile, consumerGroupLeave, classicGroupJoinToConsumerGroup, ...), ``ConsumerGroup``, ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``;
-KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata hash), KIP-1251 (commits with an older epoch). Three
-things are better here: a static member that joins again with its own member id, because a response was lost, is not
-refused; a member that drops its regular expression gives its partitions to others at once; and a regular expression
-that matches the same topics as before is not recorded again.
+maybeReconcile, consumerGroupLeave, classicGroupJoinToConsumerGroup, ...), ``ConsumerGroup``,
+``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``; KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata
+hash), KIP-1251 (commits with an older epoch). Three things are better here: a static member that joins again with its
+own member id, because a response was lost, is not refused; a member that drops its regular expression gives its
+partitions to others at once; and a regular expression that matches the same topics as before is not recorded again.
 """
 
 from collections import Counter
@@ -1419,7 +1419,7 @@ class ConsumerGroup:
             now: the time.
         """
         group = cls(group_id, settings, now)
-        group.epoch = group.assignment_epoch = generation
+        group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
         for member in members:
             group._host(member, now)
             group.targets[member.member_id] = {
@@ -1428,11 +1428,12 @@ class ConsumerGroup:
         group.metadata_hash = group._hash()
         group._topics_version = settings.topics.version
         keys = [(_CLASSIC, "")]
-        keys += [(_MEMBER, member_id) for member_id in group.members]
-        keys.append((_EPOCH, ""))
-        keys += [(_TARGET, member_id) for member_id in group.members]
-        keys.append((_TARGET_EPOCH, ""))
-        keys += [(_CURRENT, member_id) for member_id in group.members]
+        if group.members:
+            keys += [(_MEMBER, member_id) for member_id in group.members]
+            keys.append((_EPOCH, ""))
+            keys += [(_TARGET, member_id) for member_id in group.members]
+            keys.append((_TARGET_EPOCH, ""))
+            keys += [(_CURRENT, member_id) for member_id in group.members]
         group._migrated = [(key, group._record(*key)) for key in keys]
         return group
 

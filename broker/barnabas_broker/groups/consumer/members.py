@@ -114,7 +114,7 @@ class ConsumerGroupMember:
 
     @property
     def revoke_by(self) -> float:
-        """When its rebalance timeout is over; inf if it has nothing to revoke, or rejoins to say that it has done so."""
+        """When its rebalance timeout is over; inf if it has nothing to revoke, or uses the classic protocol."""
         return inf if self.classic is not None else self.revoking_since + max(self.rebalance_timeout_ms, 0) / 1000
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -386,9 +386,9 @@ class GroupCoordinator:
             hosted_groups.act(hosted, [effect for effect in effects if isinstance(effect, Reply)])
             return
         joined = group.members.get(member_id) or next(reversed(group.members.values()))
+        upgraded = upgraded_event(classic, group, joined.identity())
         hosted_groups.migrate(hosted, group)
-        interrupted = classic.upgraded(hosted_groups.now())
-        hosted_groups.act(hosted, [upgraded_event(classic, group, joined.identity()), *interrupted, *effects])
+        hosted_groups.act(hosted, [upgraded, *classic.upgraded(hosted_groups.now()), *effects])
 
     def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
         """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
