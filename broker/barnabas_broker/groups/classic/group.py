@@ -1152,16 +1152,20 @@ class ClassicGroup:
         assignments = {member.member_id: member.assignment for member in group.members}
         return group, [group._persist(PendingDowngrade(replies), assignments)]
 
-    def upgraded(self, now: float) -> list[Effect]:
-        """It became a group of the consumer protocol: deferred requests get REBALANCE_IN_PROGRESS, this one is Dead."""
+    def upgraded(self, now: float) -> tuple[list[Effect], list[Reply]]:
+        """It became a group of the consumer protocol: deferred requests get REBALANCE_IN_PROGRESS, this one is Dead.
+
+        Returns:
+            The effects, and the responses that still wait for records of this group.
+        """
         out: list[Effect] = []
-        for pending in self._tickets.values():
-            if isinstance(pending, PendingDowngrade):
-                out += [failed(each, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)) for each in pending.replies]
+        waiting = [
+            reply for each in self._tickets.values() if isinstance(each, PendingDowngrade) for reply in each.replies
+        ]
         for member in self.members:
             out += self._fail_deferred(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self.mark_dead(now)
-        return out
+        return out, waiting
 
     # The end
 

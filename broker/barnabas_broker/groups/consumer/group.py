@@ -1437,6 +1437,12 @@ class ConsumerGroup:
         group._migrated = [(key, group._record(*key)) for key in keys]
         return group
 
+    def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
+        """Send responses when everything that has been appended so far is in the log."""
+        out: _Out = []
+        self._append(replies, out)
+        return out
+
     def _host(self, member: ConsumerGroupMember, now: float) -> None:
         """Take a member with all that it has."""
         self._count_classic(member, 1)

@@ -388,7 +388,8 @@ class GroupCoordinator:
         joined = group.members.get(member_id) or next(reversed(group.members.values()))
         upgraded = upgraded_event(classic, group, joined.identity())
         hosted_groups.migrate(hosted, group)
-        hosted_groups.act(hosted, [upgraded, *classic.upgraded(hosted_groups.now()), *effects])
+        interrupted, waiting = classic.upgraded(hosted_groups.now())
+        hosted_groups.act(hosted, [upgraded, *interrupted, *effects, *group.wait_for_log(waiting)])
 
     def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
         """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
