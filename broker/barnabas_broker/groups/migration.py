@@ -18,10 +18,12 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
 
 Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup), ``ConsumerGroup.fromClassicGroup``,
 ``ClassicGroup.fromConsumerGroup``. Better here: a group that has not yet formed its first generation is upgraded, too;
-a partition that a leader has given to two members goes to the first; if only members of the classic protocol remain
-and the policy does not downgrade, targets are computed without heartbeats.
+a partition that a leader has given to two members goes to the first; a leader that only gives back what the members
+have sent, as librdkafka's sticky assignor does, does not stop the upgrade; if only members of the classic protocol
+remain and the policy does not downgrade, targets are computed without heartbeats.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
@@ -62,10 +64,11 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
         raise _refusal(group, "the group size exceeds the consumer group maximum size.")
     taken: set[tuple[bytes, int]] = set()
     members = []
+    sent = _sent_by_members(group)
     size = 0
     if group.members.protocol is not None:
         for member in group.members:
-            members.append(_upgraded(group, member, settings, taken, now))
+            members.append(_upgraded(group, member, settings, sent, taken, now))
             size += _MEMBER_BYTES + 4 * len(member.assignment)
             size += 2 * sum(len(name) + len(metadata) for name, metadata in member.protocols)
     if size > settings.max_record_bytes:
@@ -73,10 +76,21 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
     return ConsumerGroup.upgraded(group.group_id, settings, group.generation, members, now)
 
 
+def _sent_by_members(group: ClassicGroup) -> set[bytes]:
+    """The data of the assignor that the members have sent for this generation, and since then."""
+    subscriptions = [*group.subscriptions, *(member.metadata(group.members.protocol) for member in group.members)]
+    sent = set()
+    for subscription in dict.fromkeys(subscriptions):
+        with suppress(ValueError):
+            sent.add(read_subscription(subscription).user_data)
+    return sent
+
+
 def _upgraded(
     group: ClassicGroup,
     classic: ClassicGroupMember,
     settings: ConsumerGroupSettings,
+    sent: set[bytes],
     taken: set[tuple[bytes, int]],
     now: float,
 ) -> ConsumerGroupMember:
@@ -88,7 +102,7 @@ def _upgraded(
             version_of(metadata)
     except ValueError as error:
         raise _refusal(group, "the embedded consumer protocol is malformed.") from error
-    if user_data:
+    if user_data and user_data not in sent:
         raise _refusal(
             group,
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"

@@ -79,11 +79,13 @@ class Subscription(NamedTuple):
         topics: names of the topics.
         owned: the partitions that it owns, by topic.
         rack_id: its rack; None if it does not say so.
+        user_data: what its assignor adds.
     """
 
     topics: frozenset[str]
     owned: Mapping[str, frozenset[int]]
     rack_id: str | None
+    user_data: bytes
 
 
 def version_of(data: bytes) -> int:
@@ -114,7 +116,7 @@ def read_subscription(data: bytes) -> Subscription:
     owned: dict[str, frozenset[int]] = {}
     for each in read.owned_partitions:
         owned[each.topic] = owned.get(each.topic, frozenset()).union(each.partitions)
-    return Subscription(frozenset(read.topics), owned, read.rack_id or None)
+    return Subscription(frozenset(read.topics), owned, read.rack_id or None, bytes(read.user_data or b""))
 
 
 def read_assignment(data: bytes) -> tuple[dict[str, set[int]], bytes]:

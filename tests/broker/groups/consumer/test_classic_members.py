@@ -118,7 +118,7 @@ def test_the_assignment_has_the_version_of_the_subscription() -> None:
 def test_bytes_are_read_and_written_as_the_clients_do() -> None:
     assert assignment_of({"t": [2, 0]}, 0) == assignment(t=[0, 2])
     read = read_subscription(owned_subscription({"t": [1, 2]}, "u", "t"))
-    assert (read.topics, read.owned, read.rack_id) == ({"t", "u"}, {"t": {1, 2}}, None)
+    assert read == (frozenset(("t", "u")), {"t": frozenset((1, 2))}, None, b"")
     with_rack = owned_subscription({}, "t") + (5).to_bytes(4, "big") + b"\x00\x02ab"
     assert read_subscription(b"\x00\x03" + with_rack[2:]).rack_id == "ab"
     assert read_assignment(b"") == ({}, b"")

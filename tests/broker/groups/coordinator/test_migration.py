@@ -24,8 +24,9 @@ T = b"t" * 16
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def started(log: MemoryLog | None = None, **keys: str) -> Service:
-    service = Service(log, **{"group_consumer_assignment_interval_ms": "0", **keys})
+async def started(log: MemoryLog | None = None, policy: str = "bidirectional", **keys: str) -> Service:
+    keys.update(group_consumer_assignment_interval_ms="0", group_consumer_migration_policy=policy)
+    service = Service(log, compiling=False, matching=False, **keys)
     service.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
     return await service.loaded()
 
@@ -44,9 +45,9 @@ class Classic:
         self.generation = -1
         self.owned: set[int] = set()
 
-    def join(self) -> Any:
+    def join(self, metadata: bytes | None = None) -> Any:
         """Send JoinGroup; its response, or a future."""
-        metadata = owned_subscription({self.topic: self.owned} if self.owned else {}, self.topic)
+        metadata = metadata or owned_subscription({self.topic: self.owned} if self.owned else {}, self.topic)
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=10_000,
@@ -165,7 +166,8 @@ async def converge(classic: list[Classic], modern: list[Modern], rounds: int = 6
             await member.beat()
         for each in classic:
             await each.rejoin()
-    owned = [partition for member in [*classic, *modern] for partition in member.owned]
+    owned = [partition for each in classic for partition in each.owned]
+    owned += [partition for member in modern for partition in member.owned]
     assert sorted(owned) == [0, 1, 2, 3]
 
 
@@ -302,13 +304,13 @@ async def test_a_group_without_a_generation_is_upgraded_without_members() -> Non
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"group_consumer_migration_policy": "disabled"}, "online upgrade is disabled"),
-        ({"group_consumer_migration_policy": "DOWNGRADE"}, "online upgrade is disabled"),
+        ({"policy": "disabled"}, "online upgrade is disabled"),
+        ({"policy": "DOWNGRADE"}, "online upgrade is disabled"),
         ({"group_consumer_max_size": "1"}, "exceeds the consumer group maximum size"),
     ],
 )
 async def test_an_upgrade_is_refused_with_the_reason(keys: dict[str, str], message: str) -> None:
-    service = await started(**keys)
+    service = await started(None, **keys)
     a, b = await classic_group(service)
     before = len(service.log.records())
     refused = await Modern(service).join()
@@ -337,6 +339,22 @@ async def test_a_leader_with_data_of_its_own_stops_the_upgrade(given: bytes, mes
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert message in refused.error_message
     assert a.beat() == b.beat() == NONE
+
+
+async def test_a_leader_that_gives_back_what_members_have_sent_does_not_stop_the_upgrade() -> None:
+    service = await started()
+    a, b = await classic_group(service)
+    data = b"\x00\x00\x00\x02xy"
+    metadata = b"\x00\x00\x00\x00\x00\x01\x00\x01t" + data
+    joining = [a.join(metadata), b.join(metadata)]
+    for member, asked in zip((a, b), joining, strict=True):
+        await member.joined(asked)
+    syncing = [a.sync({a.member_id: assignment(t=[0, 1, 2, 3])[:-4] + data}), b.sync()]
+    for member, asked in zip((a, b), syncing, strict=True):
+        assert await member.synced(asked) == NONE
+    modern = Modern(service)
+    assert (await modern.join()).error_code == NONE
+    await converge([a, b], [modern])
 
 
 async def test_another_protocol_type_is_not_upgraded() -> None:
@@ -387,7 +405,7 @@ async def test_a_static_member_upgrades_in_its_place() -> None:
 
 async def mixed(**keys: str) -> tuple[Service, list[Classic], Modern]:
     """A group of two members of the classic protocol and one of the consumer protocol."""
-    service = await started(**keys)
+    service = await started(None, **keys)
     members = await classic_group(service)
     modern = Modern(service)
     await modern.join()
@@ -461,7 +479,7 @@ async def test_an_old_leave_group_has_one_member() -> None:
     assert (left.error_code, a.beat()) == (NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-@pytest.mark.parametrize("keys", [{"group_consumer_migration_policy": "upgrade"}, {"group_max_size": "2"}])
+@pytest.mark.parametrize("keys", [{"policy": "upgrade"}, {"group_max_size": "2"}])
 async def test_a_group_that_may_not_be_downgraded_goes_on(keys: dict[str, str]) -> None:
     service, members, modern = await mixed(**keys)
     more = Classic(service)
@@ -571,4 +589,6 @@ async def test_a_group_is_upgraded_again_before_its_downgrade_is_in_the_log() ->
     await second.took(joining)
     await converge([a, b], [second])
     again = await started(service.log)
-    assert sorted(group_of(again).members) == sorted([a.member_id, b.member_id, "d"])
+    group = group_of(again)
+    assert isinstance(group, ConsumerGroup)
+    assert sorted(group.members) == sorted([a.member_id, b.member_id, "d"])

@@ -1,0 +1,117 @@
+"""Groups that migrate between the classic and the consumer protocol online, with librdkafka, Java and our client.
+
+Each member owns each partition's share at the end of every step, and no partition is without an owner.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupType
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.server import Server
+from tests.interop.test_consumer_protocol import PATIENCE, Group, shared
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(6 * PATIENCE)]
+
+#: The settings of a librdkafka member of the classic protocol.
+COOPERATIVE = {"protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"}
+EAGER = {"protocol": "classic", "partition.assignment.strategy": "range"}
+
+
+@pytest.fixture
+def group(crashing: Server, fresh: str) -> Iterator[Group]:
+    made = Group(crashing.bootstrap_servers, fresh)
+    made.create(fresh, 6)
+    yield made
+    for member in made.members:
+        member.close()
+
+
+def kind_of(group: Group) -> str:
+    """The type of the group, as ListGroups has it."""
+    admin = AdminClient({"bootstrap.servers": group.bootstrap_servers, "log_level": 0})
+    listed = admin.list_consumer_groups().result(PATIENCE).valid
+    (found,) = [each for each in listed if each.group_id == group.topic]
+    assert isinstance(found.type, ConsumerGroupType)
+    return found.type.name
+
+
+@pytest.mark.parametrize("settings", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
+def test_members_change_their_protocol_one_by_one_and_back(group: Group, settings: dict[str, str]) -> None:
+    """Two members of the classic protocol are replaced by two of the consumer protocol, and the other way round"""
+    first, second = group.join(**settings), group.join(**settings)
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CLASSIC"
+    third = group.join()
+    group.poll_until(shared(2, 2, 2))
+    assert kind_of(group) == "CONSUMER"
+    group.leave(first)
+    group.poll_until(shared(3, 3))
+    group.join()
+    group.poll_until(shared(2, 2, 2))
+    group.leave(second)
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CONSUMER"
+    # And back.
+    group.join(**settings)
+    group.poll_until(shared(2, 2, 2))
+    group.leave(third)
+    group.poll_until(shared(3, 3))
+    group.leave(group.members[0])
+    group.poll_until(shared(6))
+    assert kind_of(group) == "CLASSIC"
+    group.join(**settings)
+    group.poll_until(shared(3, 3))
+
+
+def test_static_members_change_their_protocol_in_their_place(group: Group) -> None:
+    """A static member restarts with the other protocol: it keeps its partitions, and the others keep theirs"""
+
+    def restart(member: Consumer, instance: str, **settings: str) -> Consumer:
+        group.leave(member)
+        return group.join(**settings, **{"group.instance.id": instance})
+
+    first = group.join(**COOPERATIVE, **{"group.instance.id": "one"})
+    second = group.join(**COOPERATIVE, **{"group.instance.id": "two"})
+    group.poll_until(shared(3, 3))
+    before = sorted(group.owned())
+    first = restart(first, "one")
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CONSUMER"
+    second = restart(second, "two")
+    group.poll_until(shared(3, 3))
+    assert sorted(group.owned()) == before
+    first = restart(first, "one", **COOPERATIVE)
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CONSUMER"
+    second = restart(second, "two", **COOPERATIVE)
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CLASSIC"
+    assert sorted(group.owned()) == before
+
+
+def test_a_mixed_group_survives_the_death_of_its_broker(group: Group, crashing: Server) -> None:
+    """A killed broker knows the members of both protocols when it is back, and the group migrates afterwards"""
+    # A leader with librdkafka's sticky assignor gives the members back the data that they have sent. Kafka takes it for
+    # that of a custom assignor, and does not upgrade such a group.
+    settings = COOPERATIVE if crashing.NAME == BarnabasBroker.NAME else EAGER
+    group.join(**settings)
+    group.poll_until(shared(6))
+    modern = group.join()
+    group.poll_until(shared(3, 3))
+    before = group.owned()
+    crashing.kill()
+    crashing.start()
+    group.join(**settings)
+    group.poll_until(shared(2, 2, 2))
+    assert all(set(now) <= set(then) for now, then in zip(group.owned(), before, strict=False))
+    group.leave(modern)
+    group.poll_until(shared(3, 3))
+    assert kind_of(group) == "CLASSIC"
+    crashing.kill()
+    crashing.start()
+    group.poll_until(shared(3, 3))
+    group.join()
+    group.poll_until(shared(2, 2, 2))
+    assert kind_of(group) == "CONSUMER"
