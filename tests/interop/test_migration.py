@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
+from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.server import Server
 from tests.interop.test_consumer_protocol import PATIENCE, Group, shared
 

@@ -288,6 +288,7 @@ class ConsumerGroup:
         "_last_ticket",
         "_matched",
         "_migrated",
+        "_mixed",
         "_owners",
         "_protocols",
         "_refreshed_at",
@@ -354,6 +355,8 @@ class ConsumerGroup:
         #: Number of members of the classic protocol, and how many of them support each assignor.
         self._classic = 0
         self._protocols: Counter[str] = Counter()
+        #: Whether it has had members of the classic protocol when events said last how many there are.
+        self._mixed = False
         #: The records that make a classic group one of the consumer protocol, with their keys, until they are appended.
         self._migrated: list[tuple[tuple[int, str], CoordinatorRecord]] = []
 
@@ -485,10 +488,11 @@ class ConsumerGroup:
             The member, and whether the group epoch is bumped because of it.
         """
         joins = member is None
+        replaced: str | None = None
         if member is None:
             member = ConsumerGroupMember(member_id, now)
         elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
-            self._bring_back(member, member_id, caller, said.classic is not None, out)
+            replaced = self._bring_back(member, member_id)
         member.last_seen = now
         subscription = self.subscription(member)
         names, regex = member.topics, member.regex
@@ -508,9 +512,14 @@ class ConsumerGroup:
             if said.classic is None:
                 member.join_by = member.sync_by = inf
             self._check_by(now + self._session_of(member))
+        if replaced is not None:
+            data: dict[str, Any] = {**member.identity(), **_protocol_of(member), **self._migration()}
+            out.append(
+                self._event(EventType.MEMBER_REPLACED, **data, members=len(self.members), old_member_id=replaced)
+            )
         if joins:
             self._add(member, now)
-            data: dict[str, Any] = {"client_reason": said.client_reason, **_protocol_of(said.classic is not None)}
+            data = {"client_reason": said.client_reason, **_protocol_of(member)}
             out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), **data))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
@@ -642,10 +651,12 @@ class ConsumerGroup:
         """Seconds without a heartbeat after which a member is removed."""
         return self._settings.session_timeout if member.classic is None else member.classic.session_timeout_ms / 1000
 
-    def _bring_back(
-        self, member: ConsumerGroupMember, member_id: str, caller: Caller, classic: bool, out: list[ConsumerEffect]
-    ) -> None:
-        """A static member that was away is back, usually with a new member id: it keeps its target and partitions."""
+    def _bring_back(self, member: ConsumerGroupMember, member_id: str) -> str:
+        """A static member that was away is back, usually with a new member id: it keeps its target and partitions.
+
+        Returns:
+            Its old member id.
+        """
         old_id = member.member_id
         if old_id != member_id:
             del self.members[old_id]
@@ -669,8 +680,7 @@ class ConsumerGroup:
         member.join_by = member.sync_by = inf
         self._change(_CURRENT, member_id)
         self._update_lag(member)
-        data = {**member.identity(), "client_id": caller.client_id, "host": caller.host, **_protocol_of(classic)}
-        out.append(self._event(EventType.MEMBER_REPLACED, **data, old_member_id=old_id))
+        return old_id
 
     def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
         """Count a member's subscription by topic."""
@@ -1051,6 +1061,7 @@ class ConsumerGroup:
                 cause=cause.value,
                 by=[member.identity() for member in by],
                 members=len(self.members),
+                **self._migration(),
             )
         )
 
@@ -1442,6 +1453,11 @@ class ConsumerGroup:
         out: _Out = []
         self._append(replies, out)
         return out
+
+    def _migration(self) -> dict[str, int]:
+        """How many members use the classic protocol, for group events; nothing once that is over."""
+        mixed, self._mixed = self._mixed, self._classic > 0
+        return {"classic": self._classic} if mixed or self._mixed else {}
 
     def _host(self, member: ConsumerGroupMember, now: float) -> None:
         """Take a member with all that it has."""
@@ -1873,9 +1889,9 @@ def _stale(member: ConsumerGroupMember) -> ErrorCode:
     return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
-def _protocol_of(classic: bool) -> dict[str, str]:
+def _protocol_of(member: ConsumerGroupMember) -> dict[str, str]:
     """The protocol of a member that joins, for group events, if it is not that of the group."""
-    return {"protocol": "classic"} if classic else {}
+    return {} if member.classic is None else {"protocol": "classic"}
 
 
 def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:

@@ -10,6 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.records import CONSUMER_KEYS, key_type, read_consumer_record, read_group_value
 from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
@@ -592,3 +593,75 @@ async def test_a_group_is_upgraded_again_before_its_downgrade_is_in_the_log() ->
     group = group_of(again)
     assert isinstance(group, ConsumerGroup)
     assert sorted(group.members) == sorted([a.member_id, b.member_id, "d"])
+
+
+def told(service: Service) -> list[tuple[str, list[str], str | None]]:
+    """The explanations of the group's events: text, details and remedy."""
+    service.groups.journal.flush()
+    return [(each.text, each.details, each.remedy) for each in explain(service.events.of("g"))]
+
+
+def story(service: Service, start: str) -> tuple[str, list[str], str | None]:
+    (found,) = [each for each in told(service) if each[0].startswith(start)]
+    return found
+
+
+async def test_an_upgrade_is_one_story() -> None:
+    service = await started()
+    members = await classic_group(service, static=True)
+    modern = Modern(service, instance="i0")
+    await modern.join()
+    text, details, remedy = story(service, "Upgraded")
+    assert text == (
+        "Upgraded to the consumer protocol: i0 joined with it, and 1 member went on with the classic protocol."
+    )
+    assert details == []
+    assert remedy == "To finish the upgrade, restart the other members with group.protocol=consumer."
+    await service.after(2.0)
+    assert members[1].beat() == NONE
+    other = Modern(service, "d", "i1")
+    await other.join()
+    text, details, remedy = story(service, "Upgraded")
+    assert details == [
+        "After 2 s: static member i1 rejoined with a new member id; the upgrade is complete, with 2 members of the"
+        " consumer protocol."
+    ]
+    assert remedy is None
+
+
+async def test_an_upgrade_with_dynamic_members_and_its_way_back() -> None:
+    service, (a, b), modern = await mixed()
+    assert story(service, "Upgraded")[1] == []
+    await service.ask(service.leave(b.member_id), 5)
+    await service.after(1.0)
+    await modern.leave()
+    text, details, remedy = story(service, "Upgraded")
+    assert details == [
+        "After 0 ms: client (127.0.0.1) left; 1 of 2 members uses the classic protocol.",
+        "After 1 s: the group was downgraded again.",
+    ]
+    assert remedy is None
+    text, details, remedy = story(service, "Downgraded")
+    assert text == (
+        "Downgraded to the classic protocol: client (127.0.0.1) left; 1 member of the classic protocol went on and"
+        " rebalanced."
+    )
+    assert await a.joined(a.join()) == NONE
+    assert await a.synced(a.sync({a.member_id: assignment(t=[0, 1, 2, 3])})) == NONE
+    # The rebalance of the classic group knows why it was, and what happened in between is not part of it.
+    generation = a.generation
+    text, details, remedy = story(service, f"Generation {generation}")
+    assert text == f"Generation {generation}: client (127.0.0.1) was the last member of the consumer protocol."
+    assert details[0].startswith("Joining took ")
+
+
+async def test_a_rebalance_that_an_upgrade_interrupts() -> None:
+    service = await started()
+    await classic_group(service)
+    c = Classic(service)
+    c.member_id = (await service.ask(c.join(), 9)).member_id
+    joining = c.join()
+    await Modern(service).join()
+    assert await c.joined(joining) == REBALANCE
+    texts = [each for each in told(service) if each[0].startswith("Generation 1 ended")]
+    assert [each[1] for each in texts] == [["The group was upgraded to the consumer protocol before it was over."]]
