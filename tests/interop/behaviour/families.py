@@ -22,6 +22,7 @@ NAMES: Final = (
     "groups_joining",
     "groups_living",
     "consumer_groups",
+    "consumer_members",
     "commits",
     "transactions",
     "transactional_records",
