@@ -32,8 +32,8 @@ def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 def failed(reply: Reply, error: KafkaError) -> Reply:
     """The response to the same request if it fails with `error`."""
     match reply.response:
-        case JoinGroupResponse(member_id=member_id):
-            return Reply(reply.token, join_error(error.code, member_id))
+        case JoinGroupResponse():
+            return Reply(reply.token, join_error(error.code, ""))
         case SyncGroupResponse():
             return Reply(reply.token, sync_error(error.code))
         case LeaveGroupResponse():

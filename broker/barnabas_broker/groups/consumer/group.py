@@ -711,7 +711,7 @@ class ConsumerGroup:
         try:
             self._join(request, version, caller, token, out, now)
         except KafkaError as error:
-            out.append(Reply(token, join_error(error.code, request.member_id)))
+            out.append(Reply(token, join_error(error.code, "")))
         return out
 
     def _join(
@@ -750,6 +750,7 @@ class ConsumerGroup:
             reason_of(request.reason),
         )
         assigned_before: Owned = {} if known is None else known.assigned
+        epoch = self.epoch
         member, changed = self._update(known, member_id, said, caller, out, now)
         topics = settings.topics.by_name
         reported = {topics[name].topic_id: owned for name, owned in subscription.owned.items() if name in topics}
@@ -761,7 +762,8 @@ class ConsumerGroup:
         if not stale and (changed or not member.is_reconciled_to(self.assignment_epoch)):
             self._reconcile(member, reported, changed, out, now)
         reply = Reply(token, self._join_response(member, now))
-        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, rebalances=stale)
+        # The new epoch, if there is one, is that of the rebalance.
+        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch, rebalances=stale)
 
     def _read_protocols(self, request: JoinGroupRequest) -> tuple[ClassicMetadata, Subscription]:
         """The protocols of a JoinGroup, and the subscription of the first one: all have the same.
@@ -1497,6 +1499,7 @@ class ConsumerGroup:
         out: _Out,
         now: float,
         *,
+        generation: int | None = None,
         rebalances: bool = True,
     ) -> None:
         """The last member of the consumer protocol is gone: a classic group takes the place of this one."""
@@ -1516,7 +1519,8 @@ class ConsumerGroup:
                 out.append(_refusal(heartbeat, self._unknown(heartbeat.member_id)))
             else:
                 out.append(_refusal(heartbeat, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
-        out.append(Downgrade(self.epoch, remaining, assignments, records, waiting, cause, by, reason))
+        generation = self.epoch if generation is None else generation
+        out.append(Downgrade(generation, remaining, assignments, records, waiting, cause, by, reason))
         self.mark_dead(now)
 
     # Time
@@ -1880,7 +1884,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settin
 def _refusal(heartbeat: _Heartbeat, error: KafkaError) -> Reply:
     """The failed response to a heartbeat, or to a JoinGroup."""
     if heartbeat.classic:
-        return Reply(heartbeat.token, join_error(error.code, heartbeat.member_id))
+        return Reply(heartbeat.token, join_error(error.code, ""))
     return Reply(heartbeat.token, heartbeat_error(error))
 
 
