@@ -192,13 +192,13 @@ def _upgrades() -> tuple[Scenario, ...]:
             sync("$a_id", 2, on="a", shares=share, quiet=True),
         )
         found.append(story.then(story.join(), beats("a", 2), told()).scenario(f"a leader that gives {name} to members"))
-    for name, share in (("malformed", b"\x00\x00\x00"), ("empty", b"")):
+    for name, sent in (("malformed", b"\x00\x00\x00"), ("empty", b"")):
         story = Story()
         story.then(
             join_classic(on="a", metadata=story.subscription(), quiet=True),
-            sync("$a_id", 1, on="a", shares={"$a_id": share}, quiet=True),
+            sync("$a_id", 1, on="a", shares={"$a_id": sent}, quiet=True),
         )
-        found.append(story.then(story.join(quiet=not share), beats("a", 1)).scenario(f"an assignment that is {name}"))
+        found.append(story.then(story.join(quiet=not sent), beats("a", 1)).scenario(f"an assignment that is {name}"))
     story = Story()
     story.then(join_classic(on="a", kind="connect", metadata=b"", quiet=True))
     found.append(story.then(story.join(), told()).scenario("a group of another protocol type"))
