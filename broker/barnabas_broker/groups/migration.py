@@ -19,8 +19,9 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
 Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup), ``ConsumerGroup.fromClassicGroup``,
 ``ClassicGroup.fromConsumerGroup``. Better here: a group that has not yet formed its first generation is upgraded, too;
 a partition that a leader has given to two members goes to the first; a leader that only gives back what the members
-have sent, as librdkafka's sticky assignor does, does not stop the upgrade; if only members of the classic protocol
-remain and the policy does not downgrade, targets are computed without heartbeats.
+have sent, as librdkafka's sticky assignor does, does not stop the upgrade; a downgrade by a static member rebalances
+if another member still waits for partitions; and if only members of the classic protocol remain and the policy does not
+downgrade, targets are computed without heartbeats.
 """
 
 from contextlib import suppress

@@ -762,7 +762,8 @@ class ConsumerGroup:
         if not stale and (changed or not member.is_reconciled_to(self.assignment_epoch)):
             self._reconcile(member, reported, changed, out, now)
         reply = Reply(token, self._join_response(member, now))
-        # The new epoch, if there is one, is that of the rebalance.
+        # The new epoch, if there is one, is that of the rebalance. Members that wait for partitions rejoin, too.
+        stale = self.state is not ConsumerGroupState.STABLE
         self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch, rebalances=stale)
 
     def _read_protocols(self, request: JoinGroupRequest) -> tuple[ClassicMetadata, Subscription]:

@@ -229,6 +229,19 @@ def test_a_static_member_comes_back_with_either_protocol() -> None:
     assert [each.get("protocol") for each in machine.of(EventType.MEMBER_REPLACED)] == [None, "classic"]
 
 
+def test_a_static_member_that_comes_back_while_another_one_waits_causes_a_rebalance() -> None:
+    machine = Machine()
+    machine.join("a", instance_id="i")
+    machine.join_classic("b")
+    machine.sync("b")
+    assert machine.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    answer = machine.join_classic("", instance="i", token="back")
+    assert answer is None
+    (downgrade,) = machine.downgrades
+    assert downgrade.rebalance == "Downgrade group g from consumer to classic with stale assignment."
+    assert [each.response.error_code for each in downgrade.replies] == [NONE]
+
+
 def test_members_leave_with_their_own_results() -> None:
     machine = mixed()
     machine.join_classic("", instance="i", token="static")
