@@ -12,16 +12,24 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
   their member epoch, JoinGroup reports what they own and reconciles them, SyncGroup returns what they may own, and
   Heartbeat asks them to rejoin when their target changes. The coordinator assigns, so that none of them leads.
 - **Downgrade.** The generation is the group epoch, and each member's assignment is its target. The classic group
-  rebalances at once, unless a static member has come back with the classic protocol and no target is missing.
+  rebalances at once.
 - Either way the records that delete the one group and make the other are appended together, in Kafka's order, and the
   request that has caused it gets its response when they are in the log.
 
 Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup), ``ConsumerGroup.fromClassicGroup``,
-``ClassicGroup.fromConsumerGroup``. Better here: a group that has not yet formed its first generation is upgraded, too;
-a partition that a leader has given to two members goes to the first; a leader that only gives back what the members
-have sent, as librdkafka's sticky assignor does, does not stop the upgrade; a downgrade by a static member rebalances
-if another member still waits for partitions; and if only members of the classic protocol remain and the policy does not
-downgrade, targets are computed without heartbeats.
+``ClassicGroup.fromConsumerGroup``. Better here:
+
+- a group that has not yet formed its first generation is upgraded, too; and the epoch grows with an upgrade by a static
+  member if a partition has no owner or the group was rebalancing, so that all partitions are assigned;
+- a partition that a leader has given to two members goes to the first;
+- a leader that only gives back what the members have sent, as librdkafka's sticky assignor does, does not stop the
+  upgrade;
+- a member of the classic protocol that was removed and rejoins with partitions gets UNKNOWN_MEMBER_ID, as in a classic
+  group: others may have them already;
+- a downgrade by a static member that comes back rebalances as others do: without a rebalance no member would lead, and
+  none would notice that a topic grows, and members that wait for partitions would not get them;
+- if only members of the classic protocol remain and the policy does not downgrade, targets are computed without
+  heartbeats.
 """
 
 from contextlib import suppress
@@ -29,6 +37,7 @@ from typing import Any, Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.members import ClassicGroupMember
+from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
     assignment_of,
@@ -74,7 +83,8 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
             size += 2 * sum(len(name) + len(metadata) for name, metadata in member.protocols)
     if size > settings.max_record_bytes:
         raise _refusal(group, "the records of its members do not fit into one batch.")
-    return ConsumerGroup.upgraded(group.group_id, settings, group.generation, members, now)
+    stable = group.state is ClassicGroupState.STABLE
+    return ConsumerGroup.upgraded(group.group_id, settings, group.generation, members, stable, now)
 
 
 def _sent_by_members(group: ClassicGroup) -> set[bytes]:
@@ -162,11 +172,9 @@ def downgrade(
         group_id, settings, effect.generation, members, assign, effect.records, effect.replies, now
     )
     by = [member.identity() for member in effect.by]
-    data = {"cause": effect.cause.value, "by": by, "members": len(members), "rebalances": effect.rebalance is not None}
+    data = {"cause": effect.cause.value, "by": by, "members": len(members)}
     event = GroupEvent(EventType.GROUP_DOWNGRADED, effect.generation, data)
-    rebalance: list[Effect] = []
-    if effect.rebalance is not None:
-        rebalance = group.rebalance(effect.rebalance, EventType.GROUP_DOWNGRADED, now, effect.by)
+    rebalance = group.rebalance(effect.rebalance, EventType.GROUP_DOWNGRADED, now, effect.by)
     return group, [event, *effects, *rebalance]
 
 

@@ -137,7 +137,7 @@ class Downgrade(NamedTuple):
         replies: the responses that wait until the records of the classic group are in the log.
         cause: why the last member of the consumer protocol is gone.
         by: the members that are gone, or the one that has changed its protocol.
-        rebalance: why the classic group has to rebalance; None if it need not.
+        rebalance: why the classic group rebalances, in Kafka's words.
     """
 
     generation: int
@@ -147,7 +147,7 @@ class Downgrade(NamedTuple):
     replies: list[Reply]
     cause: EventType
     by: list[ConsumerGroupMember]
-    rebalance: str | None
+    rebalance: str
 
 
 #: What the machine asks its shell to do.
@@ -279,6 +279,7 @@ class ConsumerGroup:
     __slots__ = (
         "_appends",
         "_assigned_at",
+        "_assignment_due",
         "_changed",
         "_check_at",
         "_classic",
@@ -357,6 +358,8 @@ class ConsumerGroup:
         self._protocols: Counter[str] = Counter()
         #: Whether it has had members of the classic protocol when events said last how many there are.
         self._mixed = False
+        #: Whether a classic group was upgraded that has not assigned all its partitions, or not to all its members.
+        self._assignment_due = False
         #: The records that make a classic group one of the consumer protocol, with their keys, until they are appended.
         self._migrated: list[tuple[tuple[int, str], CoordinatorRecord]] = []
 
@@ -537,7 +540,9 @@ class ConsumerGroup:
                 if member.regex != regex:
                     data["regex"] = member.regex
                 out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
-        if changed or self._topics_version != self._settings.topics.version:
+        if self._assignment_due and not changed:
+            self._refresh_epoch(member, EventType.GROUP_UPGRADED, out, now)
+        elif changed or self._topics_version != self._settings.topics.version:
             cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
             self._refresh_epoch(member if changed else None, cause, out, now)
         return member, changed
@@ -735,6 +740,9 @@ class ConsumerGroup:
             known = self._static_member(instance_id)
             if request.member_id:
                 known = self._static_owner(instance_id, request.member_id)
+        elif known is None and any(subscription.owned.values()):
+            # It was removed, and others may have its partitions: it has to lose them first.
+            raise self._unknown(member_id)
         # A static member that comes back with the classic protocol may be the last one of the consumer protocol.
         downgrades = known is not None and instance_id is not None and known.classic is None
         downgrades = downgrades and self._may_downgrade([known] if known is not None else [], 1)
@@ -762,9 +770,8 @@ class ConsumerGroup:
         if not stale and (changed or not member.is_reconciled_to(self.assignment_epoch)):
             self._reconcile(member, reported, changed, out, now)
         reply = Reply(token, self._join_response(member, now))
-        # The new epoch, if there is one, is that of the rebalance. Members that wait for partitions rejoin, too.
-        stale = self.state is not ConsumerGroupState.STABLE
-        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch, rebalances=stale)
+        # The new epoch, if there is one, is that of the rebalance.
+        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch)
 
     def _read_protocols(self, request: JoinGroupRequest) -> tuple[ClassicMetadata, Subscription]:
         """The protocols of a JoinGroup, and the subscription of the first one: all have the same.
@@ -1055,6 +1062,7 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         self.epoch += 1
+        self._assignment_due = False
         self.metadata_hash = metadata_hash
         self.bumped_at = now
         self._change(_EPOCH, "")
@@ -1418,6 +1426,7 @@ class ConsumerGroup:
         settings: ConsumerGroupSettings,
         generation: int,
         members: Iterable[ConsumerGroupMember],
+        stable: bool,
         now: float,
     ) -> Self:
         """Make a group of the members of a classic group: each owns what it was assigned, and that is its target.
@@ -1430,6 +1439,7 @@ class ConsumerGroup:
             settings: of the coordinator.
             generation: of the classic group; it becomes the group epoch.
             members: with their epoch and what they own.
+            stable: whether the classic group had assigned partitions to all its members.
             now: the time.
         """
         group = cls(group_id, settings, now)
@@ -1441,6 +1451,9 @@ class ConsumerGroup:
             }
         group.metadata_hash = group._hash()
         group._topics_version = settings.topics.version
+        by_name = settings.topics.by_name
+        wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
+        group._assignment_due = not stable or sum(map(len, group._owners.values())) < wanted
         keys = [(_CLASSIC, "")]
         if group.members:
             keys += [(_MEMBER, member_id) for member_id in group.members]
@@ -1501,11 +1514,14 @@ class ConsumerGroup:
         now: float,
         *,
         generation: int | None = None,
-        rebalances: bool = True,
     ) -> None:
-        """The last member of the consumer protocol is gone: a classic group takes the place of this one."""
+        """The last member of the consumer protocol is gone: a classic group takes the place of this one.
+
+        It always rebalances, so that a member leads that watches the topics, and that members rejoin which wait for
+        partitions.
+        """
         why = "for member leaving" if gone else "with stale assignment"
-        reason = f"Downgrade group {self.group_id} from consumer to classic {why}." if rebalances else None
+        reason = f"Downgrade group {self.group_id} from consumer to classic {why}."
         records = [self._record(*key) for key in dict.fromkeys((*self._unwritten, *self._changed))]
         records += self.tombstones()
         ids = {member.member_id for member in gone}

@@ -156,8 +156,7 @@ def _explain_migrations(events: list[EventRecord], since: int | None, generation
         elif kind == EventType.GROUP_DOWNGRADED.value:
             cause, _ = _cause_of_epoch(event, events[:at])
             went_on = f"{_count(event['members'], 'member')} of the classic protocol went on"
-            how = "and rebalanced" if event["rebalances"] else "without a rebalance"
-            text = f"Downgraded to the classic protocol: {cause}; {went_on} {how}."
+            text = f"Downgraded to the classic protocol: {cause}; {went_on} and rebalanced."
             explanations.append(Explanation(event["time"], event["generation"], text, data=[event]))
             if story is not None:
                 story.details.append(f"After {_ms(event['time'] - story.time)}: the group was downgraded again.")
@@ -651,6 +650,7 @@ CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_NOT_REJOINED.value: "did not rejoin in time",
     EventType.MEMBER_NOT_REVOKED.value: "did not revoke its partitions in time",
     EventType.GROUP_DOWNGRADED.value: "was the last member of the consumer protocol",
+    EventType.GROUP_UPGRADED.value: "upgraded the group while partitions had no owner",
     EventType.TOPIC_CHANGED.value: "a topic has changed",
     EventType.PERSIST_FAILED.value: "could not write the group's record",
     EventType.REGEX_RESOLVED.value: "a regular expression matches other topics",

@@ -198,6 +198,14 @@ def test_a_member_that_does_not_rejoin_is_removed() -> None:
     assert [each["waited"] for each in machine.of(EventType.MEMBER_NOT_REJOINED)] == [60.0]
 
 
+def test_a_member_that_was_removed_loses_its_partitions_before_it_joins_again() -> None:
+    machine = mixed()
+    machine.after(10.0)
+    assert list(machine.group.members) == ["a"]
+    assert machine.join_classic("b", owned={"t": [1, 3]}).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert machine.join_classic("b", owned={"t": []}).error_code == NONE
+
+
 def test_a_member_that_does_not_sync_is_removed() -> None:
     machine = Machine()
     machine.join("a")

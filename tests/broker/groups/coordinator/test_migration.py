@@ -392,16 +392,36 @@ async def test_a_static_member_upgrades_in_its_place() -> None:
     assert (joined.error_code, set(modern.owned)) == (NONE, {0, 2})
     assert members[1].beat() == NONE  # Nothing has changed for the other one.
     assert members[0].beat() == ErrorCode.UNKNOWN_MEMBER_ID
-    # Back again: the group is classic at once, and does not rebalance.
+    # Back again: the group is classic at once, and rebalances, so that a member leads.
     back = Classic(service, "i0")
     assert await back.joined(back.join()) == NONE
     assert isinstance(group_of(service), ClassicGroup)
-    assert await back.synced(back.sync()) == NONE
-    assert back.owned == {0, 2}
-    assert [back.beat(), members[1].beat()] == [NONE, NONE]
-    assert [event.data["rebalances"] for _, event in service.published if event.type is EventType.GROUP_DOWNGRADED] == [
-        False
-    ]
+    assert await back.synced(back.sync()) == REBALANCE
+    assert members[1].beat() == REBALANCE
+    joining = [back.join(), members[1].join()]
+    for member, asked in zip((back, members[1]), joining, strict=True):
+        assert await member.joined(asked) == NONE
+    assert {back.member_id, members[1].member_id} >= {group_of(service).members.leader}
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["rebalancing", "grown"])
+async def test_a_static_member_that_upgrades_a_group_without_a_whole_assignment_causes_a_new_one(grown: bool) -> None:
+    service = await started()
+    a, b = await classic_group(service, static=True)
+    if grown:
+        service.groups.topics_changed({"t": 5}, [Topic(T, "t", 5)])
+    else:
+        joining = [a.join(), b.join()]
+        for member, asked in zip((a, b), joining, strict=True):
+            assert await member.joined(asked) == NONE
+    modern = Modern(service, instance="i0")
+    joined = await modern.join()
+    assert joined.member_epoch == group_of(service).generation == a.generation + 1
+    assert b.beat() == REBALANCE
+    for _ in range(4):
+        await b.rejoin()
+        await modern.beat()
+    assert sorted([*b.owned, *modern.owned]) == list(range(5 if grown else 4))
 
 
 async def mixed(**keys: str) -> tuple[Service, list[Classic], Modern]:

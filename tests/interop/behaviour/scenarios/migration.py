@@ -10,6 +10,7 @@ from tests.interop.behaviour.common import join as join_classic
 from tests.interop.behaviour.language import (
     Ask,
     Assignment,
+    Difference,
     Family,
     Hear,
     Scenario,
@@ -317,4 +318,18 @@ def _downgrades() -> tuple[Scenario, ...]:
     return tuple(found)
 
 
-FAMILY: Final = Family("Migration between the protocols of consumer groups", (*_upgrades(), *_mixed(), *_downgrades()))
+DIFFERENCES: Final = (
+    Difference(
+        "A group that a static member downgrades always rebalances",
+        "In Kafka no member leads such a group until its next rebalance, so that none notices when a topic grows.",
+        (
+            ("Migration: a static member comes back with the classic protocol", "* DESCRIBE_GROUPS *"),
+            ("Migration: a static member comes back with the classic protocol", "* SYNC_GROUP *"),
+            ("Migration: a static member comes back with the classic protocol", "* HEARTBEAT *"),
+        ),
+    ),
+)
+
+SCENARIOS: Final = (*_upgrades(), *_mixed(), *_downgrades())
+
+FAMILY: Final = Family("Migration between the protocols of consumer groups", SCENARIOS, DIFFERENCES)
