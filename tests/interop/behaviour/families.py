@@ -24,6 +24,7 @@ NAMES: Final = (
     "consumer_groups",
     "consumer_members",
     "migration",
+    "group_configs",
     "commits",
     "transactions",
     "transactional_records",

@@ -60,6 +60,7 @@ class ConsumerGroupMember:
         classic: what the group knows of a member that uses the classic protocol; None for one of the consumer protocol.
         join_by: when a member of the classic protocol that was asked to rejoin has to have done so; inf if it was not.
         sync_by: when a member of the classic protocol that has joined has to have sent SyncGroup; inf if it need not.
+        warn_at: when others are warned that it has not revoked them; inf for never.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class ConsumerGroupMember:
         "state",
         "sync_by",
         "topics",
+        "warn_at",
     )
 
     def __init__(self, member_id: str, now: float) -> None:
@@ -102,6 +104,25 @@ class ConsumerGroupMember:
         self.revoking_since = inf
         self.classic: ClassicMetadata | None = None
         self.join_by = self.sync_by = inf
+        self.warn_at = inf
+
+    def must_revoke(self, now: float, first_warning: float) -> None:
+        """Its rebalance timeout starts.
+
+        Args:
+            now: the time.
+            first_warning: seconds after which to warn, or after half of the rebalance timeout if that is shorter.
+        """
+        self.revoking_since = now
+        self.warn_at = min(now + first_warning, (now + self.revoke_by) / 2)
+
+    def has_revoked(self) -> None:
+        """It has nothing to revoke."""
+        self.revoking_since = self.warn_at = inf
+
+    def warned(self, now: float) -> None:
+        """The next warning comes when it has been revoking for twice as long."""
+        self.warn_at = now + (now - self.revoking_since)
 
     def identity(self) -> dict[str, str | None]:
         """The member's ids and address, for group events."""

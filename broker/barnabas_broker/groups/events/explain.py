@@ -99,6 +99,7 @@ _OF_EPOCHS: Final = frozenset(
         EventType.TARGET_ASSIGNED,
         EventType.ASSIGNOR_FAILED,
         EventType.MEMBER_REVOKING,
+        EventType.MEMBER_STILL_REVOKING,
         EventType.MEMBER_REVOKED,
         EventType.MEMBER_NOT_REVOKED,
         EventType.MEMBER_FENCED,
@@ -252,6 +253,8 @@ def _progress(event: EventRecord) -> list[str]:
         return out
     if kind == EventType.MEMBER_REVOKING.value:
         return [f"{name_of(event)} has to revoke {_partitions(event['partitions'])} within {_ms(event['timeout_ms'])}."]
+    if kind == EventType.MEMBER_STILL_REVOKING.value:
+        return [f"{_still_revoking(event)}."]
     if kind == EventType.MEMBER_REVOKED.value:
         return [f"{name_of(event)} revoked {_partitions(event['partitions'])} after {_ms(event['waited_ms'])}."]
     if kind == EventType.ASSIGNOR_FAILED.value:
@@ -261,6 +264,14 @@ def _progress(event: EventRecord) -> list[str]:
             f"All members owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."
         ]
     return []
+
+
+def _still_revoking(event: EventRecord) -> str:
+    """For how long a member has been revoking which partitions, and how long it may take."""
+    return (
+        f"{name_of(event)} has been revoking {_partitions(event['partitions'])} for {_ms(event['waited_ms'])}:"
+        f" max.poll.interval.ms of its client is {_ms(event['timeout_ms'])}"
+    )
 
 
 _TO_MOVE: Final = (("gained", "get"), ("lost", "give"))
@@ -767,6 +778,10 @@ def _partitions(by_topic: dict[str, list[int]]) -> str:
                 parts.append(f"{topic}-{first}" if first == last else f"{topic}-{first} to {topic}-{last}")
                 start = at
     return ", ".join(parts)
+
+
+#: For log lines.
+shown_partitions = _partitions
 
 
 def _ms(milliseconds: float) -> str:

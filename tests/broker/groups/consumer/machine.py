@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade
+from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade, GroupTimes
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
@@ -66,6 +66,7 @@ class Machine:
     topics: TopicCatalog = field(default_factory=lambda: catalog(t=4))
     max_size: int = 2**31 - 1
     interval: float = 0.0
+    own_times: dict[str, GroupTimes] = field(default_factory=dict)
     hold: bool = False
     compute: bool = True
     resolve: bool = True
@@ -87,7 +88,8 @@ class Machine:
             new_id=lambda: f"id{next(ids)}",
             assignors=("uniform", "range"),
             topics=self.topics,
-            assignment_interval=self.interval,
+            times=GroupTimes(assignment_interval=self.interval),
+            own_times=self.own_times,
             max_size=self.max_size,
             migration=self.migration,
             classic_max_size=self.classic_max_size,

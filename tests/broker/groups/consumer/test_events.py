@@ -97,3 +97,18 @@ def test_lines() -> None:
     assert "[GroupId g] Bumped group epoch to 2." in sentences
     assert T  # The topic's id is nowhere: events name topics.
     assert not any("7474" in str(event.data) for event in machine.events)
+
+
+def test_a_member_that_has_not_revoked_yet() -> None:
+    machine = Machine()
+    machine.join("a", instance_id="worker-2", rebalance_timeout_ms=300_000)
+    machine.join("b")
+    machine.send("a", 2)
+    machine.after(12.0)
+    sentence = "worker-2 has been revoking t-1, t-3 for 10 s: max.poll.interval.ms of its client is 5 min."
+    assert sentence in texts(machine)
+    lines = GroupLines()
+    told = [line for event in machine.events if (line := lines.line_of("g", event)) is not None]
+    assert (told[-1].level, told[-1].event) == ("warning", "member has not revoked its partitions yet")
+    expected = {"member": "worker-2", "partitions": "t-1, t-3", "waited": "10.000s", "rebalance_timeout": "300.000s"}
+    assert {name: told[-1].pairs[name] for name in expected} == expected

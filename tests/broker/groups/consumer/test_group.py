@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.group import GroupTimes
 from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import EventType
@@ -535,3 +536,77 @@ def test_the_record_of_what_a_member_owns() -> None:
     (assigned,), (revoking,) = value.assigned_partitions, value.partitions_pending_revocation
     assert (assigned.topic_id, assigned.partitions, assigned.assignment_epochs) == (T, [0, 2], [2, 2])
     assert (revoking.topic_id, revoking.partitions, revoking.assignment_epochs) == (T, [1, 3], [2, 2])
+
+
+def test_a_group_has_times_of_its_own() -> None:
+    machine = Machine(own_times={"g": GroupTimes(50.0, 7000, 2.0)})
+    assert machine.join("a").heartbeat_interval_ms == 7000
+    assert partitions(machine.join("b")) == {}
+    assert machine.state() is ConsumerGroupState.ASSIGNING
+    machine.after(2.0)
+    machine.settle()
+    machine.after(49.0)
+    assert list(machine.group.members) == ["a", "b"]
+    machine.after(1.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+
+
+def test_times_that_change_apply_to_a_running_group() -> None:
+    machine = Machine(own_times={"g": GroupTimes(session_timeout=60.0)})
+    machine.join("a")
+    machine.after(46.0)
+    assert list(machine.group.members) == ["a"]
+    machine.own_times.clear()
+    machine.group.times_changed(machine.now)
+    machine.after(0.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+    assert machine.of(EventType.MEMBER_EXPIRED)[0]["session"] == 45.0
+
+
+def revoking(**fields: Any) -> Machine:
+    """Member `a` has to revoke two partitions, `b` waits for them; both send heartbeats."""
+    machine = Machine()
+    machine.join("a", **fields)
+    machine.join("b")
+    machine.send("a", 2)
+    return machine
+
+
+def pass_time(machine: Machine, seconds: int) -> None:
+    """Seconds with heartbeats of both members; `a` does not revoke."""
+    for _ in range(seconds):
+        machine.after(1.0)
+        machine.send("a", 2)
+        machine.send("b", 3)
+
+
+def test_a_member_that_revokes_for_long_is_warned_about_at_growing_intervals() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
+    pass_time(machine, 80)
+    warned = machine.of(EventType.MEMBER_STILL_REVOKING)
+    assert [each["waited"] for each in warned] == [10.0, 20.0, 40.0, 80.0]
+    assert {(each["member_id"], each["timeout"]) for each in warned} == {("a", 300.0)}
+    assert warned[0]["partitions"] == {"t": [1, 3]}
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(0.0)
+    pass_time(machine, 30)
+    assert len(machine.of(EventType.MEMBER_STILL_REVOKING)) == 4
+
+
+def test_a_short_rebalance_timeout_is_warned_about_in_its_middle() -> None:
+    machine = revoking(rebalance_timeout_ms=8_000)
+    pass_time(machine, 7)
+    assert [each["waited"] for each in machine.of(EventType.MEMBER_STILL_REVOKING)] == [4.0]
+    pass_time(machine, 1)
+    assert len(machine.of(EventType.MEMBER_NOT_REVOKED)) == 1
+    assert machine.group.next_deadline() > machine.now
+
+
+def test_a_member_that_revokes_in_time_is_not_warned_about() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(3.0)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []

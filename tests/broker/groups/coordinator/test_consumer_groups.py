@@ -344,3 +344,28 @@ async def test_many_topics_are_hashed_in_steps() -> None:
     assert isinstance(group, ConsumerGroup) and group.resolved == {}
     await service.after(2)
     assert len(group.resolved["t.*"].topics) == 1_000 and group.epoch == 2
+
+
+async def test_the_configuration_of_a_group_applies_before_and_after_it_exists() -> None:
+    service = await started()
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "6000"})
+    assert (await join(service, "a")).heartbeat_interval_ms == 6000
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "7000"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 7000
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "1"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000, "the broker's bound"
+    service.groups.group_configured("g", {"of.a.later.version": "1"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000
+    service.groups.group_configured("g", {})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000
+
+
+async def test_a_longer_session_of_a_group() -> None:
+    service = await started()
+    await join(service, "a")
+    service.groups.group_configured("g", {"consumer.session.timeout.ms": "60000"})
+    await service.after(50)
+    assert (await beat(service, "a", 2)).error_code == ErrorCode.NONE
+    service.groups.group_configured("g", {})
+    await service.after(46)
+    assert (await beat(service, "a", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID

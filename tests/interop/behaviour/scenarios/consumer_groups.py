@@ -13,7 +13,7 @@ _Steps = Step | list[Step]
 
 
 def beat(
-    member: str = A, epoch: int = 2, *, version: int = 1, on: str = "a", group: str = "$group", **given: Any
+    member: str = A, epoch: int | str = 2, *, version: int = 1, on: str = "a", group: str = "$group", **given: Any
 ) -> Ask:
     """ConsumerGroupHeartbeat; null fields have not changed."""
     options = {name: given.pop(name) for name in ("until", "quiet", "save") if name in given}

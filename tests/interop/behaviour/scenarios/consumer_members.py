@@ -42,7 +42,7 @@ def commit_by_id(member: str = A, epoch: int = 2, *, topic_id: Any = "$topic_id"
     """OffsetCommit 10 of partition 0."""
     part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "why"}
     topics = [{"topic_id": topic_id, "partitions": [part]}]
-    fields = {"group_id": "$group", "member_id": member, "generation_id_or_member_epoch": epoch}
+    fields: dict[str, Any] = {"group_id": "$group", "member_id": member, "generation_id_or_member_epoch": epoch}
     return ask(ApiKey.OFFSET_COMMIT, 10, topics=topics, **fields)
 
 
