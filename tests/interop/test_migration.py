@@ -47,7 +47,9 @@ def kind_of(group: Group) -> str:
     return found.type.name
 
 
-@pytest.mark.parametrize("settings", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
+@pytest.mark.parametrize(
+    "settings", [COOPERATIVE, pytest.param(EAGER, marks=pytest.mark.slow)], ids=["cooperative", "eager"]
+)
 def test_members_change_their_protocol_one_by_one_and_back(group: Group, settings: dict[str, str]) -> None:
     """Two members of the classic protocol are replaced by two of the consumer protocol, and the other way round"""
     first, second = group.join(**settings), group.join(**settings)

@@ -10,7 +10,7 @@ from tests.sim.mixed_bugs import BUGS
 from tests.sim.world import Violation
 
 #: Seeds that `make test` runs, and those of `make test-all`.
-SEEDS = 50
+SEEDS = 25
 ALL_SEEDS = 200
 STEP = 25
 STARTS = [
