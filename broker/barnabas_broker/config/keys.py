@@ -153,6 +153,11 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _one_of_any_case(*choices: str) -> Callable[[str], str]:
+    parse = _one_of(*choices)
+    return lambda text: parse(text.lower())
+
+
 def _assignors(text: str) -> tuple[str, ...]:
     values = tuple(part.strip() for part in text.split(",") if part.strip())
     if not values:
@@ -566,6 +571,17 @@ GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS = _int(
     10_000,
 )
 GROUP_CONSUMER_MAX_SIZE = _int("group.consumer.max.size", INT_MAX, "Members of a consumer group at most.", 1)
+GROUP_CONSUMER_MIGRATION_POLICY = _broker(
+    Key(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        _one_of_any_case("disabled", "upgrade", "downgrade", "bidirectional"),
+        "Whether groups with members change their protocol: a classic group becomes a consumer group when a member of "
+        "the consumer protocol joins (upgrade), and classic again when the last one is gone (downgrade); bidirectional "
+        "is both. With disabled, members of the classic protocol may not join consumer groups either.",
+    )
+)
 #: The keys of consumer groups that two others bound.
 CONSUMER_GROUP_BOUNDS: Final = (
     (

@@ -233,10 +233,9 @@ UNSERVED: Final[dict[str, Unserved]] = {
     ),
     **_group(
         "Newer group protocols",
-        "share and streams groups and online migrations are not served",
+        "share and streams groups are not served",
         """
         group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
-        group.consumer.migration.policy | bidirectional | Whether classic groups may become consumer groups, and back.
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
         group.share.assignors | simple | Assignors of share groups.
         group.share.delivery.count.limit | 5 | How often a record is delivered at most.
