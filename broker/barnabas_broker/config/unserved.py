@@ -66,14 +66,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         refused=True,
     ),
     **_group(
-        "Security between brokers",
-        "brokers reach each other over PLAINTEXT only",
-        """
-        security.inter.broker.protocol | PLAINTEXT | The security protocol among brokers.
-        """,
-        refused=True,
-    ),
-    **_group(
         "Placement of data",
         "Barnabas keeps data and metadata in the one directory of log.dirs, and can take no part of it out of use",
         """
@@ -302,34 +294,28 @@ UNSERVED: Final[dict[str, Unserved]] = {
         """,
     ),
     **_group(
-        "TLS",
-        "TLS is not served, and listeners of type SSL or SASL_SSL are refused",
+        "TLS of Java",
+        "TLS is that of OpenSSL, and a new certificate may have any name",
         """
         ssl.allow.dn.changes | false | Whether a new certificate may have another name.
         ssl.allow.san.changes | false | Whether a new certificate may have other alternative names.
-        ssl.cipher.suites | | Cipher suites.
-        ssl.client.auth | none | Whether clients must have certificates.
-        ssl.enabled.protocols | TLSv1.2,TLSv1.3 | Versions of TLS.
-        ssl.endpoint.identification.algorithm | https | How the broker checks the names of other brokers.
-        ssl.engine.factory.class | | The class that makes TLS engines.
-        ssl.key.password | | Password of the private key.
         ssl.keymanager.algorithm | SunX509 | Java's algorithm for key managers.
-        ssl.keystore.certificate.chain | | The certificate chain, as PEM.
-        ssl.keystore.key | | The private key, as PEM.
-        ssl.keystore.location | | File of the key store.
-        ssl.keystore.password | | Password of the key store.
-        ssl.keystore.type | JKS | Type of the key store.
-        ssl.principal.mapping.rules | DEFAULT | How the name of a certificate becomes a principal.
-        ssl.protocol | TLSv1.3 | The preferred version of TLS.
         ssl.provider | | Java's TLS provider.
         ssl.secure.random.implementation | | Java's random number generator.
         ssl.trustmanager.algorithm | PKIX | Java's algorithm for trust managers.
-        ssl.truststore.certificates | | Trusted certificates, as PEM.
-        ssl.truststore.location | | File of the trust store.
-        ssl.truststore.password | | Password of the trust store.
-        ssl.truststore.type | JKS | Type of the trust store.
         security.providers | | Java's security providers.
         """,
+    ),
+    **_group(
+        "TLS",
+        "OpenSSL's own choice of cipher suites is used, and a PEM file has no password but that of its key",
+        """
+        ssl.cipher.suites | | Cipher suites.
+        ssl.engine.factory.class | | The class that makes TLS engines.
+        ssl.keystore.password | | Password of the key store; of a key in PEM it is ssl.key.password.
+        ssl.truststore.password | | Password of the trust store; trusted certificates in PEM have none.
+        """,
+        refused=True,
     ),
     **_group(
         "SASL and tokens",
@@ -445,7 +431,7 @@ REMOVED: Final[dict[str, str]] = {
 
 #: Prefixes of keys whose rest is a name: of a listener, a plugin or ZooKeeper's client.
 PREFIXES: Final[dict[str, str]] = {
-    "listener.name.": "keys of single listeners are for TLS, SASL and limits, which are not served",
+    "listener.name.": "only keys of TLS can be set for a single listener (listener.name.NAME.ssl.*)",
     "rlmm.config.": "tiered storage is not served",
     "rsm.config.": "tiered storage is not served",
     "zookeeper.": "there is no ZooKeeper; brokers coordinate through etcd (cluster.url)",

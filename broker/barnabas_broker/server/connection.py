@@ -19,6 +19,7 @@ The types that a dispatcher needs are here as well: :class:`Peer`, :class:`Defer
 import asyncio
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
@@ -26,6 +27,7 @@ from typing import Any, Final, Protocol, cast
 from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_protocol.errors import DecodeError
@@ -127,17 +129,19 @@ class Peer:
         port: its port.
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
+        principal: who it is.
         cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         released: called when `works` has become empty. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "port", "released", "software", "works")
+    __slots__ = ("cached", "host", "listener", "port", "principal", "released", "software", "works")
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
         self.port = port
         self.listener = listener
+        self.principal = ANONYMOUS
         self.software = ""
         self.cached: Any = None
         self.works: set[asyncio.Future[Any]] = set()
@@ -212,6 +216,7 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         server: accepted it.
         listener: the name of the listener.
+        identify: the principal of a TLS connection; None for plain text.
 
     Attributes:
         peer: the client.
@@ -219,9 +224,15 @@ class Connection(asyncio.BufferedProtocol):
         began: when the request that has arrived in part began, or was read on after a pause; None if there is none.
     """
 
-    def __init__(self, server: ConnectionOwner, listener: str = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        server: ConnectionOwner,
+        listener: str = PLAINTEXT,
+        identify: Callable[[ssl.SSLObject], Principal] | None = None,
+    ) -> None:
         self.server = server
         self.peer = Peer("?", 0, listener)
+        self._identify = identify
         self.active = 0.0
         self.began: float | None = None
         self._traffic = server.traffic
@@ -262,6 +273,12 @@ class Connection(asyncio.BufferedProtocol):
         self.active = self.server.now()
         if not self.server.admit(self):
             self._transport.abort()
+        elif self._identify is not None:
+            try:
+                self.peer.principal = self._identify(transport.get_extra_info("ssl_object"))
+            except NoRuleApplies as error:
+                self._refuse(str(error))
+                self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -310,7 +327,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.close()
-        return True
+        # A TLS connection has no half that stays open.
+        return self._identify is None
 
     # Requests in, responses out
 
