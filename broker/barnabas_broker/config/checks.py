@@ -170,8 +170,8 @@ def broker_listeners(config: Config, key: Key[tuple[Listener, ...]]) -> tuple[Li
 def protocols_of(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> dict[str, str]:
     """What each listener speaks, by its name.
 
-    Without ``listener.security.protocol.map``, names that are not those of protocols speak PLAINTEXT. With it, they must
-    be in it, as in Kafka: a mistyped name must not open a listener without TLS.
+    Without ``listener.security.protocol.map``, names that are not those of protocols speak PLAINTEXT. With it, they
+    must be in it, as in Kafka: a mistyped name must not open a listener without TLS.
 
     Raises:
         ConfigError: a listener is not in the map, or speaks a protocol that is not served.
@@ -234,4 +234,7 @@ def check_inter_broker(config: Config, listeners: Sequence[Listener]) -> None:
         raise ConfigError("inter.broker.listener.name and security.inter.broker.protocol: give one of them")
     names = [each.name for each in listeners]
     if name not in names:
-        raise ConfigError(f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}")
+        raise ConfigError(
+            f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}. To do: set it to the "
+            "one by which brokers reach each other"
+        )

@@ -357,8 +357,8 @@ LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
         ConfigType.STRING,
         (),
         parse_protocols,
-        "What listeners speak: NAME:PROTOCOL, separated by commas, with PLAINTEXT or SSL. Without it, a listener speaks "
-        "the protocol that it is named after, and otherwise PLAINTEXT.",
+        "What listeners speak: NAME:PROTOCOL, separated by commas, with PLAINTEXT or SSL. Without it, a listener "
+        "speaks the protocol that it is named after, and otherwise PLAINTEXT.",
     )
 )
 

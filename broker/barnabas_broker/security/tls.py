@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.security.names import subject
@@ -101,6 +101,47 @@ class TlsSettings:
         return f"TlsSettings({self.listener!r})"
 
 
+class HandshakeFailed(ssl.SSLError):
+    """A handshake failed here, not at the peer.
+
+    Args:
+        error: why.
+        alert: the bytes that say so to the peer.
+    """
+
+    def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
+        super().__init__(*error.args)
+        self.error = error
+        self.alert = alert
+
+
+class _Connection(ssl.SSLObject):
+    """A connection whose failed handshake can be explained to the peer: uvloop drops the alert that OpenSSL wrote.
+
+    Without an alert, a client whose certificate is refused sees a closed connection, and tries again for ever.
+    """
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            raise HandshakeFailed(error, self.outgoing.read()) from error
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Connection
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **named: Any) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *args, **named)
+        assert isinstance(made, _Connection)
+        made.outgoing = outgoing
+        return made
+
+
 class TlsContexts:
     """The contexts of a listener: for those that connect to it, and for this broker when it connects to others.
 
@@ -151,8 +192,8 @@ def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     client.check_hostname = settings.check_names
     if settings.client_auth != "none" and not settings.trust.given:
         raise TlsError(
-            f"ssl.client.auth={settings.client_auth} for the listener {settings.listener}: no certificates are trusted. "
-            f"To do: give {settings.trust.key}"
+            f"ssl.client.auth={settings.client_auth} for the listener {settings.listener}: no certificates are "
+            f"trusted. To do: give {settings.trust.key}"
         )
     server.verify_mode = _VERIFY[settings.client_auth]
     if settings.trust.given:
@@ -168,7 +209,7 @@ def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def _context(purpose: int, settings: TlsSettings) -> ssl.SSLContext:
-    context = ssl.SSLContext(purpose)
+    context = _Context(purpose)
     versions = [_VERSIONS[name] for name in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

@@ -109,6 +109,11 @@ class SocketServer:
         return len(self._connections)
 
     @property
+    def handshakes(self) -> int:
+        """The number of connections whose TLS handshake is not complete."""
+        return sum(len(each.pending) for each in self._listeners if isinstance(each, TlsListener))
+
+    @property
     def peers(self) -> list[Peer]:
         """The clients of the open connections."""
         return [connection.peer for connection in self._connections]
@@ -135,8 +140,7 @@ class SocketServer:
 
     def _admits(self, peer: str) -> bool:
         """Whether a handshake may begin: together with those that have begun there are not too many connections."""
-        pending = sum(len(each.pending) for each in self._listeners if isinstance(each, TlsListener))
-        if len(self._connections) + pending < self._max_connections:
+        if len(self._connections) + self.handshakes < self._max_connections:
             return True
         self.traffic.accepted += 1
         self._too_many(peer)

@@ -14,11 +14,12 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Final
 
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
-from barnabas_broker.security.tls import TlsContexts
+from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.connection import Connection
 
 log = logger("server")
@@ -154,33 +155,36 @@ class TlsListener:
 
     async def _begin(self, accepted: socket.socket, peer: str) -> None:
         """Make a connection of an accepted socket, or close it."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                first = await self._first_byte(accepted)
-                if not first:
-                    accepted.close()  # a port scan, or a load balancer that looks whether the port is open
-                    return
-                if first != _HANDSHAKE:
-                    accepted.close()
+        # The loop closes the socket of a failed handshake at once, and the peer is still to be told why.
+        with closing(accepted.dup()) as spare:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    first = await self._first_byte(accepted)
+                    if first == _HANDSHAKE:
+                        await self._lane.turn()
+                        await self._loop.connect_accepted_socket(
+                            self._make,
+                            accepted,
+                            ssl=self._contexts.server,
+                            ssl_handshake_timeout=2 * self._seconds,  # the other one comes first, and with a name
+                            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+                        )
+                        return
+                # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
+                if first:
                     self._refuse(peer, "it does not speak TLS: set security.protocol=SSL in the client")
-                    return
-                await self._lane.turn()
-                await self._loop.connect_accepted_socket(
-                    self._make,
-                    accepted,
-                    ssl=self._contexts.server,
-                    ssl_handshake_timeout=self._seconds,
-                    ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-                )
-        except TimeoutError:
-            self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
+            except HandshakeFailed as failed:
+                with suppress(OSError):
+                    spare.send(failed.alert)
+                self._refuse(peer, reason_of(failed.error))
+            except TimeoutError:
+                self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
+            except OSError as error:
+                self._refuse(peer, reason_of(error))
+            except asyncio.CancelledError:
+                accepted.close()
+                raise
             accepted.close()
-        except OSError as error:
-            self._refuse(peer, reason_of(error))
-            accepted.close()
-        except asyncio.CancelledError:
-            accepted.close()
-            raise
 
     async def _first_byte(self, accepted: socket.socket) -> bytes:
         """What a client says first, without taking it from the socket; empty if it says nothing."""

@@ -41,6 +41,8 @@ OTHER_DEFAULT: Final = {
     "log.dir": "barnabas-data",
     "log.dirs": "barnabas-data",
     "node.id": "1",
+    "ssl.keystore.type": "PEM",  # the only type that is served
+    "ssl.truststore.type": "PEM",
     "queued.max.request.bytes": "268435456",  # without a limit, clients that send a part can take all memory
 }
 #: Keys without a default in Kafka, because a coarser key or no limit applies; here they hold what applies.
