@@ -7,6 +7,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -39,10 +40,10 @@ class Authority:
             password: encrypts the key.
         """
         leaf = self.ca.issue_cert(*(names or NAMES), common_name=common_name, organization_name="Tests")
-        key = leaf.private_key_pem.bytes()
-        if password:
-            secret = BestAvailableEncryption(password.encode())
-            key = load_pem_private_key(key, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret)
+        # In PKCS#8, because Java reads nothing else.
+        secret = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+        private = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        key = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret)
         path = self.folder / f"{file}.pem"
         path.write_bytes(key + b"".join(each.bytes() for each in leaf.cert_chain_pems))
         return path

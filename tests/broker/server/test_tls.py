@@ -385,7 +385,9 @@ async def test_what_cannot_be_used_is_refused(
     authority.issue("locked", password="hush")
     key, _, _ = (tmp_path / "broker.pem").read_text().partition("-----BEGIN CERT")
     (tmp_path / "key.pem").write_text(key)
-    (tmp_path / "mixed.pem").write_text(key + "-----BEGIN" + authority.issue("second").read_text().split("-----BEGIN")[2])
+    (tmp_path / "mixed.pem").write_text(
+        key + "-----BEGIN" + authority.issue("second").read_text().split("-----BEGIN")[2]
+    )
     paths = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "jks", "mixed", "locked", "key")}
     with pytest.raises(ConfigError, match=said) as refused:
         await start_tls(**{name: value.format(**paths) for name, value in settings.items()})
