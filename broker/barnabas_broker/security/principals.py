@@ -124,6 +124,9 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
             continue
         # As in Java: as many digits as make the number of a group that exists.
         size = next((size for size in range(len(digits), 0, -1) if int(digits[:size]) <= compiled.groups), 0)
+        if not size and digits and compiled.groups:
+            parts.append(f"${digits}")  # as in Kafka: the number of a group that does not exist stands for itself
+            continue
         if not size:
             raise ValueError(f"{replacement!r} has ${digits}, and {pattern!r} has {compiled.groups} groups")
         parts += [int(digits[:size]), digits[size:]]

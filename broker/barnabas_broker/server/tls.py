@@ -1,8 +1,8 @@
-"""A listener that speaks TLS: accepts connections, and lets them begin their handshakes one after the other.
+"""A listener that speaks TLS: accepts connections, and lets few of them have their handshakes at a time.
 
 A handshake takes the processor a millisecond or more, in which the event loop does nothing else. A hundred clients that
 connect at once would keep all others waiting for all of it. So the broker waits for a client's first byte without TLS,
-and then starts at most one handshake in each turn of the loop; whatever else is ready comes between two of them.
+and then lets :data:`AT_ONCE` handshakes go on together; whatever else is ready comes between them.
 
 The first byte also shows what is not TLS. A connection that does not get through its handshake causes one log line
 with the peer and the reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in ``max.connections`` meanwhile.
@@ -12,9 +12,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections import deque
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Final
 
 from barnabas_broker.logs import logger
@@ -28,6 +27,9 @@ log = logger("server")
 HANDSHAKE_SECONDS: Final = 10.0
 #: Seconds for the peer to confirm the end of a connection.
 SHUTDOWN_SECONDS: Final = 1.0
+#: Handshakes that go on together, and the seconds after which a slow one lets another begin.
+AT_ONCE: Final = 2
+TURN_SECONDS: Final = 0.01
 #: Connections that are accepted before others get their turn.
 ACCEPTS: Final = 64
 #: Seconds until connections are accepted again after descriptors or memory were used up.
@@ -50,30 +52,33 @@ _REASONS: Final = {
 
 
 class HandshakeLane:
-    """Lets one handshake begin in each turn of the event loop, in the order in which they ask."""
+    """Bounds the handshakes that take the event loop's time together; the others wait in the order in which they ask.
+
+    A peer that is slow gives its place to the next one after :data:`TURN_SECONDS` and goes on without it, so that peers
+    that never end their handshakes cannot keep others out.
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._running = False
+        self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def turn(self) -> None:
-        """Wait for the next free turn."""
-        loop = asyncio.get_running_loop()
-        waiting = loop.create_future()
-        self._waiting.append(waiting)
-        if not self._running:
-            self._running = True
-            loop.call_soon(self._next)
-        await waiting
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a place, and give it back at the end or when it was held for long enough."""
+        await self._places.acquire()
+        held = True
 
-    def _next(self) -> None:
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
-                return
-        self._running = False
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._places.release()
+
+        timer = asyncio.get_running_loop().call_later(TURN_SECONDS, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
 
 
 class TlsListener:
@@ -161,14 +166,14 @@ class TlsListener:
                 async with asyncio.timeout(self._seconds):
                     first = await self._first_byte(accepted)
                     if first == _HANDSHAKE:
-                        await self._lane.turn()
-                        await self._loop.connect_accepted_socket(
-                            self._make,
-                            accepted,
-                            ssl=self._contexts.server,
-                            ssl_handshake_timeout=2 * self._seconds,  # the other one comes first, and with a name
-                            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-                        )
+                        async with self._lane.turn():
+                            await self._loop.connect_accepted_socket(
+                                self._make,
+                                accepted,
+                                ssl=self._contexts.server,
+                                ssl_handshake_timeout=2 * self._seconds,  # the one above comes first
+                                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+                            )
                         return
                 # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
                 if first:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import ConfigError
 from barnabas_broker.server.connection import Peer
-from barnabas_broker.server.tls import HandshakeLane, TlsListener
+from barnabas_broker.server.tls import AT_ONCE, HandshakeLane, TlsListener
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -287,35 +288,53 @@ async def test_pending_handshakes_count_as_connections(
     assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
 
 
-async def test_handshakes_begin_one_in_each_turn_of_the_loop() -> None:
-    lane, order = HandshakeLane(), list[str]()
+async def test_few_handshakes_go_on_together() -> None:
+    lane, inside, most = HandshakeLane(), 0, 0
 
-    async def handshake(name: str) -> None:
-        await lane.turn()
-        order.append(name)
+    async def handshake() -> None:
+        nonlocal inside, most
+        async with lane.turn():
+            inside += 1
+            most = max(most, inside)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            inside -= 1
 
-    async def others() -> None:
-        for _ in range(8):
-            await asyncio.sleep(0)
-            order.append("-")
+    await asyncio.gather(*(handshake() for _ in range(20)))
+    assert most == AT_ONCE
 
-    await asyncio.gather(*(handshake(name) for name in "abc"), others())
-    assert [each for each in order if each != "-"] == ["a", "b", "c"]
-    assert "".join(order).replace("-", "") == "abc"
-    first, last = order.index("a"), order.index("c")
-    assert "-" in order[first : order.index("b")]
-    assert "-" in order[order.index("b") : last]
+
+async def test_slow_handshakes_do_not_keep_others_out() -> None:
+    lane, never = HandshakeLane(), asyncio.Event()
+
+    async def slow() -> None:
+        async with lane.turn():
+            await never.wait()
+
+    tasks = [asyncio.ensure_future(slow()) for _ in range(5 * AT_ONCE)]
+    async with asyncio.timeout(PATIENCE), lane.turn():
+        assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    # All places have come back, and none twice.
+    async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(lane.turn())
+        assert lane._places.locked()
 
 
 async def test_a_handshake_that_gives_up_does_not_hold_the_lane() -> None:
     lane = HandshakeLane()
-    waiting = [asyncio.ensure_future(lane.turn()) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    waiting[1].cancel()
-    async with asyncio.timeout(PATIENCE):
-        await waiting[2]
-        await lane.turn()
+    async with AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(lane.turn())
+        waiting = [asyncio.ensure_future(lane._places.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
+        for each in waiting:
+            each.cancel()
+    async with asyncio.timeout(PATIENCE), lane.turn():
+        pass
 
 
 # Certificates from files and text, and their reload
