@@ -108,8 +108,13 @@ class Admin:
         metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
         security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
-        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
-            `ssl.create_default_context`.
+        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which makes one of the next five.
+        ssl_cafile: a PEM file with the certificates to trust. Default: None, which trusts the system's.
+        ssl_certfile: a PEM file with this client's certificate, and its key unless `ssl_keyfile` is given. Default:
+            None.
+        ssl_keyfile: a PEM file with the key of that certificate. Default: None.
+        ssl_password: the password of an encrypted key. Default: None.
+        ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
 
     Raises:
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
@@ -127,6 +132,11 @@ class Admin:
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
         security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        ssl_cafile: str | None = ClientConfig.ssl_cafile,
+        ssl_certfile: str | None = ClientConfig.ssl_certfile,
+        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
+        ssl_password: str | None = ClientConfig.ssl_password,
+        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
     ) -> None:
         self._config = ClientConfig(
             servers=parse_servers(bootstrap_servers),
@@ -138,6 +148,11 @@ class Admin:
             connections_max_idle_ms=connections_max_idle_ms,
             security_protocol=security_protocol,
             ssl_context=ssl_context,
+            ssl_cafile=ssl_cafile,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            ssl_password=ssl_password,
+            ssl_check_hostname=ssl_check_hostname,
         )
         self._state = Lifecycle.NEW
         self._home = Home("admin client")

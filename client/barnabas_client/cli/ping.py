@@ -1,6 +1,7 @@
 """`barnabas ping`: checks whether each bootstrap server answers, and measures the time of a request."""
 
 import asyncio
+import ssl
 import time
 from argparse import ArgumentParser, Namespace
 from typing import Any, Final
@@ -21,10 +22,10 @@ _PAUSE = 0.1
 
 async def ping(arguments: Namespace, output: Output) -> int:
     """Ask every bootstrap server; while none answers, again for the time of `--wait`."""
-    servers = arguments.servers.addresses
+    servers, tls = arguments.servers.addresses, arguments.servers.tls
     deadline = time.monotonic() + (arguments.wait or 0)
     while True:
-        found = await asyncio.gather(*(_ask(server, arguments.timeout) for server in servers))
+        found = await asyncio.gather(*(_ask(server, arguments.timeout, tls) for server in servers))
         answered = [one for one in found if not isinstance(one, KafkaError)]
         if answered or time.monotonic() >= deadline:
             break
@@ -42,11 +43,11 @@ async def ping(arguments: Namespace, output: Output) -> int:
     return DONE if len(answered) == len(servers) else FAILED
 
 
-async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
+async def _ask(server: Address, timeout: float, tls: ssl.SSLContext | None) -> dict[str, Any] | KafkaError:
     """Ask a server about the cluster, and measure the time of one request on an open connection."""
     host, port = server
     try:
-        connection = await Connection.open(host, port, client_id=CLIENT_ID, timeout=timeout)
+        connection = await Connection.open(host, port, client_id=CLIENT_ID, timeout=timeout, tls=tls)
     except KafkaError as error:
         return error
     try:

@@ -136,8 +136,13 @@ class Consumer(Generic[K, V]):
             sends them, whatever the event loop does. Default: 3000 ms.
         max_poll_records: one poll returns at most so many records. Default: 500 records.
         security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
-        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
-            `ssl.create_default_context`.
+        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which makes one of the next five.
+        ssl_cafile: a PEM file with the certificates to trust. Default: None, which trusts the system's.
+        ssl_certfile: a PEM file with this client's certificate, and its key unless `ssl_keyfile` is given. Default:
+            None.
+        ssl_keyfile: a PEM file with the key of that certificate. Default: None.
+        ssl_password: the password of an encrypted key. Default: None.
+        ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
         exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``. Default: True.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
         isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
@@ -220,6 +225,11 @@ class Consumer(Generic[K, V]):
         max_poll_records: int = ConsumerConfig.max_poll_records,
         security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        ssl_cafile: str | None = ClientConfig.ssl_cafile,
+        ssl_certfile: str | None = ClientConfig.ssl_certfile,
+        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
+        ssl_password: str | None = ClientConfig.ssl_password,
+        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
         exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
         isolation_level: IsolationLevel = ConsumerConfig.isolation_level,
@@ -243,6 +253,11 @@ class Consumer(Generic[K, V]):
             connections_max_idle_ms=connections_max_idle_ms,
             security_protocol=security_protocol,
             ssl_context=ssl_context,
+            ssl_cafile=ssl_cafile,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            ssl_password=ssl_password,
+            ssl_check_hostname=ssl_check_hostname,
         )
         self._config = ConsumerConfig(
             group_id=group_id,

@@ -111,6 +111,11 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout):
                 try:
                     await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
+                except ssl.SSLCertVerificationError as error:
+                    raise KafkaConnectionError(
+                        f"cannot connect to {host}:{port}: its certificate is not accepted, {error.verify_message}. "
+                        "To do: give the authority that issued it as ssl_cafile, and connect by a name that is in it"
+                    ) from error
                 except OSError as error:
                     reason = error.strerror or str(error) or repr(error)
                     remedy = "check that a broker listens there" + (", and with TLS" if tls is not None else "")
