@@ -65,7 +65,7 @@ class Key(Generic[T]):
 
     @property
     def secret(self) -> bool:
-        """Whether its value is shown to nobody: not in DescribeConfigs, logs or errors."""
+        """Whether its value is left out of DescribeConfigs, logs and errors."""
         return self.type is ConfigType.PASSWORD
 
     @property
