@@ -78,6 +78,7 @@ from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Dispatcher
 from barnabas_broker.server.refusals import Refusals
+from barnabas_broker.server.sasl import SaslSettings, sasl_settings
 from barnabas_broker.server.server import BACKLOG, SocketServer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
@@ -191,7 +192,7 @@ class BrokerServer:
         config = Config(config.keys, dict(config.given))
         node_id = config[NODE_ID]
         # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
-        listeners, sockets, certificates = _bind_listeners(stack, config, host, port)
+        listeners, sockets, certificates, logins = _bind_listeners(stack, config, host, port)
         http = None if http_port is None else _bind_http(stack, http_host, http_port)
         routes = join()
         advertised = advertise(listeners, broker_listeners(config, ADVERTISED_LISTENERS), socket.gethostname())
@@ -366,7 +367,7 @@ class BrokerServer:
             group_partitions.start()
             transaction_partitions.start()
         for listener, bound in zip(listeners, sockets, strict=True):
-            await server.listen(bound, listener.name, certificates.of(listener.name))
+            await server.listen(bound, listener.name, certificates.of(listener.name), logins.get(listener.name))
         http_port = None if http is None else http.listener.getsockname()[1]
         started = time.monotonic()
         log.info(
@@ -577,8 +578,8 @@ def _cluster_of(path: Path) -> str | None:
 
 def _bind_listeners(
     stack: AsyncExitStack, config: Config, host: str, port: int
-) -> tuple[tuple[Listener, ...], list[socket.socket], Certificates]:
-    """The listeners with the ports in use, a bound socket for each, and their certificates.
+) -> tuple[tuple[Listener, ...], list[socket.socket], Certificates, dict[str, SaslSettings]]:
+    """The listeners with the ports in use, a bound socket for each, their certificates, and how clients log in.
 
     Raises:
         ConfigError: the listeners contradict other keys.
@@ -586,13 +587,13 @@ def _bind_listeners(
     """
     wanted = broker_listeners(config, LISTENERS) or (Listener(PLAINTEXT, host, port),)
     protocols = protocols_of(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
-    check_inter_broker(config, wanted)
-    certificates = Certificates(config, protocols)
+    check_inter_broker(config, wanted, protocols)
+    certificates, logins = Certificates(config, protocols), sasl_settings(config, protocols)
     sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]
     listeners = tuple(
         Listener(each.name, each.host, bound.getsockname()[1]) for each, bound in zip(wanted, sockets, strict=True)
     )
-    return listeners, sockets, certificates
+    return listeners, sockets, certificates, logins
 
 
 def _bind_http(stack: AsyncExitStack, host: str, port: int) -> _Http:

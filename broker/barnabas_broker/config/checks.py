@@ -1,7 +1,7 @@
 """Checks of a whole configuration: keys that have no effect or are refused, and keys that depend on each other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.config.keys import (
@@ -20,7 +20,7 @@ from barnabas_broker.config.keys import (
     ConfigError,
     Key,
 )
-from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, SSL, Listener, prefix_of
+from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, SASL_PROTOCOLS, Listener, prefix_of
 from barnabas_broker.config.properties import Config
 from barnabas_broker.config.unserved import PREFIXES, UNSERVED, without_effect
 from barnabas_protocol.suggestions import did_you_mean, nearest
@@ -174,7 +174,7 @@ def protocols_of(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> d
     must be in it, as in Kafka: a mistyped name must not open a listener without TLS.
 
     Raises:
-        ConfigError: a listener is not in the map, or speaks a protocol that is not served.
+        ConfigError: a listener is not in the map.
     """
     mapped = {name: name for name in PROTOCOLS}
     mapped |= {name: protocol for name, _, protocol in (entry.partition(":") for entry in protocols)}
@@ -185,12 +185,7 @@ def protocols_of(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> d
                 f"listeners: {each} is not in listener.security.protocol.map: add {each.name}:SSL or "
                 f"{each.name}:PLAINTEXT to it"
             )
-        protocol = found[each.name] = mapped.get(each.name, PLAINTEXT)
-        if protocol not in (PLAINTEXT, SSL):
-            raise ConfigError(
-                f"listeners: {each} is to speak {protocol} (listener.security.protocol.map), which is not served: "
-                "map it to PLAINTEXT or SSL, or leave it out"
-            )
+        found[each.name] = mapped.get(each.name, PLAINTEXT)
     return found
 
 
@@ -223,11 +218,11 @@ def _reachable(host: str, hostname: str) -> str:
     return hostname if host in _ANYWHERE else host
 
 
-def check_inter_broker(config: Config, listeners: Sequence[Listener]) -> None:
+def check_inter_broker(config: Config, listeners: Sequence[Listener], protocols: Mapping[str, str]) -> None:
     """Check that the listener that brokers use among themselves exists.
 
     Raises:
-        ConfigError: no listener has this name, or two keys name it.
+        ConfigError: no listener has this name, two keys name it, or a broker of a cluster would have to log in there.
     """
     name = config[INTER_BROKER_LISTENER_NAME]
     if INTER_BROKER_LISTENER_NAME.name in config.given and SECURITY_INTER_BROKER_PROTOCOL.name in config.given:
@@ -237,4 +232,9 @@ def check_inter_broker(config: Config, listeners: Sequence[Listener]) -> None:
         raise ConfigError(
             f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}. To do: set it to the "
             "one by which brokers reach each other"
+        )
+    if config[CLUSTER_URL] and protocols[name] in SASL_PROTOCOLS:
+        raise ConfigError(
+            f"inter.broker.listener.name={name}: it speaks {protocols[name]}, and brokers cannot log in to each other. "
+            "To do: give them a listener with SSL, and ssl.client.auth=required"
         )

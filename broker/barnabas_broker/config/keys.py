@@ -437,6 +437,35 @@ SSL_PRINCIPAL_MAPPING_RULES = _of_listener(
         "How the subject of a client's certificate becomes the name of its principal (KIP-371).",
     )
 )
+
+# SASL
+_no_mechanisms: tuple[str, ...] = ()
+SASL_ENABLED_MECHANISMS = _of_listener(
+    _broker(
+        Key(
+            "sasl.enabled.mechanisms",
+            ConfigType.LIST,
+            _no_mechanisms,
+            _list_of("PLAIN"),
+            "The SASL mechanisms that clients may choose: PLAIN.",
+        )
+    )
+)
+PLAIN_SASL_JAAS_CONFIG = _secret(
+    "plain.sasl.jaas.config",
+    "The users of PLAIN and their passwords, as Kafka's PlainLoginModule has them. In Kafka it must be given for a "
+    "listener, as listener.name.NAME.plain.sasl.jaas.config.",
+)
+SASL_SERVER_MAX_RECEIVE_SIZE = _int(
+    "sasl.server.max.receive.size", 524_288, "The largest request of a client that has not authenticated, in bytes."
+)
+CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = _int(
+    "connection.failed.authentication.delay.ms",
+    100,
+    "Ms until a client is told that its authentication failed, and disconnected.",
+)
+
+# Connections
 SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
 CONNECTIONS_MAX_IDLE_MS = _long(
     "connections.max.idle.ms",

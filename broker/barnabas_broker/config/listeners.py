@@ -10,7 +10,9 @@ from typing import Final, NamedTuple
 
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
-PROTOCOLS: Final = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
+SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS: Final = (SSL, "SASL_SSL")
+PROTOCOLS: Final = (PLAINTEXT, SSL, *SASL_PROTOCOLS)
 #: What keys of a single listener begin with.
 PREFIX: Final = "listener.name."
 _ADDRESS: Final = re.compile(r"(?:([\w.-]+)://)?\[?([^\[\]/,\s]*)\]?:([0-9]{1,5})", re.ASCII)

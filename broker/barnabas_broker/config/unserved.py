@@ -319,11 +319,8 @@ UNSERVED: Final[dict[str, Unserved]] = {
     ),
     **_group(
         "SASL and tokens",
-        "SASL is not served, and listeners of type SASL_PLAINTEXT or SASL_SSL are refused",
+        "of SASL the mechanism PLAIN is served, for clients",
         """
-        connection.failed.authentication.delay.ms | \
-            100 | \
-            Delay before a connection that failed to authenticate is closed.
         connections.max.reauth.ms | 0 | Time after which a connection must authenticate again.
         delegation.token.expiry.check.interval.ms | 3600000 | How often expired tokens are removed.
         delegation.token.expiry.time.ms | 86400000 | Life of a token until it is renewed.
@@ -331,7 +328,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         delegation.token.secret.key | | The key that signs tokens.
         early.start.listeners | | Listeners that open before the authorizer is ready.
         sasl.client.callback.handler.class | | The class that gives the broker's own credentials.
-        sasl.enabled.mechanisms | GSSAPI | SASL mechanisms.
         sasl.jaas.config | | Login modules and their options.
         sasl.kerberos.kinit.cmd | /usr/bin/kinit | Path of kinit.
         sasl.kerberos.min.time.before.relogin | 60000 | Shortest time between two logins.
@@ -384,7 +380,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         sasl.oauthbearer.sub.claim.name | sub | Claim with the subject.
         sasl.oauthbearer.token.endpoint.url | | Where tokens come from.
         sasl.server.callback.handler.class | | The class that checks credentials.
-        sasl.server.max.receive.size | 524288 | Largest SASL message.
         """,
     ),
     **_group(
@@ -431,7 +426,7 @@ REMOVED: Final[dict[str, str]] = {
 
 #: Prefixes of keys whose rest is a name: of a listener, a plugin or ZooKeeper's client.
 PREFIXES: Final[dict[str, str]] = {
-    "listener.name.": "only keys of TLS can be set for a single listener (listener.name.NAME.ssl.*)",
+    "listener.name.": "only keys of TLS and SASL can be set for a single listener",
     "rlmm.config.": "tiered storage is not served",
     "rsm.config.": "tiered storage is not served",
     "zookeeper.": "there is no ZooKeeper; brokers coordinate through etcd (cluster.url)",

@@ -187,8 +187,8 @@ class TlsContexts:
 
 
 def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    server = _context(ssl.PROTOCOL_TLS_SERVER, settings)
-    client = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    server = _prepare(_Context(ssl.PROTOCOL_TLS_SERVER), settings)
+    client = _prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings)
     client.check_hostname = settings.check_names
     if settings.client_auth != "none" and not settings.trust.given:
         raise TlsError(
@@ -208,8 +208,8 @@ def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-def _context(purpose: int, settings: TlsSettings) -> ssl.SSLContext:
-    context = _Context(purpose)
+def _prepare(context: ssl.SSLContext, settings: TlsSettings) -> ssl.SSLContext:
+    """Give a context the versions, the certificate and the key."""
     versions = [_VERSIONS[name] for name in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

@@ -16,7 +16,7 @@ from barnabas_broker.config.keys import (
     SSL_TRUSTSTORE_CERTIFICATES,
     SSL_TRUSTSTORE_LOCATION,
 )
-from barnabas_broker.config.listeners import SSL
+from barnabas_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, prefix_of
 from barnabas_broker.logs import logger
 from barnabas_broker.security.principals import PrincipalRules
 from barnabas_broker.security.tls import Store, TlsContexts, TlsError, TlsSettings
@@ -38,9 +38,9 @@ class Certificates:
     def __init__(self, config: Config, protocols: Mapping[str, str]) -> None:
         try:
             self._contexts = {
-                name: TlsContexts(tls_settings(config.of_listener(name), name))
+                name: TlsContexts(tls_settings(_of_listener(config, name, protocol), name))
                 for name, protocol in protocols.items()
-                if protocol == SSL
+                if protocol in TLS_PROTOCOLS
             }
         except TlsError as error:
             raise ConfigError(str(error)) from error
@@ -61,6 +61,14 @@ class Certificates:
                 log.error("certificates not reloaded, the earlier ones stay", listener=name, reason=str(error))
             else:
                 log.info("certificates reloaded", listener=name)
+
+
+def _of_listener(config: Config, name: str, protocol: str) -> Config:
+    """The keys of a listener. As in Kafka, where clients log in they need a certificate only if its own key says so."""
+    found = config.of_listener(name)
+    if protocol in SASL_PROTOCOLS and f"{prefix_of(name)}{SSL_CLIENT_AUTH.name}" not in config.given:
+        found.given[SSL_CLIENT_AUTH.name] = SSL_CLIENT_AUTH.default
+    return found
 
 
 def tls_settings(config: Config, name: str) -> TlsSettings:

@@ -180,6 +180,27 @@ class Dispatcher(Protocol):
         """
 
 
+class Gate(Dispatcher, Protocol):
+    """Answers the requests of a client until it has proved who it is."""
+
+    def close(self) -> None:
+        """The connection is lost."""
+
+
+class Login(Protocol):
+    """What a client has to get through before its requests are served.
+
+    Attributes:
+        max_receive_size: bytes of a frame at most until then.
+    """
+
+    @property
+    def max_receive_size(self) -> int: ...
+
+    def begin(self, connection: "Connection", dispatch: Dispatcher) -> Gate:
+        """The gate of a new connection, in front of `dispatch`."""
+
+
 class ConnectionOwner(Protocol):
     """What a connection needs of the server that accepted it.
 
@@ -217,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         server: accepted it.
         listener: the name of the listener.
         identify: the principal of a TLS connection; None for plain text.
+        login: what a client has to get through before its requests are served; None if it need not log in.
 
     Attributes:
         peer: the client.
@@ -229,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         server: ConnectionOwner,
         listener: str = PLAINTEXT,
         identify: Callable[[ssl.SSLObject], Principal] | None = None,
+        login: "Login | None" = None,
     ) -> None:
         self.server = server
         self.peer = Peer("?", 0, listener)
@@ -236,6 +259,9 @@ class Connection(asyncio.BufferedProtocol):
         self.active = 0.0
         self.began: float | None = None
         self._traffic = server.traffic
+        self._login = login
+        self._gate: Gate | None = None
+        self._dispatch = server.dispatch
         self._framer = Framer(server.max_request_bytes)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
@@ -279,10 +305,16 @@ class Connection(asyncio.BufferedProtocol):
             except NoRuleApplies as error:
                 self._refuse(str(error))
                 self._transport.abort()
+                return
+        if self._login is not None:
+            self._gate = self._dispatch = self._login.begin(self, self.server.dispatch)
+            self._framer.max_bytes = self._login.max_receive_size
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
+        if self._gate is not None:
+            self._gate.close()
         for work in tuple(self.peer.works):
             work.cancel()
         self._backlog.clear()
@@ -353,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._working or transport is None:
             return
         self._working = True
-        backlog, pending, dispatch, peer = self._backlog, self._pending, self.server.dispatch, self.peer
+        backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
         out: list[Buffer | Unread] = []
         size = 0
         try:
@@ -594,6 +626,15 @@ class Connection(asyncio.BufferedProtocol):
         transport.abort()
 
     # What the server calls
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection; the reason is logged."""
+        self._refuse(reason)
+
+    def authenticated(self) -> None:
+        """The client has proved who it is: serve its requests."""
+        self._gate, self._dispatch = None, self.server.dispatch
+        self._framer.max_bytes = self.server.max_request_bytes
 
     def end(self) -> None:
         """Read nothing more; close when the requests that were started are answered."""

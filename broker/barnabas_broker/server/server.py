@@ -3,6 +3,7 @@
 import asyncio
 import math
 import socket
+import ssl
 from collections.abc import Callable, Container
 from functools import partial
 from typing import Final
@@ -17,9 +18,10 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.budget import Budget, Waiter
-from barnabas_broker.server.connection import Connection, Dispatcher, Peer
+from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeLane, TlsListener
 from barnabas_broker.shortages import most_descriptors
@@ -32,6 +34,11 @@ BACKLOG: Final = 1024
 SWEEP_SECONDS: Final = 5.0
 #: Seconds for the rest of a request while others wait for memory.
 FRAME_SECONDS: Final = 10.0
+
+
+def _nobody(connection: ssl.SSLObject) -> Principal:
+    """The principal of a client that still has to log in, whatever its certificate says."""
+    return ANONYMOUS
 
 
 class SocketServer:
@@ -83,20 +90,29 @@ class SocketServer:
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
-    async def listen(self, listener: socket.socket, name: str = PLAINTEXT, tls: TlsContexts | None = None) -> None:
+    async def listen(
+        self,
+        listener: socket.socket,
+        name: str = PLAINTEXT,
+        tls: TlsContexts | None = None,
+        login: Login | None = None,
+    ) -> None:
         """Start to accept connections on a bound socket, the listener `name`; there may be several.
 
         Args:
             listener: the socket.
             name: the listener's name.
             tls: its certificates; None for plain text.
+            login: what clients have to get through first; None if they need not log in.
         """
         if tls is None:
             loop = asyncio.get_running_loop()
-            server = await loop.create_server(lambda: Connection(self, name), sock=listener, backlog=BACKLOG)
+            server = await loop.create_server(
+                partial(Connection, self, name, None, login), sock=listener, backlog=BACKLOG
+            )
             self._listeners.append(server)
         else:
-            make = partial(Connection, self, name, tls.principal)
+            make = partial(Connection, self, name, tls.principal if login is None else _nobody, login)
             self._listeners.append(
                 TlsListener(listener, tls, make, self._admits, self.traffic, self._handshakes, BACKLOG)
             )

@@ -111,7 +111,7 @@ def test_what_has_no_effect_is_named(name: str) -> None:
         ("xyz", "no such configuration key, ignored"),
         ("port", "no effect, removed from Apache Kafka: set listeners instead"),
         ("zookeeper.connection.timeout.ms", "no effect, there is no ZooKeeper; brokers coordinate through etcd"),
-        ("listener.name.internal.max.connections", "no effect, only keys of TLS can be set for a single listener"),
+        ("listener.name.internal.max.connections", "no effect, only keys of TLS and SASL can be set"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_one_that_was_meant(name: str, said: str) -> None:

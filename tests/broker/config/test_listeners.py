@@ -121,24 +121,23 @@ def test_a_listener_that_the_map_leaves_out_is_rejected() -> None:
         protocols_of([A, B], LISTENER_SECURITY_PROTOCOL_MAP.read("A:SSL"))
 
 
-@pytest.mark.parametrize(
-    ("name", "mapped", "protocol"),
-    [("A", "B:PLAINTEXT,A:SASL_SSL", "SASL_SSL"), ("SASL_PLAINTEXT", "A:SSL", "SASL_PLAINTEXT")],
-)
-def test_other_security_protocols_are_rejected(name: str, mapped: str, protocol: str) -> None:
-    with pytest.raises(ConfigError, match=f"listeners: {name}://h:1 is to speak {protocol} .* which is not served"):
-        protocols_of([Listener(name, "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
-
-
 def test_brokers_reach_each_other_by_the_listener_of_a_protocol() -> None:
     given = Config(BROKER_KEYS, {"security.inter.broker.protocol": "SSL"})
     assert given[INTER_BROKER_LISTENER_NAME] == "SSL"
-    check_inter_broker(given, [A, Listener("SSL", "h", 1)])
+    check_inter_broker(given, [A, Listener("SSL", "h", 1)], {"A": "PLAINTEXT", "SSL": "SSL"})
     with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name='SSL': must be one of listeners: A, B"):
-        check_inter_broker(given, [A, B])
+        check_inter_broker(given, [A, B], {"A": "PLAINTEXT", "B": "PLAINTEXT"})
     given.given["inter.broker.listener.name"] = "A"
     with pytest.raises(ConfigError, match=r"security\.inter\.broker\.protocol: give one of them"):
-        check_inter_broker(given, [A, B])
+        check_inter_broker(given, [A, B], {"A": "PLAINTEXT", "B": "PLAINTEXT"})
+
+
+def test_brokers_of_a_cluster_cannot_log_in_to_each_other() -> None:
+    given = Config(BROKER_KEYS, {"inter.broker.listener.name": "A"})
+    check_inter_broker(given, [A], {"A": "SASL_SSL"})
+    given = Config(BROKER_KEYS, {"inter.broker.listener.name": "A", "cluster.url": "etcd://h:1"})
+    with pytest.raises(ConfigError, match="it speaks SASL_SSL, and brokers cannot log in to each other"):
+        check_inter_broker(given, [A], {"A": "SASL_SSL"})
 
 
 def test_a_listener_has_keys_of_its_own() -> None:
@@ -274,7 +273,14 @@ async def test_a_stop_closes_all_listeners(start_broker: StartBroker) -> None:
             r"the listener SSL speaks TLS and has no certificate. To do: give ssl.keystore.location",
         ),
         ({"advertised.listeners": "INTERNAL://h:1"}, r"INTERNAL://h:1 is no listener; listeners has PLAINTEXT"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}, "is to speak SASL_PLAINTEXT"),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"},
+            r"the listener PLAINTEXT speaks SASL\. To do: give sasl\.enabled\.mechanisms=PLAIN",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN"},
+            r"listener\.name\.plaintext\.plain\.sasl\.jaas\.config: must be MODULE required",
+        ),
     ],
 )
 async def test_a_broker_with_contradicting_listeners_does_not_start(
