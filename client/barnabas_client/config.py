@@ -41,7 +41,8 @@ Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 GroupProtocol = Literal["classic", "consumer"]
 Acks = Literal["all", -1, 0, 1]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -120,6 +121,9 @@ class ClientConfig:
     ssl_keyfile: str | None = None
     ssl_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism = "PLAIN"
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.client_id, str):
@@ -129,14 +133,36 @@ class ClientConfig:
         _one_of("security_protocol", self.security_protocol, get_args(SecurityProtocol))
         _flag("ssl_check_hostname", self.ssl_check_hostname)
         given = [name for name in TLS_SETTINGS if getattr(self, name) != getattr(ClientConfig, name)]
-        if given and self.security_protocol != "SSL":
-            raise ValueError(f'{given[0]} is given but security_protocol is not: give security_protocol="SSL" as well')
+        if given and self.security_protocol not in ("SSL", "SASL_SSL"):
+            raise ValueError(
+                f'{given[0]} is given but security_protocol is not: give security_protocol="SSL" as well, or "SASL_SSL"'
+            )
         if self.ssl_context is not None and len(given) > 1:
             raise ValueError(f"{given[1]} is given with ssl_context: give one of them")
         if self.ssl_certfile is None and (self.ssl_keyfile is not None or self.ssl_password is not None):
             raise ValueError("ssl_keyfile or ssl_password is given without ssl_certfile: give both")
+        self._check_login()
         # Files that cannot be used are an error of the constructor, not of the first connection.
         self.tls  # noqa: B018
+
+    def _check_login(self) -> None:
+        _one_of("sasl_mechanism", self.sasl_mechanism, get_args(SaslMechanism))
+        given = (self.sasl_plain_username, self.sasl_plain_password)
+        if self.security_protocol not in ("SASL_PLAINTEXT", "SASL_SSL"):
+            if given != (None, None):
+                raise ValueError(
+                    "sasl_plain_username or sasl_plain_password is given but security_protocol is not: give "
+                    'security_protocol="SASL_SSL" as well'
+                )
+        elif not all(isinstance(one, str) and one and "\0" not in one for one in given):
+            raise ValueError("sasl_plain_username and sasl_plain_password are needed: give both, without zero bytes")
+
+    @property
+    def login(self) -> tuple[SaslMechanism, str, str] | None:
+        """Mechanism, user and password of SASL; None without."""
+        if self.sasl_plain_username is None or self.sasl_plain_password is None:
+            return None
+        return self.sasl_mechanism, self.sasl_plain_username, self.sasl_plain_password
 
     @property
     def request_timeout(self) -> float:
@@ -150,7 +176,7 @@ class ClientConfig:
         Raises:
             ValueError: a file cannot be used.
         """
-        if self.security_protocol == "PLAINTEXT" or self.ssl_context is not None:
+        if self.security_protocol not in ("SSL", "SASL_SSL") or self.ssl_context is not None:
             return self.ssl_context
         setting = "ssl_cafile"
         try:
@@ -302,6 +328,9 @@ class ClientSettings(TypedDict, total=False):
     ssl_keyfile: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
 
 
 class ConsumerSettings(ClientSettings, total=False):

@@ -118,7 +118,15 @@ def test_compression_is_a_codec() -> None:
     [
         ({"client_id": None}, TypeError, "client_id"),
         ({"request_timeout_ms": 0}, ValueError, "request_timeout_ms"),
-        ({"security_protocol": "SASL_SSL"}, ValueError, "'PLAINTEXT', 'SSL'"),
+        ({"security_protocol": "TLS"}, ValueError, "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'"),
+        ({"security_protocol": "SASL_SSL"}, ValueError, "sasl_plain_username and sasl_plain_password are needed"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_plain_username": "a", "sasl_plain_password": "b\0c"},
+            ValueError,
+            "without zero bytes",
+        ),
+        ({"sasl_plain_username": "a", "sasl_plain_password": "b"}, ValueError, 'give security_protocol="SASL_SSL"'),
+        ({"sasl_mechanism": "GSSAPI"}, ValueError, "'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512'"),
         ({"ssl_context": ssl.create_default_context()}, ValueError, 'give security_protocol="SSL" as well'),
         ({"ssl_cafile": "x"}, ValueError, 'give security_protocol="SSL" as well'),
         ({"ssl_check_hostname": "yes"}, TypeError, "give True or False"),

@@ -22,9 +22,12 @@ from cryptography.x509.oid import NameOID
 
 from barnabas_broker.security.names import subject
 from barnabas_broker.security.principals import PrincipalRules
+from barnabas_broker.security.sasl import PLAIN_MODULE
+from barnabas_client import Producer
+from barnabas_client.errors import AuthenticationFailedError
 from tests.certificates import Authority
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.kafka_server import run_tool
+from tests.interop.kafka_server import ApacheKafka, run_tool
 from tests.interop.server import free_port
 from tests.kafka_python import kafka
 
@@ -157,6 +160,135 @@ def test_programs_of_apache_kafka(tls: TlsBroker, fresh: str, tmp_path: Path) ->
     run("kafka-console-producer", "--topic", fresh, stdin="one\ntwo\n")
     read = run("kafka-console-consumer", "--topic", fresh, "--from-beginning", "--max-messages", "2")
     assert read.split() == ["one", "two"]
+
+
+# Logins
+
+
+@pytest.fixture(scope="module")
+def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a broker whose clients log in over TLS as ada, and the certificates to trust."""
+    folder = tmp_path_factory.mktemp("sasl")
+    authority = Authority(folder)
+    port, sasl_port = free_port(), free_port()
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port}",
+        "advertised.listeners": f"SASL_SSL://localhost:{sasl_port}",
+        "ssl.keystore.location": str(authority.issue("broker")),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_ada="love;lace";',
+    }
+    with BarnabasBroker(settings, port=port):
+        yield f"localhost:{sasl_port}", authority.trust
+
+
+def test_librdkafka_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
+    servers, trust = sasl
+    login = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(trust),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ada",
+        "sasl.password": "love;lace",
+    }
+    producer = confluent_kafka.Producer(login)
+    for line in LINES:
+        producer.produce(fresh, line)
+    assert producer.flush(LIMIT) == 0
+    reasons: list[str] = []
+    wrong = AdminClient({**login, "sasl.password": "x", "error_cb": lambda error: reasons.append(error.str())})
+    with pytest.raises(confluent_kafka.KafkaException):
+        wrong.list_topics(timeout=5)
+    wrong.poll(1)
+    assert any("Invalid username or password" in reason for reason in reasons), reasons
+
+
+async def test_aiokafka_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
+    servers, trust = sasl
+    login = {
+        "bootstrap_servers": servers,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": aiokafka.helpers.create_ssl_context(cafile=str(trust)),
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "ada",
+        "sasl_plain_password": "love;lace",
+    }
+    async with asyncio.timeout(LIMIT), aiokafka.AIOKafkaProducer(**login) as producer:
+        await producer.send_and_wait(fresh, b"one")
+
+
+def test_kafka_python_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
+    servers, trust = sasl
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(trust),
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="ada",
+        sasl_plain_password="love;lace",
+    )
+    producer.send(fresh, b"one").get(LIMIT)
+    producer.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("needs_jars")
+def test_programs_of_apache_kafka_log_in(sasl: tuple[str, Path], tmp_path: Path) -> None:
+    servers, trust = sasl
+    config = tmp_path / "client.properties"
+    for password, status in (("love;lace", 0), ("wrong", 1)):
+        config.write_text(
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={trust}\n"
+            f'sasl.jaas.config={PLAIN_MODULE} required username="ada" password="{password}";\n'
+        )
+        arguments = ("--bootstrap-server", servers, "--command-config", str(config), "--list")
+        done = run_tool("kafka-topics", *arguments, timeout=90)
+        assert done.returncode == status, done.stdout + done.stderr
+    assert (
+        "SaslAuthenticationException: Authentication failed: Invalid username or password" in done.stdout + done.stderr
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("needs_jars")
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+async def test_the_client_logs_in_to_apache_kafka(kafka_with_logins: str, fresh: str, mechanism: str) -> None:
+    login: dict[str, Any] = {
+        "bootstrap_servers": kafka_with_logins,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "ada",
+        "sasl_plain_password": "lovelace",
+    }
+    async with asyncio.timeout(LIMIT), Producer(**login) as producer:
+        await producer.send_and_wait(fresh, b"one")
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(AuthenticationFailedError, match="does not accept the user 'ada'"):
+            await Producer(**{**login, "sasl_plain_password": "wrong"}).start()
+
+
+@pytest.fixture(scope="module")
+def kafka_with_logins() -> Iterator[str]:
+    """The address at which clients of an Apache Kafka log in."""
+    port, sasl_port, controller = free_port(), free_port(), free_port()
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    settings = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_ada="lovelace";',
+        "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": scram,
+    }
+    users = [f"{mechanism}=[name=ada,password=lovelace]" for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
+    format_args = [word for user in users for word in ("--add-scram", user)]
+    with ApacheKafka(settings, port=port, format_args=format_args):
+        yield f"127.0.0.1:{sasl_port}"
 
 
 # Names of principals

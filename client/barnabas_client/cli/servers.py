@@ -19,10 +19,10 @@ are no options for them, because other users of the machine see the arguments of
 """
 
 import argparse
-import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,11 +44,14 @@ SECURITY: Final = (
     "ssl_keyfile",
     "ssl_password",
     "ssl_check_hostname",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
 )
 _CLUSTER_KEYS: Final = ("bootstrap_servers", *SECURITY)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Servers:
     """Bootstrap servers.
 
@@ -64,10 +67,10 @@ class Servers:
     source: str
     security: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The TLS context of connections, None for plain text."""
-        return self._config().tls
+    @cached_property
+    def config(self) -> ClientConfig:
+        """The settings of connections."""
+        return ClientConfig(servers=self.addresses, **self.security)
 
     def check(self) -> None:
         """Check how to connect securely.
@@ -76,12 +79,9 @@ class Servers:
             CommandError: a setting is not valid.
         """
         try:
-            self._config()
+            _ = self.config
         except (TypeError, ValueError) as error:
             raise CommandError(f"{error} ({self.text} is {self.source})") from None
-
-    def _config(self) -> ClientConfig:
-        return ClientConfig(servers=self.addresses, **self.security)
 
     def note(self, error: Exception) -> str:
         """What to add to the text of an error: where the addresses come from, if the error is that of a connection."""

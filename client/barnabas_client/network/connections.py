@@ -203,6 +203,7 @@ class Connections:
                 client_id=self._config.client_id,
                 timeout=self._config.request_timeout,
                 tls=self._tls,
+                login=self._config.login,
                 versions=self.versions.get(address),
             )
         except KafkaError as error:

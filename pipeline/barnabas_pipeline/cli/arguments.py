@@ -27,6 +27,8 @@ def source_options(arguments: Namespace) -> dict[str, str]:
             options["kafka.ssl.endpoint.identification.algorithm"] = "https" if value else ""
         elif name in _SECURITY:
             options[_SECURITY[name]] = value
-        else:
+        elif name == "ssl_keyfile":
             raise UsageError(f"{name} is given ({servers.source}): put the key into the file of ssl_certfile")
+        else:
+            raise UsageError(f"{name} is given ({servers.source}): the Spark source cannot log in")
     return {**options, **dict(arguments.options)}

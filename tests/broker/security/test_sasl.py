@@ -52,7 +52,8 @@ def test_no_other_message_is_accepted(message: bytes) -> None:
 def test_jaas_as_kafka_documents_it() -> None:
     text = (
         f"{PLAIN_MODULE} required\n"
-        'username="admin" password="admin-secret"\n user_admin="admin-secret" user_al.ice=\'a"\\\'\\\\ ;b\' user_c=plain;'
+        'username="admin" password="admin-secret"\n'
+        " user_admin=\"admin-secret\" user_al.ice='a\"\\'\\\\ ;b' user_c=plain;"
     )
     login = parse_jaas(text)
     assert login.module == PLAIN_MODULE

@@ -121,4 +121,7 @@ def _producer(client: ClientConfig) -> Producer:
         connections_max_idle_ms=client.connections_max_idle_ms,
         security_protocol=client.security_protocol,
         ssl_context=client.tls,
+        sasl_mechanism=client.sasl_mechanism,
+        sasl_plain_username=client.sasl_plain_username,
+        sasl_plain_password=client.sasl_plain_password,
     )
