@@ -178,7 +178,9 @@ def test_refused_certificates(tmp_path: Path, settings: dict[str, Any], says: st
     (tmp_path / "empty.pem").write_text("")
     Authority(tmp_path).issue("locked", password="hush")
     files = {name: str(tmp_path / f"{name}.pem") for name in ("empty", "locked")}
-    given = {name: value.format(**files) if isinstance(value, str) else value for name, value in settings.items()}
+    given: dict[str, Any] = {
+        name: value.format(**files) if isinstance(value, str) else value for name, value in settings.items()
+    }
     with pytest.raises(ValueError, match=says) as refused:
         ClientConfig(servers=(("localhost", 9092),), security_protocol="SSL", **given)
     assert "xyzzy" not in str(refused.value)

@@ -100,7 +100,8 @@ def test_librdkafka_is_told_why_it_is_refused(tls: TlsBroker) -> None:
     reasons: list[str] = []
     settings: dict[str, Any] = {key: value for key, value in tls.librdkafka.items() if ".location" not in key}
     settings["ssl.ca.location"] = str(tls.authority.trust)
-    admin = AdminClient({**settings, "error_cb": lambda error: reasons.append(error.str())})
+    settings["error_cb"] = lambda error: reasons.append(error.str())
+    admin = AdminClient(settings)
     with pytest.raises(confluent_kafka.KafkaException):
         admin.list_topics(timeout=5)
     admin.poll(1)
@@ -184,7 +185,7 @@ def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
 
 def test_librdkafka_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
     servers, trust = sasl
-    login = {
+    login: dict[str, Any] = {
         "bootstrap.servers": servers,
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(trust),
@@ -197,7 +198,8 @@ def test_librdkafka_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
         producer.produce(fresh, line)
     assert producer.flush(LIMIT) == 0
     reasons: list[str] = []
-    wrong = AdminClient({**login, "sasl.password": "x", "error_cb": lambda error: reasons.append(error.str())})
+    login |= {"sasl.password": "x", "error_cb": lambda error: reasons.append(error.str())}
+    wrong = AdminClient(login)
     with pytest.raises(confluent_kafka.KafkaException):
         wrong.list_topics(timeout=5)
     wrong.poll(1)
@@ -309,7 +311,7 @@ LETTERS: Final = 'ab ,=+<>#;"\\\0 \r\n\té漢😀-_.'
 
 
 def some_certificate(dice: random.Random) -> bytes:
-    def attribute() -> x509.NameAttribute:
+    def attribute() -> x509.NameAttribute[str]:
         return x509.NameAttribute(dice.choice(KINDS), "".join(dice.choices(LETTERS, k=dice.randint(1, 8))))
 
     parts = [x509.RelativeDistinguishedName([attribute()]) for _ in range(dice.randint(1, 4))]

@@ -462,7 +462,7 @@ SASL_SERVER_MAX_RECEIVE_SIZE = _int(
 CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = _int(
     "connection.failed.authentication.delay.ms",
     100,
-    "Ms until a client is told that its authentication failed, and disconnected.",
+    "Ms until a client whose authentication failed is answered and disconnected.",
 )
 
 # Connections

@@ -52,7 +52,7 @@ class SaslSettings(NamedTuple):
     Attributes:
         mechanisms: that clients may choose.
         users: of PLAIN.
-        delay: seconds until a client is told that it failed.
+        delay: seconds until a client that failed is answered.
         max_receive_size: bytes of a frame before the authentication.
     """
 

@@ -36,7 +36,7 @@ SWEEP_SECONDS: Final = 5.0
 FRAME_SECONDS: Final = 10.0
 
 
-def _nobody(connection: ssl.SSLObject) -> Principal:
+def _not_logged_in(connection: ssl.SSLObject) -> Principal:
     """The principal of a client that still has to log in, whatever its certificate says."""
     return ANONYMOUS
 
@@ -112,7 +112,7 @@ class SocketServer:
             )
             self._listeners.append(server)
         else:
-            make = partial(Connection, self, name, tls.principal if login is None else _nobody, login)
+            make = partial(Connection, self, name, tls.principal if login is None else _not_logged_in, login)
             self._listeners.append(
                 TlsListener(listener, tls, make, self._admits, self.traffic, self._handshakes, BACKLOG)
             )

@@ -160,7 +160,7 @@ class TlsListener:
 
     async def _begin(self, accepted: socket.socket, peer: str) -> None:
         """Make a connection of an accepted socket, or close it."""
-        # The loop closes the socket of a failed handshake at once, and the peer is still to be told why.
+        # The loop closes the socket of a failed handshake at once, and the peer still has to learn why.
         with closing(accepted.dup()) as spare:
             try:
                 async with asyncio.timeout(self._seconds):

@@ -15,7 +15,8 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.security.sasl import PLAIN_MODULE
-from barnabas_broker.server.sasl import REQUESTS, SaslGate, SaslSettings
+from barnabas_broker.server.connection import Dispatcher
+from barnabas_broker.server.sasl import REQUESTS, Gated, SaslGate, SaslSettings
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -215,7 +216,12 @@ async def test_the_exchange_has_a_deadline(
 async def test_the_deadline_ends_with_the_login(start_sasl: StartSasl, monkeypatch: pytest.MonkeyPatch) -> None:
     gates: list[SaslGate] = []
     begin = SaslSettings.begin
-    monkeypatch.setattr(SaslSettings, "begin", lambda *given: gates.append(begin(*given)) or gates[-1])
+
+    def watched(settings: SaslSettings, connection: Gated, dispatch: Dispatcher) -> SaslGate:
+        gates.append(begin(settings, connection, dispatch))
+        return gates[-1]
+
+    monkeypatch.setattr(SaslSettings, "begin", watched)
     broker = await start_sasl()
     async with await Wire.connect(broker.port) as wire:
         await handshake(wire)

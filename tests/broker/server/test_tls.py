@@ -172,7 +172,7 @@ async def rejected(broker: BrokerServer, context: ssl.SSLContext) -> str:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     async with await Wire.connect(port(broker)) as wire:
-        steps = [client.do_handshake, lambda: client.read(1)]
+        steps: list[Callable[[], object]] = [client.do_handshake, lambda: client.read(1)]
         while True:
             try:
                 steps[0]()

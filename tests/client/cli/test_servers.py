@@ -117,7 +117,11 @@ def test_a_cluster_of_the_file_has_its_own_settings(home: Path) -> None:
         "[clusters.far]\nbootstrap_servers = 'far:1'\nsecurity_protocol = 'SSL'\nssl_cafile = '/ca.pem'\n"
         "ssl_check_hostname = false"
     )
-    secret = {"BARNABAS_SECURITY_PROTOCOL": "SSL", "BARNABAS_SSL_PASSWORD": "hush", "XDG_CONFIG_HOME": home}
+    secret: dict[str, Any] = {
+        "BARNABAS_SECURITY_PROTOCOL": "SSL",
+        "BARNABAS_SSL_PASSWORD": "hush",
+        "XDG_CONFIG_HOME": home,
+    }
     assert security("far", **secret) == {
         "security_protocol": "SSL",
         "ssl_cafile": "/ca.pem",
