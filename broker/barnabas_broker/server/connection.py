@@ -313,8 +313,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
+        # These end reference cycles: its buffers are freed now, not when the collector runs.
+        self.peer.released = _nothing
         if self._gate is not None:
             self._gate.close()
+            self._gate, self._dispatch = None, self.server.dispatch
         for work in tuple(self.peer.works):
             work.cancel()
         self._backlog.clear()
