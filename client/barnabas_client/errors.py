@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "AuthenticationFailedError",
     "BufferExhaustedError",
     "CommitFailedError",
     "ConsumerStoppedError",
@@ -277,6 +278,12 @@ class GroupAuthorizationFailedError(_Named):
     CODE = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
+class AuthenticationFailedError(_Named):
+    """The broker does not accept the user and the password, or the mechanism."""
+
+    CODE = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class TopicAuthorizationFailedError(_Named):
     """This client is not allowed to use the topic."""
 
@@ -326,6 +333,7 @@ _CLASSES: Final = _by_code(
         UnsupportedAssignorError,
         InvalidRegularExpressionError,
         GroupMaxSizeReachedError,
+        AuthenticationFailedError,
         GroupAuthorizationFailedError,
         TopicAuthorizationFailedError,
         TopicAlreadyExistsError,

@@ -34,6 +34,7 @@ from barnabas_broker.replication.following import (
     truncation_offset,
 )
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.checkpoints import id_bytes
 from barnabas_broker.storage.epochs import UNDEFINED
@@ -79,6 +80,7 @@ class ReplicaFetcherManager:
             another broker may have its node id by now.
         directory: the id of this broker's data directory.
         wall_ms: the time of day, in ms.
+        tls: the certificates of this broker; None for plain text.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class ReplicaFetcherManager:
         broker_epoch: Callable[[], int],
         directory: str,
         wall_ms: Callable[[], int],
+        tls: TlsContexts | None = None,
     ) -> None:
         self.config = config
         self.node_id = node_id
@@ -98,6 +101,7 @@ class ReplicaFetcherManager:
         self.broker_epoch = broker_epoch
         self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
+        self.tls = tls
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -239,7 +243,7 @@ class _ReplicaFetcher:
 
     async def _fetch(self, at: Registered) -> None:
         client_id = f"broker-{self._manager.node_id}-fetcher"
-        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout)
+        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout, self._manager.tls)
         self._process.accepted(at.epoch)
         self._session.reset()
         try:

@@ -19,6 +19,7 @@ The types that a dispatcher needs are here as well: :class:`Peer`, :class:`Defer
 import asyncio
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
@@ -26,6 +27,7 @@ from typing import Any, Final, Protocol, cast
 from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_protocol.errors import DecodeError
@@ -127,17 +129,19 @@ class Peer:
         port: its port.
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
+        principal: who it is.
         cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         released: called when `works` has become empty. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "port", "released", "software", "works")
+    __slots__ = ("cached", "host", "listener", "port", "principal", "released", "software", "works")
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
         self.port = port
         self.listener = listener
+        self.principal = ANONYMOUS
         self.software = ""
         self.cached: Any = None
         self.works: set[asyncio.Future[Any]] = set()
@@ -176,6 +180,27 @@ class Dispatcher(Protocol):
         """
 
 
+class Gate(Dispatcher, Protocol):
+    """Answers the requests of a client until it has proved who it is."""
+
+    def close(self) -> None:
+        """The connection is lost."""
+
+
+class Login(Protocol):
+    """What a client has to get through before its requests are served.
+
+    Attributes:
+        max_receive_size: bytes of a frame at most until then.
+    """
+
+    @property
+    def max_receive_size(self) -> int: ...
+
+    def begin(self, connection: "Connection", dispatch: Dispatcher) -> Gate:
+        """The gate of a new connection, in front of `dispatch`."""
+
+
 class ConnectionOwner(Protocol):
     """What a connection needs of the server that accepted it.
 
@@ -212,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         server: accepted it.
         listener: the name of the listener.
+        identify: the principal of a TLS connection; None for plain text.
+        login: what a client has to get through before its requests are served; None if it need not log in.
 
     Attributes:
         peer: the client.
@@ -219,12 +246,22 @@ class Connection(asyncio.BufferedProtocol):
         began: when the request that has arrived in part began, or was read on after a pause; None if there is none.
     """
 
-    def __init__(self, server: ConnectionOwner, listener: str = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        server: ConnectionOwner,
+        listener: str = PLAINTEXT,
+        identify: Callable[[ssl.SSLObject], Principal] | None = None,
+        login: "Login | None" = None,
+    ) -> None:
         self.server = server
         self.peer = Peer("?", 0, listener)
+        self._identify = identify
         self.active = 0.0
         self.began: float | None = None
         self._traffic = server.traffic
+        self._login = login
+        self._gate: Gate | None = None
+        self._dispatch = server.dispatch
         self._framer = Framer(server.max_request_bytes)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
@@ -262,12 +299,25 @@ class Connection(asyncio.BufferedProtocol):
         self.active = self.server.now()
         if not self.server.admit(self):
             self._transport.abort()
+        elif self._identify is not None:
+            try:
+                self.peer.principal = self._identify(transport.get_extra_info("ssl_object"))
+            except NoRuleApplies as error:
+                self._refuse(str(error))
+                self._transport.abort()
+                return
+        if self._login is not None:
+            self._gate = self._dispatch = self._login.begin(self, self.server.dispatch)
+            self._framer.max_bytes = self._login.max_receive_size
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
-        # This ends a reference cycle: its buffers are freed now, not when the collector runs.
+        # These end reference cycles: its buffers are freed now, not when the collector runs.
         self.peer.released = _nothing
+        if self._gate is not None:
+            self._gate.close()
+            self._gate, self._dispatch = None, self.server.dispatch
         for work in tuple(self.peer.works):
             work.cancel()
         self._backlog.clear()
@@ -312,7 +362,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.close()
-        return True
+        # A TLS connection has no half that stays open.
+        return self._identify is None
 
     # Requests in, responses out
 
@@ -337,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._working or transport is None:
             return
         self._working = True
-        backlog, pending, dispatch, peer = self._backlog, self._pending, self.server.dispatch, self.peer
+        backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
         out: list[Buffer | Unread] = []
         size = 0
         try:
@@ -578,6 +629,15 @@ class Connection(asyncio.BufferedProtocol):
         transport.abort()
 
     # What the server calls
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection; the reason is logged."""
+        self._refuse(reason)
+
+    def authenticated(self) -> None:
+        """The client has proved who it is: serve its requests."""
+        self._gate, self._dispatch = None, self.server.dispatch
+        self._framer.max_bytes = self.server.max_request_bytes
 
     def end(self) -> None:
         """Read nothing more; close when the requests that were started are answered."""

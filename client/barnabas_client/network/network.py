@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from barnabas_client.config import Address, ClientConfig
-from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Connections, Purpose
@@ -242,7 +242,8 @@ class Network:
         addresses = self._addresses(Purpose.DATA)
         response, failures = await self.connections.first_answer(addresses, Purpose.DATA, ask)
         if response is None:
-            failure = next((type(one) for one in failures if isinstance(one, _NoBrokersError)), KafkaConnectionError)
+            told = (_NoBrokersError, AuthenticationFailedError)
+            failure = next((type(one) for one in failures if isinstance(one, told)), KafkaConnectionError)
             reasons = "; ".join(str(one) for one in failures)
             raise failure(f"no broker could be asked about the cluster: {reasons}")
         self.learn(self.cluster.updated(response, None if topics is None else self._topics))
