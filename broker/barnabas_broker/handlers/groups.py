@@ -1,7 +1,8 @@
 """The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
+from types import GeneratorType
 from typing import Any, Final
 
 from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH
@@ -34,7 +35,7 @@ def handler_for(method: Method) -> Handler:
             services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
         handled = method(services.groups, request, context.version, caller)
-        return services.lane.respond(handled, context.peer) if isinstance(handled, Generator) else handled
+        return services.lane.respond(handled, context.peer) if isinstance(handled, GeneratorType) else handled
 
     return handle
 

@@ -51,10 +51,7 @@ class Lane:
             Exception: what the steps raised in the first slice.
         """
         handled = self.run(steps)
-        if not isinstance(handled, Work):
-            return handled
-        peer.hold(handled)
-        return _response(handled)
+        return held(handled, peer) if isinstance(handled, Work) else handled
 
     def run(self, steps: Steps[T]) -> "T | Work[T]":
         """Run `steps`: at once as far as one slice goes, if no others wait; the rest in turns.
@@ -66,10 +63,11 @@ class Lane:
             Exception: what `steps` raised in the first slice.
         """
         if not self._queue:
-            # As _slice, written out: every Produce and Fetch takes this path.
-            now = self._now
-            end = now() + SLICE
+            # As _slice, written out: every Produce and Fetch takes this path, and most end with the first step.
             try:
+                next(steps)
+                now = self._now
+                end = now() + SLICE
                 while now() < end:
                     next(steps)
             except StopIteration as stop:
@@ -114,14 +112,22 @@ class Lane:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _slice(self, steps: Steps[Any]) -> None:
-        """Run until a slice is over.
+        """Run until a slice is over. The first step needs no clock.
 
         Raises:
             StopIteration: `steps` have ended; its value is the result.
         """
-        end = self._now() + SLICE
-        while self._now() < end:
+        next(steps)
+        now = self._now
+        end = now() + SLICE
+        while now() < end:
             next(steps)
+
+
+def held(work: Work[Handled], peer: Peer) -> Awaitable[Response | None]:
+    """The response of steps that did not end within their first slice; `peer` starts no other request before it."""
+    peer.hold(work)
+    return _response(work)
 
 
 async def _response(work: Work[Handled]) -> Response | None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.lane import Handled, Work, held
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
@@ -27,7 +27,7 @@ from barnabas_broker.storage.producers import Producers, Verification
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -118,18 +118,15 @@ _FINAL: Final = frozenset(
 _Check = tuple[Log, Buffer, Callable[[KafkaError | None], None]]
 
 
-@stepwise
-def handle_produce(
-    context: RequestContext, request: Produce
-) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+def handle_produce(context: RequestContext, request: Produce) -> Handled:
     """Append the batches, and answer when they are as durable as acks and the topic's configuration ask for.
 
     Raises:
         CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
-    transactional = [] if refusal is not None else _transactional(request)
-    if transactional:
+    verified: _Verified = {}
+    if refusal is None and (transactional := _transactional(request)):
         refusal = _refuse_transactional(request, transactional)
         if refusal is None:
             asked, verified = _ask(context, transactional)
@@ -137,8 +134,8 @@ def handle_produce(
                 appending = asyncio.ensure_future(_verify_and_append(context, request, asked, verified))
                 context.peer.hold(appending)
                 return _respond_when(appending)
-            return (yield from _append_all(context, request, None, verified))
-    return (yield from _append_all(context, request, refusal, {}))
+    appended = context.services.lane.run(_append_all(context, request, refusal, verified))
+    return held(appended, context.peer) if isinstance(appended, Work) else appended
 
 
 def _append_all(
@@ -189,12 +186,12 @@ class _Asked(NamedTuple):
 
 def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
     """The batches that say that they are part of a transaction."""
-    return [
-        ((topic, index), records)
-        for topic, partitions in request.topics
-        for index, records in partitions
-        if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL
-    ]
+    found: list[tuple[_Partition, Buffer]] = []
+    for topic, partitions in request.topics:
+        for index, records in partitions:
+            if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL:
+                found.append(((topic, index), records))
+    return found
 
 
 def _refuse_transactional(request: Produce, transactional: list[tuple[_Partition, Buffer]]) -> KafkaError | None:
@@ -340,15 +337,14 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     return None
 
 
-def _check_batch(records: Buffer, version: int) -> None:
-    """Check that this request may carry a batch of this type.
+def _check_codec(records: Buffer, version: int) -> None:
+    """Check that a request without zstd does not carry it.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if len(records) < HEADER_SIZE:
-        return  # the append refuses it as corrupt
-    if version < _FIRST_WITH_ZSTD and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
+    # The append refuses a batch without a whole header as corrupt.
+    if len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {version} has no zstd, only {_FIRST_WITH_ZSTD} and newer (KIP-110).",
@@ -402,13 +398,15 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
-        _check_batch(records, context.version)
+        if context.version < _FIRST_WITH_ZSTD:
+            _check_codec(records, context.version)
         if isinstance(allowed, KafkaError):
             raise allowed
         log_start_offset = replica.log.log_start_offset
         if acks == -1:
             replica.check_isr()
-        if checks is not None and takes_long(records, replica.log.settings):
+        settings = replica.log.settings
+        if settings.compact and checks is not None and takes_long(records, settings):
 
             def append(error: KafkaError | None) -> None:
                 if error is not None:
@@ -426,7 +424,9 @@ def _append(
         return
     answer.base_offset = info.first_offset
     answer.log_append_time_ms, answer.log_start_offset = info.log_append_time, info.log_start_offset
-    delayed.add(replica.unacknowledged(info.last_offset, acks_all=acks == -1), partial(_acknowledge, answer))
+    conditions = replica.unacknowledged(info.last_offset, acks_all=acks == -1)
+    if conditions:
+        delayed.add(conditions, partial(_acknowledge, answer))
 
 
 def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:
@@ -444,5 +444,6 @@ ROUTES: Final = (
             requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
         ),
         decode=decode_produce,
+        encode=encode_produce_response,
     ),
 )

@@ -344,7 +344,12 @@ class Connection(asyncio.BufferedProtocol):
                 if answer is not None:
                     pending.popleft()
                     self._ready -= _in_memory(answer)
-                elif backlog and self._may_start():
+                elif (
+                    backlog
+                    and self._writable
+                    and not (peer.works or self._unsent or self._ending)
+                    and (not pending or self._may_queue())
+                ):
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -382,7 +387,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._working = False
-        self._count()
+        if self._ready or self._sending or self._counted:
+            self._count()
         if self._ending:
             self._end_if_answered()
         elif (not backlog and self._has_room()) is not self._reading:
@@ -394,15 +400,12 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
 
-    def _may_start(self) -> bool:
-        """Whether the next request may be started."""
-        pending = self._pending
+    def _may_queue(self) -> bool:
+        """Whether another request may be started while responses are pending."""
+        last = self._pending[-1]
         return (
-            self._writable
-            and not self.peer.works
-            and len(pending) < MAX_IN_FLIGHT
-            and not (self._unsent or self._ending)
-            and not (pending and pending[-1].alone and pending[-1].answer is None)
+            len(self._pending) < MAX_IN_FLIGHT
+            and not (last.alone and last.answer is None)
             # A connection without such responses goes on whatever the others hold: what they wait for may be on it.
             and (
                 not self._ready
@@ -454,14 +457,17 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
         in_memory = _in_memory(out)
-        self._sending += in_memory
         if self._unsent or in_memory < size:
+            self._sending += in_memory
             self._unsent += out
             self._pump(transport)
-        elif len(out) == 1:
+            return
+        if len(out) == 1:
             transport.write(cast(Buffer, out[0]))
         elif out:
             transport.writelines(cast(Sequence[Buffer], out))
+        if not self._writable:
+            self._sending += in_memory
 
     def _go_on(self) -> None:
         if self._transport is not None:
