@@ -2,7 +2,6 @@
 
 from asyncio import Future
 from collections.abc import Callable, Mapping
-from types import GeneratorType
 from typing import Any, Final
 
 from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH
@@ -35,7 +34,7 @@ def handler_for(method: Method) -> Handler:
             services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
         handled = method(services.groups, request, context.version, caller)
-        return services.lane.respond(handled, context.peer) if isinstance(handled, GeneratorType) else handled
+        return handled if isinstance(handled, Response | Future) else services.lane.respond(handled, context.peer)
 
     return handle
 

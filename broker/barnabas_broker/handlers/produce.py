@@ -8,7 +8,7 @@ version 12 on to add it (KIP-890). Later batches of the transaction need no ques
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -39,7 +39,7 @@ from barnabas_protocol.messages.produce import (
 from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL, read_header
 from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
+from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.wire import Buffer
 
 #: The first version with record batches of magic 2, the only format that is stored.
@@ -140,7 +140,7 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
 
 def _append_all(
     context: RequestContext, request: Produce, refusal: KafkaError | None, verified: _Verified
-) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+) -> Steps[Handled]:
     """Append the batches of a request.
 
     Raises:
@@ -246,7 +246,7 @@ async def _verify_and_append(
     request: Produce,
     asked: list[_Asked],
     verified: dict[_Partition, Verification | KafkaError],
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Handled:
     """Ask the coordinator, and append the batches of the partitions that belong to the transaction."""
     codes = await context.services.transactions.verify(
         request.head.transactional_id or "",
@@ -280,11 +280,9 @@ def _verification_error(code: ErrorCode, version: int) -> KafkaError:
     return KafkaError(code)
 
 
-async def _respond_when(
-    appending: "asyncio.Future[ProduceResponse | Awaitable[ProduceResponse | None] | None]",
-) -> ProduceResponse | None:
+async def _respond_when(appending: "asyncio.Future[Handled]") -> Response | None:
     handled = await appending
-    return handled if handled is None or isinstance(handled, ProduceResponse) else await handled
+    return handled if isinstance(handled, Response | None) else await handled
 
 
 async def _check_and_append(checks: list[_Check]) -> None:

@@ -77,9 +77,7 @@ def partition(index: int = 3, **fields: Any) -> PartitionProduceResponse:
 
 @pytest.mark.parametrize("version", range(9, 14))
 @pytest.mark.parametrize("number", [0, 1, 130])
-def test_the_ordinary_response_is_written_by_hand(
-    version: int, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ordinary_response_is_written_by_hand(version: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = response(*[partition(n) for n in range(number)])
     expected = codec.encode_response(answered, version, 77)
     monkeypatch.delattr(codec, "encode_response")
