@@ -87,15 +87,17 @@ class DeferredResponse:
         alone: no further request is started before this one is answered, as Kafka does with all. For responses whose
             size is large and not known before.
         answer: the encoded response, once it is ready.
+        held: its bytes in memory, if it waits for an earlier one.
         reason: why the connection must be closed instead.
         settled: called when the response is given or refused. The connection sets it.
     """
 
-    __slots__ = ("alone", "answer", "reason", "settled")
+    __slots__ = ("alone", "answer", "held", "reason", "settled")
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.alone = False
         self.answer = answer
+        self.held = 0
         self.reason = ""
         self.settled: Callable[[DeferredResponse], None] = _ignore
 
@@ -112,7 +114,11 @@ class DeferredResponse:
 
 def _in_memory(answer: Answer) -> int:
     """The bytes of a response that are not in files."""
-    return sum([len(part) for part in answer if isinstance(part, _IN_MEMORY)])
+    size = 0
+    for part in answer:
+        if isinstance(part, _IN_MEMORY):
+            size += len(part)
+    return size
 
 
 def _ignore(deferred: DeferredResponse) -> None:
@@ -342,8 +348,7 @@ class Connection(asyncio.BufferedProtocol):
             while True:
                 answer = pending[0].answer if pending else None
                 if answer is not None:
-                    pending.popleft()
-                    self._ready -= _in_memory(answer)
+                    self._ready -= pending.popleft().held
                 elif (
                     backlog
                     and self._writable
@@ -358,8 +363,9 @@ class Connection(asyncio.BufferedProtocol):
                         pending.append(started)
                         continue
                     if pending:
-                        pending.append(DeferredResponse(started))
-                        self._ready += _in_memory(started)
+                        started = DeferredResponse(started)
+                        pending.append(started)
+                        self._hold(started)
                         continue
                     answer = started
                 else:
@@ -448,11 +454,19 @@ class Connection(asyncio.BufferedProtocol):
         if deferred.answer is None:
             self._refuse(deferred.reason)
         elif self._transport is not None:
-            self._ready += _in_memory(deferred.answer)
-            if self._pending and (self._pending[0] is deferred or deferred.alone):
+            pending = self._pending
+            first = bool(pending) and pending[0] is deferred
+            if not first:
+                self._hold(deferred)
+            if first or (pending and deferred.alone):
                 self._work()
             else:
                 self._count()
+
+    def _hold(self, deferred: DeferredResponse) -> None:
+        """Count a response that is ready and waits for an earlier one."""
+        deferred.held = _in_memory(deferred.answer or ())
+        self._ready += deferred.held
 
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
