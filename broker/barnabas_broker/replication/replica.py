@@ -85,7 +85,7 @@ class Replica:
         #: The last stable offset up to which bytes were counted into `waiting_committed`, while there are any.
         self._stable = 0
         #: Appends beyond the high watermark: the offset after each, and its bytes.
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._uncommitted: deque[tuple[int, int]] | None = None
         #: Acknowledgements that wait for the high watermark.
         self._acks: OffsetWaiters[None] = OffsetWaiters()
         #: DeleteRecords requests that wait for the low watermark.
@@ -153,7 +153,7 @@ class Replica:
     def step_down(self) -> None:
         """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
         self.leading = None
-        self._uncommitted.clear()
+        self._uncommitted = None
         reason = "This broker does not lead the partition any more."
         self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
@@ -260,6 +260,8 @@ class Replica:
             if self.waiting_committed:
                 self._count_stable(before, size)
         else:
+            if self._uncommitted is None:
+                self._uncommitted = deque()
             self._uncommitted.append((end, size))
         for delayed in self.following:
             delayed.appended(size)

@@ -80,7 +80,7 @@ class HostedGroup:
         offsets: its committed offsets.
         partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
-        backlog: effects that later iterations of the loop carry out: those of large groups take long.
+        backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
     """
 
     __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "group", "offsets", "partition")
@@ -91,7 +91,7 @@ class HostedGroup:
         self.group = group
         self.offsets = offsets
         self.armed = inf
-        self.backlog: deque[ConsumerEffect] = deque()
+        self.backlog: deque[ConsumerEffect] | None = None
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -292,7 +292,7 @@ class HostedGroups:
     def act(self, hosted: HostedGroup, effects: Iterable[ConsumerEffect]) -> None:
         """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
         group, backlog = hosted.group, hosted.backlog
-        if backlog:
+        if backlog is not None:
             backlog.extend(effects)
         else:
             self._carry_out(hosted, deque(effects))
@@ -324,8 +324,9 @@ class HostedGroups:
                 return
 
     def _work_off(self, hosted: HostedGroup) -> None:
-        effects, hosted.backlog = hosted.backlog, deque()
-        self._carry_out(hosted, effects)
+        effects, hosted.backlog = hosted.backlog, None
+        if effects:
+            self._carry_out(hosted, effects)
 
     def _assign(self, hosted: HostedGroup, effect: Assign) -> None:
         """Compute a target: at once for a small group, else where it does not hold the loop."""
