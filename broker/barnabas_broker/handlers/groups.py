@@ -9,7 +9,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_broker.handlers.lane import Handled, Work, held
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.steps import Steps
@@ -36,10 +36,7 @@ def handler_for(method: Method) -> Handler:
             services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
         handled = method(services.groups, request, context.version, caller)
-        if isinstance(handled, _ANSWERS):
-            return handled
-        worked = services.lane.run(handled)
-        return held(worked, context.peer) if isinstance(worked, Work) else worked
+        return handled if isinstance(handled, _ANSWERS) else services.lane.respond(handled, context.peer)
 
     return handle
 

@@ -51,7 +51,10 @@ class Lane:
             Exception: what the steps raised in the first slice.
         """
         handled = self.run(steps)
-        return held(handled, peer) if isinstance(handled, Work) else handled
+        if not isinstance(handled, Work):
+            return handled
+        peer.hold(handled)
+        return _response(handled)
 
     def run(self, steps: Steps[T]) -> "T | Work[T]":
         """Run `steps`: at once as far as one slice goes, if no others wait; the rest in turns.
@@ -122,12 +125,6 @@ class Lane:
         end = now() + SLICE
         while now() < end:
             next(steps)
-
-
-def held(work: Work[Handled], peer: Peer) -> Awaitable[Response | None]:
-    """The response of steps that did not end within their first slice; `peer` starts no other request before it."""
-    peer.hold(work)
-    return _response(work)
 
 
 async def _response(work: Work[Handled]) -> Response | None:

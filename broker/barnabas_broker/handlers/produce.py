@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Handled, Work, held
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
@@ -134,8 +134,7 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
                 appending = asyncio.ensure_future(_verify_and_append(context, request, asked, verified))
                 context.peer.hold(appending)
                 return _respond_when(appending)
-    appended = context.services.lane.run(_append_all(context, request, refusal, verified))
-    return held(appended, context.peer) if isinstance(appended, Work) else appended
+    return context.services.lane.respond(_append_all(context, request, refusal, verified), context.peer)
 
 
 def _append_all(

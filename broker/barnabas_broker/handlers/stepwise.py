@@ -5,7 +5,7 @@ from functools import wraps
 from typing import TypeVar
 
 from barnabas_broker.handlers.context import RequestContext
-from barnabas_broker.handlers.lane import Handled, Work, held
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.steps import Steps
 
 Q = TypeVar("Q")
@@ -16,7 +16,6 @@ def stepwise(handler: Callable[[RequestContext, Q], Steps[Handled]]) -> Callable
 
     @wraps(handler)
     def handle(context: RequestContext, request: Q) -> Handled:
-        handled = context.services.lane.run(handler(context, request))
-        return held(handled, context.peer) if isinstance(handled, Work) else handled
+        return context.services.lane.respond(handler(context, request), context.peer)
 
     return handle
