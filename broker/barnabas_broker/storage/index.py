@@ -4,14 +4,22 @@ The offset index holds ``(last offset of a batch - base offset, position of that
 index ``(largest timestamp so far, last offset of the batch that has it - base offset)``, 8 and 4 bytes. The files of a
 closed segment are mapped and searched where they are. The indexes of the active one are in memory, the offset index as
 arrays of numbers: most reads look there.
+
+Kafka's formats have no checksums: a flipped bit would be a wrong timestamp, and remove a segment too early. A file of
+our own has them for the indexes of a segment, each for the first entries of its file.
 """
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas_protocol.wire import Buffer
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
@@ -25,12 +33,49 @@ _NEAR: Final = 8
 #: The largest relative offset that an index can hold.
 MOST_RELATIVE: Final = 2**31 - 1
 
+#: The number of entries and their CRC-32C, for the offset index, the time index and the transaction index.
+_CHECKSUMS: Final = struct.Struct(">iIiIiI")
+_CRC: Final = struct.Struct(">I")
+#: The size of the file of checksums.
+CHECKSUMS_SIZE: Final = _CHECKSUMS.size + _CRC.size
+
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
 class CorruptIndex(Exception):
     """The index is missing or has impossible entries; it is rebuilt from the log."""
+
+
+class Checksum(NamedTuple):
+    """The CRC-32C of the first `entries` of an index."""
+
+    entries: int
+    crc: int
+
+
+def format_checksums(contents: Sequence[tuple[int, Buffer]]) -> bytes:
+    """Format the file of checksums.
+
+    Args:
+        contents: for each of the three indexes, the number of its entries and their bytes.
+    """
+    numbers = [number for count, content in contents for number in (count, crc32c(content))]
+    data = _CHECKSUMS.pack(*numbers)
+    return data + _CRC.pack(crc32c(data))
+
+
+def parse_checksums(data: bytes) -> tuple[Checksum, Checksum, Checksum]:
+    """Parse what :func:`format_checksums` has returned.
+
+    Raises:
+        CorruptIndex: the data is something else.
+    """
+    size = _CHECKSUMS.size
+    if len(data) != CHECKSUMS_SIZE or _CRC.unpack_from(data, size)[0] != crc32c(data[:size]):
+        raise CorruptIndex("the checksums are damaged")
+    numbers = _CHECKSUMS.unpack_from(data)
+    return Checksum(*numbers[:2]), Checksum(*numbers[2:4]), Checksum(*numbers[4:])
 
 
 class TimestampOffset(NamedTuple):
@@ -63,6 +108,10 @@ class _Column:
 
     def __iter__(self) -> Iterator[int]:
         return (number for (number,) in self._form.iter_unpack(self._content))
+
+    def entries(self, start: int) -> bytes:
+        """The bytes of the entries from number `start` on, both numbers of each."""
+        return bytes(self._content[start * OFFSET_ENTRY.size :])
 
     def count_to(self, value: int) -> int:
         """How many are at most `value`."""
@@ -128,8 +177,24 @@ class OffsetIndex:
 
     def content(self, start: int = 0) -> bytes:
         """The bytes of the entries from number `start` on."""
-        entries = zip(*self._copied(start, self.count), strict=True)
-        return b"".join([OFFSET_ENTRY.pack(relative, position) for relative, position in entries])
+        offsets, positions = self._offsets, self._positions
+        if isinstance(offsets, _Column):
+            return offsets.entries(start)
+        numbers = array("i", bytes((self.count - start) * OFFSET_ENTRY.size))
+        numbers[::2], numbers[1::2] = offsets[start:], array("i", islice(positions, start, None))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return numbers.tobytes()
+
+    def verify(self, checksum: Checksum) -> None:
+        """Check the first entries, and remove those after them: they were written without a checksum.
+
+        Raises:
+            CorruptIndex: they are missing, or not as they were.
+        """
+        _verify(self.content(), OFFSET_ENTRY.size, checksum)
+        if self.count != checksum.entries:
+            self._cut(checksum.entries)
 
     def entry(self, n: int) -> tuple[int, int]:
         """Entry number `n`: offset and position."""
@@ -191,6 +256,12 @@ def _count_to(column: "_Column | array[int]", value: int) -> int:
     return column.count_to(value) if isinstance(column, _Column) else bisect_right(column, value)
 
 
+def _verify(content: Buffer, entry_size: int, checksum: Checksum) -> None:
+    size = checksum.entries * entry_size
+    if len(content) < size or crc32c(content[:size]) != checksum.crc:
+        raise CorruptIndex(f"wrong checksum of {checksum.entries} entries")
+
+
 class TimeIndex:
     """Maps timestamps to offsets.
 
@@ -232,6 +303,16 @@ class TimeIndex:
     def content(self, start: int = 0) -> bytes:
         """The bytes of the entries from number `start` on."""
         return bytes(self._bytes[start * TIME_ENTRY.size : self.count * TIME_ENTRY.size])
+
+    def verify(self, checksum: Checksum) -> None:
+        """Check the first entries, as in :meth:`OffsetIndex.verify`.
+
+        Raises:
+            CorruptIndex: they are missing, or not as they were.
+        """
+        _verify(self._bytes, TIME_ENTRY.size, checksum)
+        if self.count != checksum.entries:
+            self._cut(checksum.entries)
 
     def entry(self, n: int) -> TimestampOffset:
         """Entry number `n`."""
