@@ -1,21 +1,124 @@
-"""The entry point of the group ``barnabas.explainers``: explains the records of ``__group_events``."""
+"""The entry point of the group ``barnabas.explainers``: explains events of groups, and rebuilds them from
+``__consumer_offsets`` where brokers do not record them."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
-from barnabas_broker.groups.events.events import decode_event
+from barnabas_broker.groups.events.events import EventRecord, Partition, decode_event, encode_event
 from barnabas_broker.groups.events.explain import explain
+from barnabas_broker.groups.events.rebuild.history import RebuiltMember
+from barnabas_broker.groups.events.rebuild.rebuilder import GroupRebuilder, LogRecord
 
 
-def explain_events(
-    values: Iterable[bytes], *, since: int | None = None, generation: int | None = None
-) -> list[dict[str, Any]]:
-    """Explain the events of a group.
+class DescribedMember(Protocol):
+    """A member of a group, as the response to DescribeGroups has it."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[str]: ...
+    @property
+    def partitions(self) -> Sequence[Partition]: ...
+
+
+class RebuiltEvents:
+    """The events of a group that are rebuilt, as values of records of ``__group_events``.
 
     Args:
-        values: the values of its records, oldest first; values that are not events are left out.
-        since: only events at or after this time, in ms since 1970.
-        generation: only the rebalance that led to this generation.
+        group: the group.
+        topic_name: the name of a topic by its id, None if it is not known.
     """
-    events = [event for event in map(decode_event, values) if event is not None]
-    return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]
+
+    def __init__(self, group: str, topic_name: Callable[[bytes], str | None]) -> None:
+        self._rebuilder = GroupRebuilder(group, topic_name)
+
+    @property
+    def generation(self) -> int | None:
+        """The generation or group epoch after the newest record; None if none was read."""
+        return self._rebuilder.generation
+
+    @property
+    def state(self) -> str:
+        """The state of the group after the newest record: Stable, Reconciling or Empty."""
+        return self._rebuilder.state
+
+    @property
+    def protocol(self) -> str:
+        """The name of the assignor after the newest record, "" if it is not recorded."""
+        return self._rebuilder.protocol
+
+    @property
+    def members(self) -> list[RebuiltMember]:
+        """The members after the newest record."""
+        return self._rebuilder.members
+
+    @property
+    def offsets(self) -> dict[Partition, int]:
+        """The committed offsets after the newest record."""
+        return {name: committed.offset for name, committed in self._rebuilder.offsets.items()}
+
+    @property
+    def holes(self) -> int:
+        """The number of offsets without a readable record so far: compacted records, and markers of transactions."""
+        return self._rebuilder.holes
+
+    def add(self, records: Iterable[LogRecord]) -> list[bytes]:
+        """Read further records of the group's partition of ``__consumer_offsets``; the events that they tell."""
+        return _encoded(self._rebuilder.add(records))
+
+    def unstable_from(self, offset: int, records: int) -> list[bytes]:
+        """So many records from `offset` on follow the beginning of an open transaction."""
+        return _encoded(self._rebuilder.unstable_from(offset, records))
+
+    def finish(self) -> list[bytes]:
+        """The events of what is open at the end of the records."""
+        return _encoded(self._rebuilder.finish())
+
+    def observe(self, time: int, state: str, members: Iterable[DescribedMember]) -> list[bytes]:
+        """Compare the group with how it was at the last look; `time` is in ms since 1970."""
+        seen = [
+            RebuiltMember(
+                one.member_id,
+                one.instance_id,
+                one.client_id,
+                one.host,
+                topics=frozenset(one.topics),
+                partitions=frozenset((topic, partition) for topic, partition in one.partitions),
+            )
+            for one in members
+        ]
+        return _encoded(self._rebuilder.observe(time, state, seen))
+
+
+def _encoded(events: Iterable[EventRecord]) -> list[bytes]:
+    return [encode_event(event) for event in events]
+
+
+class EventExplainer:
+    """Explains events, and rebuilds them."""
+
+    def __call__(
+        self, values: Iterable[bytes], *, since: int | None = None, generation: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Explain the events of a group.
+
+        Args:
+            values: the values of its records, oldest first; values that are not events are left out.
+            since: only events at or after this time, in ms since 1970.
+            generation: only the rebalance that led to this generation.
+        """
+        events = [event for event in map(decode_event, values) if event is not None]
+        return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]
+
+    def rebuild(self, group: str, topic_name: Callable[[bytes], str | None]) -> RebuiltEvents:
+        """Rebuild the events of a group; `topic_name` returns the name of a topic by its id, None if not known."""
+        return RebuiltEvents(group, topic_name)
+
+
+explain_events: Final = EventExplainer()

@@ -70,7 +70,10 @@ class PersistRecords(NamedTuple):
 
 
 class EventType(Enum):
-    """The type of a group event. The value is the ``type`` of its record in ``__group_events``."""
+    """The type of a group event. The value is the ``type`` of its record in ``__group_events``.
+
+    Brokers do not write the last four: :mod:`barnabas_broker.groups.events.rebuild` makes them from other records.
+    """
 
     MEMBER_JOINED = "member_joined"
     MEMBER_ID_GIVEN = "member_id_given"
@@ -111,6 +114,10 @@ class EventType(Enum):
     GROUP_RECONCILED = "group_reconciled"
     REGEX_RESOLVED = "regex_resolved"
     REGEX_FAILED = "regex_failed"
+    MEMBER_GONE = "member_gone"
+    OFFSETS_COMMITTED = "offsets_committed"
+    HISTORY_BEGAN = "history_began"
+    HISTORY_GAP = "history_gap"
 
 
 class GroupEvent(NamedTuple):

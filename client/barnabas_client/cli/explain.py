@@ -1,20 +1,25 @@
 """`barnabas groups explain`: explains why a group rebalanced, with a remedy if one is known."""
 
+import json
 import time
 from argparse import ArgumentParser, Namespace
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import EventRange, lines, locate, require_explainer
+from barnabas_client.cli.events import lines, require_explainer
 from barnabas_client.cli.failures import DONE, CommandError
+from barnabas_client.cli.history import SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.reading import read
+from barnabas_client.cli.plugins import ExplainEvents, Explanation
+from barnabas_client.cli.progress import bar
 from barnabas_protocol.counts import counted
-from barnabas_protocol.internal_topics import EVENTS_TOPIC
 
 #: A rebalance may begin so much earlier than the time of --since.
 _MARGIN_MS: Final = 3_600_000
+#: Explanations of which --follow remembers what it has printed.
+_MOST_SHOWN: Final = 1_000
 
 
 async def explain(arguments: Namespace, output: Output) -> int:
@@ -23,37 +28,94 @@ async def explain(arguments: Namespace, output: Output) -> int:
     group = arguments.group
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
-        located = await locate(admin, [group], None if since is None else since - _MARGIN_MS)
-    if not located:
+        history = await find_history(arguments, admin, explain_events, since, _MARGIN_MS)
+        if history.note is not None:
+            output.note(history.note)
+        follow = arguments.follow or isinstance(history, PolledHistory)
+        events = await _read(history, output)
+        if not follow:
+            events.add(history.finish())
+        if events.dropped:
+            output.note(f"{events.dropped:,} older events are left out. To do: name a later time with --since")
+        explanations = explain_events(events.values(), since=since, generation=arguments.generation)
+        if follow:
+            await _follow(history, events, explain_events, arguments, since, output)
+            return DONE
+    if not events and since is None:
+        earlier = "" if history.note is None else ", or name an earlier time with --since"
         raise CommandError(
-            f"group {group!r} cannot be explained: these brokers have no topic {EVENTS_TOPIC}. Barnabas brokers create "
-            "it at the first rebalance, Apache Kafka does not. To do: name a Barnabas broker with --bootstrap-servers"
+            f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`{earlier}"
         )
-    values = await _values(arguments, located[0])
-    if not values and since is None:
-        raise CommandError(
-            f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`"
-        )
-    explanations = explain_events(values, since=since, generation=arguments.generation)
     if output.json:
         output.data(explanations)
         return DONE
     for one in explanations:
         output.lines(lines(one, output))
     if not explanations:
-        output.note(f"No event of group {group!r} matches, of {counted(len(values), 'event')}.")
+        output.note(f"No event of group {group!r} matches, of {counted(len(events), 'event')}.")
     return DONE
 
 
-async def _values(arguments: Namespace, where: EventRange) -> list[bytes]:
-    """Read the values of the group's records, oldest first."""
-    key = arguments.group.encode()
-    return [
-        record.value
-        async for records in read(arguments, {where.partition: where.start}, {where.partition: where.end})
-        for record in records
-        if record.key == key and record.value is not None
-    ]
+async def _read(history: History, output: Output) -> Newest:
+    """Read the events until now; progress is shown on a terminal."""
+    events = Newest()
+    with bar(output, "Reading", history.size, unit="records") as advance:
+        async for found in history.read(advance):
+            events.add(found)
+            output.check()
+    return events
+
+
+async def _follow(
+    history: History,
+    events: Newest,
+    explain_events: ExplainEvents,
+    arguments: Namespace,
+    since: int | None,
+    output: Output,
+) -> None:
+    """Print explanations, and again what changes in them, until Ctrl-C."""
+    printer = _Printer(output)
+    printer.show(explain_events(events.values(), since=since, generation=arguments.generation), None)
+    async for found in history.follow():
+        if found:
+            events.add(found)
+            explanations = explain_events(events.values(), since=since, generation=arguments.generation)
+            printer.show(explanations, {_identity(json.loads(value)) for value in found})
+        output.check()
+
+
+class _Printer:
+    """Prints what is new in explanations, which grow as events follow."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        #: By the first event of an explanation: the lines that were printed.
+        self._shown: dict[str, list[str]] = {}
+
+    def show(self, explanations: Iterable[Explanation], new: set[str] | None) -> None:
+        """Print explanations that have one of the `new` events; None prints all."""
+        output = self._output
+        for one in explanations:
+            events = [_identity(event) for event in one["data"]]
+            if new is not None and new.isdisjoint(events):
+                continue
+            if output.json:
+                output.row(one)
+                continue
+            text = lines(one, output)
+            key = f"{events[0]} {len(events) > 1}"
+            before = self._shown.get(key, [])
+            # The first line is that of the explanation; if it is the same, only further details are printed.
+            output.lines([line for line in text if line not in before] if before[:1] == text[:1] else text)
+            self._shown[key] = text
+            if len(self._shown) > _MOST_SHOWN:
+                del self._shown[next(iter(self._shown))]
+        output.out.flush()
+
+
+def _identity(event: dict[str, Any]) -> str:
+    return json.dumps(event, sort_keys=True)
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -65,6 +127,21 @@ def _arguments(parser: ArgumentParser) -> None:
         help="only events since a time, or since a duration ago, such as 1h",
     )
     parser.add_argument("--generation", type=int, metavar="N", help="only the events that led to this generation")
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for more events at the end")
+    parser.add_argument(
+        "--source",
+        choices=SOURCES,
+        help="read __group_events, or __consumer_offsets, or describe the group again and again (default: the first of "
+        "these that is available)",
+    )
+    parser.add_argument(
+        "-i",
+        "--interval",
+        type=checked(values.seconds),
+        default=1.0,
+        metavar="TIME",
+        help="of descriptions of the group (default: 1s)",
+    )
 
 
 COMMAND: Final = Command(

@@ -14,6 +14,7 @@ from barnabas_client.cli.configs import not_set, shown_change
 from barnabas_client.cli.events import Revoking, revoking_members
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
+from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
 from barnabas_client.structs import TopicPartition
@@ -81,6 +82,8 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
     """Print groups: offsets, members or state."""
     if bool(arguments.groups) == arguments.all_groups:
         raise UsageError("name groups, or use --all-groups")
+    if arguments.at is not None:
+        return await _describe_past(arguments, output)
     status, data = DONE, []
     async with clients.admin(arguments) as admin:
         names = arguments.groups
@@ -98,6 +101,38 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
     return status
 
 
+async def _describe_past(arguments: Namespace, output: Output) -> int:
+    """Print groups as they were at a time."""
+    at = arguments.at.ms(time.time_ns() // 1_000_000)
+    data = []
+    if arguments.all_groups:
+        raise UsageError("--at needs the names of groups: those of the past are not listed")
+    async with clients.admin(arguments) as admin:
+        for name in arguments.groups:
+            view = await look_back(arguments, admin, name, at, output)
+            data.append({"time": at, **as_data(view)})
+            if not output.json:
+                _print(view, arguments, output)
+    if output.json:
+        output.data(data)
+    return DONE
+
+
+def _print(view: GroupView, arguments: Namespace, output: Output) -> None:
+    """Print offsets, members or state of a group."""
+    group = view.group
+    output.line()
+    if arguments.members:
+        _print_members(group, arguments.verbose, output)
+    elif arguments.state:
+        _print_state(group, arguments.verbose, output)
+    else:
+        output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
+        if arguments.verbose and group.members:
+            output.line()
+            _print_members(group, True, output)
+
+
 async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace, output: Output) -> dict[str, Any]:
     """Print one group, unless --json is given.
 
@@ -110,16 +145,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
     view = await look(admin, group) if whole or output.json else GroupView(group, [])
     waits = await waiting(admin, view.rows)
     if not output.json:
-        output.line()
-        if arguments.members:
-            _print_members(group, arguments.verbose, output)
-        elif arguments.state:
-            _print_state(group, arguments.verbose, output)
-        else:
-            output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
-            if arguments.verbose and group.members:
-                output.line()
-                _print_members(group, True, output)
+        _print(view, arguments, output)
         if arguments.verbose:
             revokes = any(member.to_revoke for member in group.members)
             since = await revoking_members(arguments, admin, group.group_id) if revokes else {}
@@ -362,6 +388,12 @@ def _describe_arguments(parser: ArgumentParser) -> None:
         "--verbose",
         action="store_true",
         help="include the members' partitions; of the consumer protocol their epochs and targets, too",
+    )
+    parser.add_argument(
+        "--at",
+        type=checked(values.since),
+        metavar="TIME",
+        help="as it was at a time such as 10:02, or a duration ago such as 1h, from the records of __consumer_offsets",
     )
 
 

@@ -18,6 +18,7 @@ async def read(
     ends: Mapping[TopicPartition, int],
     *,
     follow: bool = False,
+    read_committed: bool = False,
 ) -> AsyncIterator[list[ConsumerRecord]]:
     """Yield lists of records, in order within a partition; an empty list while no records arrive.
 
@@ -26,6 +27,7 @@ async def read(
         starts: the offset to start at in each partition.
         ends: the end offset of each partition.
         follow: do not stop at the ends.
+        read_committed: leave out records of aborted transactions; the ends must be last stable offsets.
 
     Raises:
         KafkaError: the partitions cannot be read.
@@ -33,7 +35,10 @@ async def read(
     wanted = {tp: offset for tp, offset in starts.items() if follow or offset < ends[tp]}
     if not wanted:
         return
-    async with clients.consumer(arguments, fetch_max_wait_ms=_FETCH_WAIT_MS, max_poll_records=5_000) as consumer:
+    settings = {"isolation_level": "read_committed"} if read_committed else {}
+    async with clients.consumer(
+        arguments, fetch_max_wait_ms=_FETCH_WAIT_MS, max_poll_records=5_000, **settings
+    ) as consumer:
         consumer.assign(wanted)
         for tp, offset in wanted.items():
             consumer.seek(tp, offset)

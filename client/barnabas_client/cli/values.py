@@ -5,7 +5,7 @@ Each function raises `ValueError` with a text that shows a valid value; argparse
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from typing import Final, NamedTuple
 
 #: Values of --compression.
@@ -14,6 +14,8 @@ _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 _SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 #: ISO 8601, as Java's Duration writes it: PnDTnHnMnS.
 _ISO: Final = re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+#: A time of day: 10:02 or 10:02:11.
+_CLOCK: Final = re.compile(r"\d\d:\d\d(:\d\d)?")
 _ISO_UNITS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
@@ -52,18 +54,23 @@ def instant(text: str) -> int:
 
 
 class Since(NamedTuple):
-    """A time in the past: `ago` milliseconds before now, or the time `at`."""
+    """A time in the past: `ago` milliseconds before now, the time `at`, or the last time that it was `clock`."""
 
     ago: int | None
     at: int | None
+    clock: time | None = None
 
     def ms(self, now: int) -> int:
         """Milliseconds since 1970."""
+        if self.clock is not None:
+            today = datetime.fromtimestamp(now / 1000)
+            found = datetime.combine(today.date(), self.clock)
+            return round((found if found <= today else found - timedelta(days=1)).timestamp() * 1000)
         return max(now - self.ago, 0) if self.ago is not None else self.at or 0
 
 
 def since(text: str) -> Since:
-    """Parse a duration before now, or a time.
+    """Parse a duration before now, a time, or a time of day.
 
     Raises:
         ValueError: `text` is neither.
@@ -73,9 +80,13 @@ def since(text: str) -> Since:
     except ValueError:
         pass
     try:
+        if _CLOCK.fullmatch(text):
+            return Since(None, None, time.fromisoformat(text))
         return Since(None, instant(text))
     except ValueError:
-        raise ValueError(f"{text!r} is neither a duration, such as 10m, nor a time, such as 2026-01-31T12:00") from None
+        raise ValueError(
+            f"{text!r} is neither a duration, such as 10m, nor a time, such as 2026-01-31T12:00 or 12:00"
+        ) from None
 
 
 class TopicSpec(NamedTuple):

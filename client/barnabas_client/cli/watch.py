@@ -18,19 +18,26 @@ from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, events, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
+from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.groups import as_data
+from barnabas_client.cli.history import locate_offsets, topic_names
 from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.plugins import Explanation, find_explainer
+from barnabas_client.cli.plugins import Explanation, RebuiltEvents, find_explainer
 from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
 from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.errors import TopicAuthorizationFailedError
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 
 #: The number of rebalances that are shown, and how far back they are looked for.
 _REBALANCES: Final = 3
 _HISTORY_MS: Final = 24 * 3_600_000
+#: The same in ``__consumer_offsets``, which has a record for each commit, too.
+_OFFSETS_HISTORY_MS: Final = 3_600_000
 _MAX_EVENTS: Final = 500
+#: Events that are not shown among the rebalances: a view has the rates.
+_NOT_SHOWN: Final = ("offsets_committed", "history_began")
 #: Groups whose offsets are looked up at the same time.
 _GROUPS_AT_ONCE: Final = 8
 #: Milliseconds that a view waits for the records at the committed offsets, whose timestamps give the lag in seconds.
@@ -141,7 +148,7 @@ async def _record_ages(arguments: Namespace) -> AsyncIterator[_RecordAges]:
 
 
 class _History:
-    """Reads the last rebalances of the watched groups."""
+    """Reads the last rebalances of the watched groups; where no events are recorded, only those of named groups."""
 
     def __init__(self, arguments: Namespace, admin: Admin, consumer: Consumer) -> None:
         self._arguments, self._admin, self._consumer = arguments, admin, consumer
@@ -149,25 +156,34 @@ class _History:
         self._since = time.time_ns() // 1_000_000 - _HISTORY_MS
         self._values: defaultdict[bytes, deque[bytes]] = defaultdict(lambda: deque(maxlen=_MAX_EVENTS))
         self._located = False
+        #: By partition of ``__consumer_offsets``: what rebuilds the events of the groups in it.
+        self._rebuilt: defaultdict[TopicPartition, list[tuple[bytes, RebuiltEvents]]] = defaultdict(list)
 
     def rebalances(self, group: str) -> list[Explanation]:
         """The last rebalances of a group, oldest first; none if the brokers do not record them."""
         found = self._values.get(group.encode())
-        return self._explainer(found)[-_REBALANCES:] if self._explainer is not None and found else []
+        if self._explainer is None or not found:
+            return []
+        return [one for one in self._explainer(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
 
     async def update(self) -> None:
         """Read new events; the first time, those that exist."""
         if self._explainer is None:
             return
-        if not self._located:
-            await self._locate()
-        else:
-            while batches := await self._consumer.getmany(timeout_ms=0):
-                self._add(batches.values())
+        try:
+            if not self._located:
+                await self._locate()
+            else:
+                while batches := await self._consumer.getmany(timeout_ms=0):
+                    self._add(batches.values())
+        except TopicAuthorizationFailedError:
+            self._explainer = None  # a view without rebalances is better than none
 
     async def _locate(self) -> None:
         ranges = await events.locate(self._admin, self._arguments.groups, self._since)
-        if not ranges:  # the brokers create the topic at the first rebalance
+        if not ranges:
+            ranges = await self._locate_offsets()
+        if not ranges:  # brokers create these topics when a group is used for the first time
             return
         self._consumer.assign([one.partition for one in ranges])
         for one in ranges:
@@ -177,12 +193,32 @@ class _History:
             self._add((await self._consumer.getmany(timeout_ms=_RECORDS_WAIT_MS)).values())
         self._located = True
 
+    async def _locate_offsets(self) -> list[events.EventRange]:
+        """Where the records of the named groups are; nothing if they may not be read."""
+        if self._explainer is None or not self._arguments.groups:
+            return []
+        start = time.time_ns() // 1_000_000 - _OFFSETS_HISTORY_MS
+        ranges: dict[TopicPartition, events.EventRange] = {}
+        names = await topic_names(self._admin)
+        for group in self._arguments.groups:
+            try:
+                tp, first, _, end = await locate_offsets(self._admin, group, start)
+            except (CommandError, TopicAuthorizationFailedError):
+                return []
+            ranges[tp] = events.EventRange(tp, first, end)
+            self._rebuilt[tp].append((group.encode(), self._explainer.rebuild(group, names)))
+        return list(ranges.values())
+
     async def _at_end(self, ranges: Iterable[events.EventRange]) -> bool:
         return all([await self._consumer.position(one.partition) >= one.end for one in ranges])
 
     def _add(self, batches: Iterable[list[ConsumerRecord]]) -> None:
         wanted = {name.encode() for name in self._arguments.groups}
         for records in batches:
+            for key, rebuilt in self._rebuilt.get(records[0].topic_partition, ()):
+                self._values[key].extend(rebuilt.add(records))
+            if self._rebuilt:
+                continue
             for record in records:
                 if record.key is not None and record.value is not None and (not wanted or record.key in wanted):
                     self._values[record.key].append(record.value)

@@ -12,6 +12,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer
+from barnabas_client.cli import events
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -196,6 +197,94 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
     assert (later.out, later.err.startswith("No event of group 'live' matches")) == ("", True)
     unknown = await cli("groups", "explain", "none", status=1)
     assert "no events are recorded for group 'none'" in unknown.err
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_rebalance_is_explained_from_the_records_of_the_coordinator(cli: Cli) -> None:
+    printed = await cli("groups", "explain", "live", "--source", "offsets", "--generation", "1", "--since", "10m")
+    assert any("Generation 1: worker (127.0.0.1) joined" in line for line in printed.lines)
+    assert "    worker (127.0.0.1) gained t-0 to t-1." in printed.lines
+    assert printed.err.startswith("From __consumer_offsets since ")
+    found = (await cli("groups", "explain", "live", "--source", "offsets", "--json")).json
+    assert "1 offset was committed in 1 partition." in [one["text"] for one in found]
+    unknown = await cli("groups", "explain", "none", "--source", "offsets", status=1)
+    assert "or name an earlier time with --since" in unknown.err
+
+
+@pytest.mark.usefixtures("live")
+async def test_watch_rebuilds_the_last_rebalance_if_no_events_are_recorded(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_events(*_: object) -> list[events.EventRange]:
+        return []
+
+    monkeypatch.setattr(events, "locate", no_events)
+    printed = await cli("groups", "watch", "live", "--max", "1")
+    after = printed.lines[printed.lines.index("LAST REBALANCES") + 1 :]
+    assert any("worker (127.0.0.1)" in line for line in after)
+    assert not any("offset was committed in" in line for line in after)
+
+
+async def lines_until(process: asyncio.subprocess.Process, text: str) -> list[str]:
+    """The lines that a command prints, up to one with a text."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(PATIENCE):
+        while not lines or text not in lines[-1]:
+            line = await process.stdout.readline()
+            assert line, (lines, (await process.communicate())[1])
+            lines.append(line.decode().rstrip())
+    return lines
+
+
+@pytest.mark.timeout(5 * PATIENCE)
+@pytest.mark.parametrize("source", ["offsets", "polls", None])
+async def test_what_happens_to_a_group_is_followed(cli: Cli, live: Consumer, source: str | None) -> None:
+    async def poll() -> None:
+        while True:
+            await live.getmany(timeout_ms=20)
+
+    polls = asyncio.create_task(poll())
+    options = [] if source is None else ["--source", source]
+    process = await cli.start("groups", "explain", "live", "--follow", "-i", "20ms", *options)
+    await lines_until(process, "the first look: 1 member" if source == "polls" else "Generation 1: worker")
+    async with Consumer(
+        "t", bootstrap_servers=cli.address, group_id="live", client_id="second", enable_auto_commit=False
+    ):
+        lines = await lines_until(process, "second (127.0.0.1) gained t-")
+    assert any("second (127.0.0.1) joined" in line for line in lines)
+    polls.cancel()
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert process.returncode == 130
+
+
+@pytest.mark.usefixtures("numbers")
+async def test_a_group_of_the_consumer_protocol_is_explained(cli: Cli) -> None:
+    async with Consumer("t", bootstrap_servers=cli.address, group_id="new", group_protocol="consumer"):
+        told = await cli("groups", "explain", "new", "--source", "offsets", "--since", "1m")
+        assert "is to get t-0 to t-1." in told.out
+        process = await cli.start("groups", "explain", "new", "--source", "polls", "-i", "20ms")
+        await lines_until(process, "the first look: 1 member")
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+
+@pytest.mark.usefixtures("live")
+async def test_a_group_is_described_as_it_was(cli: Cli) -> None:
+    now = (await cli("groups", "describe", "live", "--json")).json[0]
+    past = (await cli("groups", "describe", "live", "--at", "0s", "--json")).json[0]
+    for name in ("group", "state", "assignment_strategy", "offsets", "members", "lag"):
+        assert past[name] == now[name], name
+    printed = await cli("groups", "describe", "live", "--at", "0s")
+    assert normalized(printed.out) == golden("describe-live")
+    assert re.match(r"As of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, generation 1", printed.err)
+    members = await cli("groups", "describe", "live", "--at", "0s", "--members", "--verbose")
+    assert members.lines[-1].split()[-3:] == ["worker", "2", "t:0,1"]
+    before = await cli("groups", "describe", "live", "--at", "2001-01-01", status=1)
+    assert "group 'live' has no record of 2001-01-01" in before.err
+    listed = await cli("groups", "describe", "--all-groups", "--at", "1h", status=2)
+    assert "--at needs the names of groups" in listed.err
 
 
 @pytest.mark.timeout(5 * PATIENCE)

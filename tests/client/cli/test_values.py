@@ -22,7 +22,7 @@ RECORD = ConsumerRecord("t", 1, 22, 333, 0, b"k", b"v\xff", (("h", b"1"), ("h", 
 )  # fmt: skip
 def test_durations(text: str, milliseconds: int) -> None:
     assert values.duration(text) == milliseconds
-    assert values.since(text) == (milliseconds, None)
+    assert values.since(text) == (milliseconds, None, None)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10x", "1h 30m", "-5m", "P", "PT", "P1DT", "PT1D", "10m!"])

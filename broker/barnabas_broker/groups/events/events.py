@@ -21,8 +21,9 @@ Subscriptions and assignments are decoded here, and only for the protocol type "
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.effects import EventType, GroupEvent
@@ -32,8 +33,12 @@ from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment, read
 VERSION: Final = 1
 #: Event types without a record: a client can cause any number of them, and they change nothing.
 UNRECORDED: Final = frozenset((EventType.MEMBER_ID_GIVEN,))
+#: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
+NOT_RECORDED: Final = "not_recorded"
+#: The generation in rebuilt events, if what they were rebuilt from does not say it.
+UNKNOWN_GENERATION: Final = -1
 #: Members that one record lists at most.
-_MAX_MEMBERS: Final = 200
+MOST_MEMBERS: Final = 200
 #: Maximum length of a record's value in bytes; beyond it details are left out.
 _MAX_BYTES: Final = 256 * 1024
 #: The data of group events that are durations, in seconds.
@@ -42,6 +47,10 @@ _DURATIONS: Final = frozenset(
 )
 
 EventRecord = dict[str, Any]
+#: A topic and the number of a partition.
+Partition = tuple[str, int]
+
+K = TypeVar("K")
 
 
 def record_of(group_id: str, event: GroupEvent, time_ms: int) -> EventRecord:
@@ -70,12 +79,12 @@ def record_of(group_id: str, event: GroupEvent, time_ms: int) -> EventRecord:
     elif event.type is EventType.LEADER_CHANGED:
         record.update(old=data["old"], new=data["new"])
     elif event.type is EventType.JOIN_PHASE_OVER:
-        late = data["joined_after"][:_MAX_MEMBERS]
+        late = data["joined_after"][:MOST_MEMBERS]
         record["joined_after"] = [{**member, "after_ms": round(after * 1000)} for member, after in late]
     elif event.type is EventType.REBALANCE_OVER and data["protocol_type"] == CONSUMER:
         record["moves"] = moves(data["before"], data["after"])
     elif event.type in (EventType.REBALANCE_STARTED, EventType.EPOCH_BUMPED):
-        record["by"] = data["by"][:_MAX_MEMBERS]
+        record["by"] = data["by"][:MOST_MEMBERS]
     return record
 
 
@@ -105,24 +114,38 @@ def moves(
     before: Sequence[tuple[ClassicGroupMember, bytes]], after: Sequence[tuple[ClassicGroupMember, bytes]]
 ) -> list[dict[str, Any]]:
     """The partitions that each member gained and lost between two generations; unchanged members are left out."""
+    members = {id(member): member.identity() for member, _ in (*before, *after)}
     had = {id(member): _partitions(assignment) for member, assignment in before}
-    has = {id(member): _partitions(assignment) for member, assignment in after}
-    members = {id(member): member for member, _ in (*before, *after)}
+    return moves_of(members, had, {id(member): _partitions(assignment) for member, assignment in after})
+
+
+def moves_of(
+    members: Mapping[K, Mapping[str, Any]],
+    had: Mapping[K, AbstractSet[Partition]],
+    has: Mapping[K, AbstractSet[Partition]],
+) -> list[dict[str, Any]]:
+    """The partitions that each member gained and lost; unchanged members are left out.
+
+    Args:
+        members: what identifies each member, as in an event.
+        had: the partitions of each member before.
+        has: the partitions of each member after.
+    """
     out: list[dict[str, Any]] = []
-    for key, member in members.items():
-        gained = has.get(key, set()) - had.get(key, set())
-        lost = had.get(key, set()) - has.get(key, set())
-        if (gained or lost) and len(out) < _MAX_MEMBERS:
-            out.append({**member.identity(), "gained": _by_topic(gained), "lost": _by_topic(lost)})
+    for key, identity in members.items():
+        before, after = had.get(key, frozenset()), has.get(key, frozenset())
+        if before != after and len(out) < MOST_MEMBERS:
+            out.append({**identity, "gained": by_topic(after - before), "lost": by_topic(before - after)})
     return out
 
 
-def _partitions(assignment: bytes) -> set[tuple[str, int]]:
-    by_topic = read_assignment(assignment) or {}
-    return {(topic, partition) for topic, partitions in by_topic.items() for partition in partitions}
+def _partitions(assignment: bytes) -> set[Partition]:
+    read = read_assignment(assignment) or {}
+    return {(topic, partition) for topic, partitions in read.items() for partition in partitions}
 
 
-def _by_topic(partitions: set[tuple[str, int]]) -> Mapping[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """The numbers of partitions by topic, ascending."""
     out: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         out.setdefault(topic, []).append(partition)

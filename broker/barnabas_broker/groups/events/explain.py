@@ -1,16 +1,18 @@
 """Explains a group's events in sentences, with a remedy where one is known. Pure.
 
-The events are records of ``__group_events`` (:mod:`~barnabas_broker.groups.events.events`), in their order. They are
-cut into rebalances, each with the events that led to it; a rebalance storm gets one explanation.
+The events are records of ``__group_events`` (:mod:`~barnabas_broker.groups.events.events`), in their order, or rebuilt
+ones (:mod:`~barnabas_broker.groups.events.rebuild`), which lack what is not recorded. They are cut into rebalances,
+each with the events that led to it; a rebalance storm gets one explanation.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from barnabas_broker.groups.effects import NOT_PROVIDED, EventType
-from barnabas_broker.groups.events.events import EventRecord
+from barnabas_broker.groups.events.events import NOT_RECORDED, EventRecord, by_topic
 from barnabas_broker.groups.events.storms import STORM_REBALANCES, STORM_SECONDS, name_of
 from barnabas_protocol.counts import counted
 
@@ -86,7 +88,8 @@ def explain(
             explanations.append(_explain_storm(rebalances[at : at + length]))
             at += length
         else:
-            explanations.extend(_explain_rebalance(rebalances[at]))
+            explained = _explain_rebalance(rebalances[at])
+            explanations.extend(each for each in explained if since is None or each.data[-1]["time"] >= since)
             at += 1
     return sorted([*explanations, *epochs], key=lambda each: each.time) if epochs else explanations
 
@@ -119,6 +122,7 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
         if kind == EventType.EPOCH_BUMPED.value:
             text, remedy = _cause_of_epoch(event, events[:at])
             current = Explanation(event["time"], epoch, f"Epoch {epoch}: {text}.", remedy, data=[event])
+            current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
         elif kind in _BESIDE_EPOCHS:
             explanations.append(Explanation(event["time"], epoch, _BESIDE_EPOCHS[kind](event), data=[event]))
@@ -134,6 +138,14 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
     ]
 
 
+def _triggers_of_epoch(events: list[EventRecord], at: int) -> list[EventRecord]:
+    """The members that were found to be gone just before an epoch."""
+    first = at
+    while first and events[first - 1]["type"] == EventType.MEMBER_GONE.value:
+        first -= 1
+    return events[first:at]
+
+
 def _cause_of_epoch(bumped: EventRecord, before: list[EventRecord]) -> tuple[str, str | None]:
     """Why the group epoch grew, and the remedy."""
     cause, by = bumped.get("cause", ""), bumped.get("by") or []
@@ -145,6 +157,8 @@ def _cause_of_epoch(bumped: EventRecord, before: list[EventRecord]) -> tuple[str
                 break
             resolved.insert(0, event)
         return "; ".join(map(_regex, resolved)) or CAUSES[cause], None
+    if cause == NOT_RECORDED:
+        return "its cause is not recorded", None
     if cause == EventType.TOPIC_CHANGED.value or not by:
         return "a topic that the group subscribes to was created, deleted or has grown", None
     ids = {member.get("member_id") for member in by}
@@ -169,7 +183,10 @@ def _progress(event: EventRecord) -> list[str]:
     kind = event["type"]
     if kind == EventType.TARGET_ASSIGNED.value:
         moves = event.get("moves", ())
-        out = [f"The assignor {event['assignor']} computed the target in {_ms(event['took_ms'])}."]
+        if "assignor" in event:
+            out = [f"The assignor {event['assignor']} computed the target in {_ms(event['took_ms'])}."]
+        else:
+            out = [f"The target was recorded {_ms(event['took_ms'])} after the epoch."]
         for move in moves[: 2 * _MAX_NAMED]:
             parts = [f"{verb} {_partitions(move[now])}" for now, verb in _TO_MOVE if move.get(now)]
             if parts:
@@ -178,7 +195,8 @@ def _progress(event: EventRecord) -> list[str]:
             out.append(f"The targets of {_count(len(moves) - 2 * _MAX_NAMED, 'more member')} changed.")
         return out
     if kind == EventType.MEMBER_REVOKING.value:
-        return [f"{name_of(event)} has to revoke {_partitions(event['partitions'])} within {_ms(event['timeout_ms'])}."]
+        within = f" within {_ms(event['timeout_ms'])}" if "timeout_ms" in event else ""
+        return [f"{name_of(event)} has to revoke {_partitions(event['partitions'])}{within}."]
     if kind == EventType.MEMBER_STILL_REVOKING.value:
         return [f"{_still_revoking(event)}."]
     if kind == EventType.MEMBER_REVOKED.value:
@@ -186,9 +204,9 @@ def _progress(event: EventRecord) -> list[str]:
     if kind == EventType.ASSIGNOR_FAILED.value:
         return [f"The assignor {event['assignor']} failed: {event['reason']}."]
     if kind == EventType.GROUP_RECONCILED.value:
-        return [
-            f"All members owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."
-        ]
+        members = f"All {'known ' if event.get('inferred') else ''}members"
+        out = [f"{members} owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."]
+        return out + _pauses(event)
     return []
 
 
@@ -204,7 +222,8 @@ _TO_MOVE: Final = (("gained", "get"), ("lost", "give"))
 
 
 def _away(event: EventRecord) -> str:
-    return f"Static member {name_of(event)} left for a while; its partitions wait {_ms(event['session_ms'])} for it."
+    wait = f"wait {_ms(event['session_ms'])} for it" if "session_ms" in event else "wait for it"
+    return f"Static member {name_of(event)} left for a while; its partitions {wait}."
 
 
 def _regex(event: EventRecord) -> str:
@@ -246,6 +265,9 @@ _ABOUT_NO_REBALANCE: Final = frozenset(
         EventType.OFFSETS_EXPIRED,
         EventType.OFFSETS_UNSTABLE,
         EventType.OFFSETS_STABLE,
+        EventType.OFFSETS_COMMITTED,
+        EventType.HISTORY_BEGAN,
+        EventType.HISTORY_GAP,
     )
 )
 #: Events that cause a rebalance, as opposed to events during one.
@@ -254,6 +276,7 @@ _TRIGGERS: Final = (
     EventType.MEMBER_REPLACED,
     EventType.MEMBER_LEFT,
     EventType.MEMBER_EXPIRED,
+    EventType.MEMBER_GONE,
     EventType.MEMBER_NOT_SYNCED,
     EventType.MEMBER_REJOINED,
     EventType.SUBSCRIPTION_CHANGED,
@@ -285,7 +308,9 @@ def _rebalances(events: Iterable[EventRecord]) -> Iterable[_Rebalance]:
 
 
 def _generations(rebalance: _Rebalance) -> set[int]:
-    """The generation that a rebalance led to."""
+    """The generation that a rebalance led to, or in which offsets were committed."""
+    if rebalance.started is None and rebalance.of(EventType.OFFSETS_COMMITTED) == rebalance.events:
+        return {event["generation"] for event in rebalance.events}
     over = rebalance.of(
         EventType.JOIN_PHASE_OVER, EventType.REBALANCE_OVER, EventType.GROUP_EMPTY, EventType.GROUP_LOADED
     )
@@ -299,6 +324,7 @@ _IN_STORMS: Final = frozenset(
         EventType.MEMBER_SLOW,
         EventType.STORM,
         EventType.OFFSETS_EXPIRED,
+        EventType.OFFSETS_COMMITTED,
         EventType.TOPIC_CHANGED,
         *_TRIGGERS,
     )
@@ -328,8 +354,7 @@ def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:
     starts = [event for event in events if event["type"] == EventType.REBALANCE_STARTED.value]
     causes: Counter[tuple[str, str]] = Counter()
     for start in starts:
-        by = start.get("by") or [{}]
-        causes[name_of(by[0]), start.get("cause", "")] += 1
+        causes[_causer(start), start.get("cause", "")] += 1
     members: Counter[str] = Counter()
     for (name, _), times in causes.items():
         members[name] += times
@@ -357,6 +382,14 @@ def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:
     return Explanation(first["time"], first["generation"], text, remedy, data=[first, last])
 
 
+def _causer(started: EventRecord) -> str:
+    """The name of the member that caused a rebalance; if several may have, their name if they have the same."""
+    by = started.get("by") or [{}]
+    if started.get("inferred") and len({name_of(member) for member in by}) > 1:
+        return "one of several members"
+    return name_of(by[0]) if by[0] or started.get("cause") != NOT_RECORDED else "a member that is not recorded"
+
+
 def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
     """Explain a rebalance, and events that are explained by themselves."""
     explanations = []
@@ -366,29 +399,48 @@ def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
             text, remedy = alone(event)
             explanations.append(Explanation(event["time"], event["generation"], text, remedy, data=[event]))
     started = rebalance.started
+    explanations += _replaced_quietly(rebalance, started)
     if started is None:
         return explanations
     text, remedy = _why(rebalance, started)
     over = rebalance.of(EventType.REBALANCE_OVER, EventType.GROUP_EMPTY)
     reached = over[-1]["generation"] if over else None
-    if reached is not None:
+    if reached is not None and reached < 0:
+        head = f"Rebalance: {text}."
+    elif reached is not None:
         head = f"Generation {reached}: {text}."
     elif started["generation"]:
         head = f"Generation {started['generation']} ended: {text}."
     else:
         head = f"The first rebalance started: {text}."
     explanation = Explanation(started["time"], started["generation"], head, remedy, data=list(rebalance.events))
-    for part, advice in (_others(rebalance, started), _phases(rebalance), _moved(rebalance)):
+    gone = rebalance.of(EventType.MEMBER_GONE)
+    for part, advice in (_others(rebalance, started), (_evidence(gone), None), _phases(rebalance), _moved(rebalance)):
         explanation.details += part
         explanation.remedy = explanation.remedy or advice
     explanations.append(explanation)
     return explanations
 
 
+def _replaced_quietly(rebalance: _Rebalance, started: EventRecord | None) -> list[Explanation]:
+    """Static members that came back without a rebalance."""
+    caused = () if started is None else started.get("by", ())
+    ids = {member.get("member_id") for member in caused}
+    before = rebalance.events if started is None else rebalance.events[: rebalance.events.index(started)]
+    text = "Static member {} came back with a new member id, without a rebalance."
+    return [
+        Explanation(event["time"], event["generation"], text.format(name_of(event)), data=[event])
+        for event in before
+        if event["type"] == EventType.MEMBER_REPLACED.value and event.get("member_id") not in ids
+    ]
+
+
 def _why(rebalance: _Rebalance, started: EventRecord) -> tuple[str, str | None]:
     """The cause of a rebalance, and the remedy."""
     cause = started.get("cause", "")
     ids = {member.get("member_id") for member in started.get("by") or ()}
+    if started.get("inferred"):
+        return _why_inferred(rebalance, started)
     trigger = next(
         (
             event
@@ -401,6 +453,59 @@ def _why(rebalance: _Rebalance, started: EventRecord) -> tuple[str, str | None]:
         return str(started.get("reason") or cause).rstrip("."), None
     text, remedy = _SENTENCES[cause](trigger)
     return text, remedy
+
+
+def _why_inferred(rebalance: _Rebalance, started: EventRecord) -> tuple[str, str | None]:
+    """The cause of a rebalance whose start is concluded: what changed between two generations."""
+    ids = {member.get("member_id") for member in started.get("by") or ()}
+    before = rebalance.events[: rebalance.events.index(started)]
+    triggers = [event for event in before if event["type"] in _SENTENCES and event.get("member_id") in ids]
+    told = [_SENTENCES[event["type"]](event) for event in triggers[:_MAX_NAMED]]
+    parts = [text for text, _ in told]
+    if len(triggers) > _MAX_NAMED:
+        parts.append(f"{_count(len(triggers) - _MAX_NAMED, 'more member')} changed")
+    if not parts or (started.get("cause") == NOT_RECORDED and len(parts) > 1):
+        parts.append(str(started.get("reason") or "its cause is not recorded").rstrip("."))
+    remedies = [remedy for _, remedy in told if remedy]
+    return "; ".join(parts), remedies[0] if len(remedies) == len(told) == 1 else None
+
+
+def _evidence(gone: list[EventRecord]) -> list[str]:
+    """What is known of members that are gone, for a reader to judge by."""
+    out = []
+    for event in gone[:_MAX_NAMED]:
+        known = []
+        last = event.get("last_commit")
+        if last is not None:
+            known.append(
+                f"{last['topic']}-{last['partition']}, which it owned, was committed last at {_time(last['time'])}"
+            )
+        if "pending" in event:
+            known.append(f"it had to revoke {_partitions(event['pending'])} for {_ms(event['pending_ms'])}")
+        if "session_ms" in event:
+            known.append(f"its session timeout is {_ms(event['session_ms'])}")
+        if "rebalance_timeout_ms" in event:
+            known.append(f"its rebalance timeout is {_ms(event['rebalance_timeout_ms'])}")
+        if known:
+            out.append(f"Evidence about {name_of(event)}: {'; '.join(known)}.")
+    return out
+
+
+def _pauses(event: EventRecord) -> list[str]:
+    """For how long partitions had no owner; the partitions with the same bounds together."""
+    together: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for pause in event.get("pauses", ()):
+        bounds = _ms(pause["at_least_ms"]), _ms(pause["at_most_ms"])
+        together.setdefault(bounds, []).append((pause["topic"], pause["partition"]))
+    out = []
+    for (least, most), partitions in list(together.items())[:_MAX_NAMED]:
+        bounds_text = f"for {most}" if least == most else f"for at least {least}, at most {most}"
+        have = "had" if len(partitions) == 1 else "each had"
+        out.append(f"{_partitions(by_topic(partitions))} {have} no owner {bounds_text}.")
+    rest = sum(len(each) for each in list(together.values())[_MAX_NAMED:]) + event.get("more_pauses", 0)
+    if rest:
+        out.append(f"{_capital(_count(rest, 'more partition'))} had no owner for a shorter time.")
+    return out
 
 
 def _others(rebalance: _Rebalance, started: EventRecord) -> tuple[list[str], str | None]:
@@ -446,8 +551,9 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     over = rebalance.of(EventType.REBALANCE_OVER)
     if not over:
         return ["The group has no members now."] if rebalance.of(EventType.GROUP_EMPTY) else [], None
-    joined, synced, members = over[-1]["join_took_ms"], over[-1]["sync_took_ms"], over[-1]["members"]
-    out = [f"Joining took {_ms(joined)}, assigning {_ms(synced)}; {_count(members, 'member')}."]
+    members = over[-1]["members"]
+    took = [f"{phase} {_ms(over[-1][name])}" for name, phase in _PHASES if name in over[-1]]
+    out = [f"{_capital(', '.join(took))}; {_count(members, 'member')}."] if took else [f"{_count(members, 'member')}."]
     remedy = None
     slow = [each for event in rebalance.of(EventType.JOIN_PHASE_OVER) for each in event.get("joined_after", ())]
     if slow and slow[0]["after_ms"] > _SLOW_MS and not rebalance.of(EventType.MEMBER_JOINED):
@@ -463,6 +569,9 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     return out, remedy
 
 
+_PHASES: Final = (("join_took_ms", "joining took"), ("sync_took_ms", "assigning"))
+
+
 def _moved(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """The partitions that members gained and lost."""
     out = []
@@ -475,6 +584,7 @@ def _moved(rebalance: _Rebalance) -> tuple[list[str], str | None]:
             out.append(f"{_count(len(moved) - 2 * _MAX_NAMED, 'more member')} gained or lost partitions.")
         if "moves" in event and not moved:
             out.append("No partition changed its owner.")
+        out += _pauses(event)
     return out, None
 
 
@@ -484,7 +594,10 @@ _Sentence = Callable[[EventRecord], tuple[str, str | None]]
 
 
 def _joined(event: EventRecord) -> tuple[str, str | None]:
-    return f"{name_of(event)} joined{_because(event)}", None
+    at = _when(event)
+    if event.get("inferred"):
+        return f"{name_of(event)} joined{at}, or it is an older member that changed its subscription", None
+    return f"{name_of(event)} joined{at}{_because(event)}", None
 
 
 def _replaced(event: EventRecord) -> tuple[str, str | None]:
@@ -502,6 +615,21 @@ def _left(event: EventRecord) -> tuple[str, str | None]:
     elif "clos" in reason or "unsubscrib" in reason:
         remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
     return f"{name_of(event)} left{_because(event)}", remedy
+
+
+def _gone(event: EventRecord) -> tuple[str, str | None]:
+    possible = event.get("possible") or ["left"]
+    *others, last = (_GONE.get(each, each) for each in possible)
+    how = " or ".join((", ".join(others), last)) if others else f"{last}, nothing else fits"
+    return f"{name_of(event)} is gone{_when(event)}: {how}", None
+
+
+_GONE: Final = {
+    "left": "left",
+    "expired": "expired",
+    "not_rejoined": "did not rejoin in time",
+    "not_revoked": "did not revoke its partitions in time",
+}
 
 
 def _expired(event: EventRecord) -> tuple[str, str | None]:
@@ -555,6 +683,7 @@ _SENTENCES: Final[dict[str, _Sentence]] = {
     EventType.MEMBER_REPLACED.value: _replaced,
     EventType.MEMBER_LEFT.value: _left,
     EventType.MEMBER_EXPIRED.value: _expired,
+    EventType.MEMBER_GONE.value: _gone,
     EventType.MEMBER_NOT_SYNCED.value: _not_synced,
     EventType.MEMBER_REJOINED.value: _rejoined,
     EventType.SUBSCRIPTION_CHANGED.value: _subscription_changed,
@@ -566,6 +695,8 @@ CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_REPLACED.value: "came back",
     EventType.MEMBER_LEFT.value: "left",
     EventType.MEMBER_EXPIRED.value: "missed its session",
+    EventType.MEMBER_GONE.value: "was gone",
+    NOT_RECORDED: "joined or was gone",
     EventType.MEMBER_NOT_SYNCED.value: "did not sync",
     EventType.MEMBER_REJOINED.value: "rejoined",
     EventType.SUBSCRIPTION_CHANGED.value: "changed its subscription",
@@ -601,14 +732,91 @@ def _loaded(event: EventRecord) -> tuple[str, str | None]:
 
 def _deleted(event: EventRecord) -> tuple[str, str | None]:
     how = "expired" if event.get("expired") else "was deleted"
+    how = "was deleted or expired" if event.get("inferred") else how
     return f"The group {how}, with {_count(event['offsets'], 'committed offset')}.", None
 
 
 def _expired_offsets(event: EventRecord) -> tuple[str, str | None]:
+    if event.get("inferred"):
+        return f"{_capital(_count(event['offsets'], 'offset'))} expired or {_were(event['offsets'])} deleted.", None
     return (
         f"{_capital(_count(event['offsets'], 'offset'))} expired.",
         "offsets.retention.minutes says how long they are kept.",
     )
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _committed(event: EventRecord) -> tuple[str, str | None]:
+    first, last = event["between"]
+    text = f"{_capital(_count(event['commits'], 'offset'))} {_were(event['commits'])} committed"
+    text += f" in {_count(event['partitions'], 'partition')}{_when(event)}"
+    if last - first >= 1000:
+        rate = event["commits"] / (last - first) * 1000
+        text += f", {rate:,.0f} a second" if rate >= 100 else f", {rate:.2g} a second"
+    return f"{text}.", None
+
+
+def _began(event: EventRecord) -> tuple[str, str | None]:
+    members = f", with {_count(event['members'], 'member')}" if "members" in event else ""
+    if event["generation"] < 0:
+        return f"The group at the first look: {_count(event['members'], 'member')}.", None
+    what = f"generation {event['generation']}{members}"
+    return f"What is known begins with {what}: earlier records were not read, or are compacted.", None
+
+
+def _gap(event: EventRecord) -> tuple[str, str | None]:
+    if "more" in event:
+        return f"Gap: {event['more']:,} more of this kind: {_GAPS.get(event['gap'], event['gap'])}.", None
+    return f"Gap: {_GAP_SENTENCES[event['gap']](event)}.", None
+
+
+def _generations_text(event: EventRecord) -> str:
+    first, last = event["first"], event["last"]
+    return f"generation {first} has" if first == last else f"generations {first} to {last} have"
+
+
+#: What can be missing or unusable in a rebuilt history, in general.
+_GAPS: Final = {
+    "compacted": "generations without a record",
+    "not_completed": "generations that were not completed",
+    "unreadable": "records that cannot be read",
+    "clock": "times that cannot be right",
+    "unknown_type": "records of an unknown type",
+    "too_many": "more than can be remembered",
+    "went_back": "the generation became smaller",
+    "open_transaction": "an open transaction",
+}
+_GAP_SENTENCES: Final[dict[str, Callable[[EventRecord], str]]] = {
+    "compacted": lambda event: (
+        f"{_generations_text(event)} no record; {_count(event['records'], 'record')} of this time"
+        f" {'is' if event['records'] == 1 else 'are'} missing: compacted, or of transactions"
+    ),
+    "not_completed": lambda event: (
+        f"{_generations_text(event)} no record, and nothing is missing: the assignment was never completed"
+    ),
+    "unreadable": lambda event: f"the record at offset {event['offset']} cannot be read: {event['reason']}",
+    "clock": lambda event: (
+        f"the record at offset {event['offset']} is {_ms(event['back_ms'])} older than the one before: clocks disagree,"
+        " so durations across it are left out"
+        if "back_ms" in event
+        else f"the record at offset {event['offset']} has no usable time ({event['timestamp']})"
+    ),
+    "unknown_type": lambda event: (
+        f"the record at offset {event['offset']} is of type {event['record_type']}: of a share group, a streams group,"
+        " or of a later version"
+    ),
+    "too_many": lambda event: f"more than {event['most']:,} {event['what']} are not remembered",
+    "went_back": lambda event: (
+        f"the generation went back from {event['before']} to {event['now']}: the group was deleted and created again"
+    ),
+    "open_transaction": lambda event: (
+        f"a transaction is open since offset {event['offset']}: of the {_count(event['records'], 'record')} from there"
+        " on, commits may not count yet"
+    ),
+}
 
 
 def _unstable(event: EventRecord) -> tuple[str, str | None]:
@@ -645,12 +853,28 @@ _ALONE: Final[dict[str, _Sentence]] = {
     EventType.OFFSETS_UNSTABLE.value: _unstable,
     EventType.OFFSETS_STABLE.value: _stable,
     EventType.MEMBER_REFUSED.value: _refused,
+    EventType.OFFSETS_COMMITTED.value: _committed,
+    EventType.HISTORY_BEGAN.value: _began,
+    EventType.HISTORY_GAP.value: _gap,
 }
 
 
 def _because(event: EventRecord) -> str:
     reason = str(event.get("client_reason") or "")
     return "" if reason in ("", NOT_PROVIDED) else f' ("{reason}")'
+
+
+def _when(event: EventRecord) -> str:
+    """Between which times a rebuilt event happened, in the local zone; "" for an event whose time is known."""
+    first, last = event.get("between") or (None, None)
+    if first is None or last is None or first == last:
+        return ""
+    begin, end = _time(first), _time(last)
+    return f" at {end}" if begin == end else f" between {begin} and {end}"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).strftime("%H:%M:%S")
 
 
 def _names(events: list[EventRecord]) -> str:
