@@ -89,15 +89,17 @@ class DeferredResponse:
         alone: no further request is started before this one is answered, as Kafka does with all. For responses whose
             size is large and not known before.
         answer: the encoded response, once it is ready.
+        held: its bytes in memory, if it waits for an earlier one.
         reason: why the connection must be closed instead.
         settled: called when the response is given or refused. The connection sets it.
     """
 
-    __slots__ = ("alone", "answer", "reason", "settled")
+    __slots__ = ("alone", "answer", "held", "reason", "settled")
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.alone = False
         self.answer = answer
+        self.held = 0
         self.reason = ""
         self.settled: Callable[[DeferredResponse], None] = _ignore
 
@@ -114,7 +116,11 @@ class DeferredResponse:
 
 def _in_memory(answer: Answer) -> int:
     """The bytes of a response that are not in files."""
-    return sum([len(part) for part in answer if isinstance(part, _IN_MEMORY)])
+    size = 0
+    for part in answer:
+        if isinstance(part, _IN_MEMORY):
+            size += len(part)
+    return size
 
 
 def _ignore(deferred: DeferredResponse) -> None:
@@ -395,9 +401,13 @@ class Connection(asyncio.BufferedProtocol):
             while True:
                 answer = pending[0].answer if pending else None
                 if answer is not None:
-                    pending.popleft()
-                    self._ready -= _in_memory(answer)
-                elif backlog and self._may_start():
+                    self._ready -= pending.popleft().held
+                elif (
+                    backlog
+                    and self._writable
+                    and not (peer.works or self._unsent or self._ending)
+                    and (not pending or self._may_queue())
+                ):
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -406,8 +416,9 @@ class Connection(asyncio.BufferedProtocol):
                         pending.append(started)
                         continue
                     if pending:
-                        pending.append(DeferredResponse(started))
-                        self._ready += _in_memory(started)
+                        started = DeferredResponse(started)
+                        pending.append(started)
+                        self._hold(started)
                         continue
                     answer = started
                 else:
@@ -435,7 +446,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._working = False
-        self._count()
+        if self._ready or self._sending or self._counted:
+            self._count()
         if self._ending:
             self._end_if_answered()
         elif (not backlog and self._has_room()) is not self._reading:
@@ -447,15 +459,12 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
 
-    def _may_start(self) -> bool:
-        """Whether the next request may be started."""
-        pending = self._pending
+    def _may_queue(self) -> bool:
+        """Whether another request may be started while responses are pending."""
+        last = self._pending[-1]
         return (
-            self._writable
-            and not self.peer.works
-            and len(pending) < MAX_IN_FLIGHT
-            and not (self._unsent or self._ending)
-            and not (pending and pending[-1].alone and pending[-1].answer is None)
+            len(self._pending) < MAX_IN_FLIGHT
+            and not (last.alone and last.answer is None)
             # A connection without such responses goes on whatever the others hold: what they wait for may be on it.
             and (
                 not self._ready
@@ -498,23 +507,34 @@ class Connection(asyncio.BufferedProtocol):
         if deferred.answer is None:
             self._refuse(deferred.reason)
         elif self._transport is not None:
-            self._ready += _in_memory(deferred.answer)
-            if self._pending and (self._pending[0] is deferred or deferred.alone):
+            pending = self._pending
+            first = bool(pending) and pending[0] is deferred
+            if not first:
+                self._hold(deferred)
+            if first or (pending and deferred.alone):
                 self._work()
             else:
                 self._count()
 
+    def _hold(self, deferred: DeferredResponse) -> None:
+        """Count a response that is ready and waits for an earlier one."""
+        deferred.held = _in_memory(deferred.answer or ())
+        self._ready += deferred.held
+
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
         in_memory = _in_memory(out)
-        self._sending += in_memory
         if self._unsent or in_memory < size:
+            self._sending += in_memory
             self._unsent += out
             self._pump(transport)
-        elif len(out) == 1:
+            return
+        if len(out) == 1:
             transport.write(cast(Buffer, out[0]))
         elif out:
             transport.writelines(cast(Sequence[Buffer], out))
+        if not self._writable:
+            self._sending += in_memory
 
     def _go_on(self) -> None:
         if self._transport is not None:

@@ -127,9 +127,9 @@ class Flusher:
         self._full_wanted = False
         #: Grows with each truncation: an fsync that began earlier says nothing about the log as it is now.
         self._generation = 0
-        self._paths: set[Path] = set()
+        self._paths: dict[Path, None] = {}
         #: Those of them that the last flush was given.
-        self._collected: set[Path] = set()
+        self._collected: dict[Path, None] = {}
         # What a killed process left may be in the page cache only, and so may the names of its segments.
         self._new_names = end_offset > recovery_point
         #: Whether the directory's own name and ``partition.metadata`` may not be on the disk yet.
@@ -173,7 +173,7 @@ class Flusher:
 
     def wrote(self, path: Path) -> None:
         """A file beside the segments was written; the next full flush syncs it."""
-        self._paths.add(path)
+        self._paths[path] = None
 
     def truncated(self, end_offset: int) -> None:
         """The log was cut, or replaced by an empty one, and ends at `end_offset`."""
@@ -284,7 +284,7 @@ class Flusher:
                 if segment.has_aborted:
                     paths.append(segment.path(names.TXN_INDEX))
             paths += self._paths
-            self._collected, self._paths = self._paths, set()
+            self._collected, self._paths = self._paths, {}
             if self._leader_epochs.dirty:
                 replaced += with_copy(self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries()))
                 self._leader_epochs.dirty = False

@@ -282,7 +282,7 @@ class Producers:
         self.states: dict[int, ProducerState] = {}
         self.end_offset = 0
         self.open: OrderedDict[int, int] = OrderedDict()
-        self.unreplicated: deque[tuple[int, int]] = deque()
+        self.unreplicated: deque[tuple[int, int]] | None = None
         self.verifications: dict[int, Verification] = {}
         #: The smallest first offset in `unreplicated`.
         self._first_unreplicated = 0
@@ -419,12 +419,17 @@ class Producers:
             return None
         self.open.pop(first, None)
         self._first_unreplicated = min(first, self._first_unreplicated) if self.unreplicated else first
+        if self.unreplicated is None:
+            self.unreplicated = deque()
         self.unreplicated.append((first, offset))
         return CompletedTransaction(producer_id, first, offset, aborted, next(iter(self.open), offset + 1))
 
     def replicated(self, high_watermark: int) -> None:
         """Everything before `high_watermark` is replicated: transactions that ended there are stable."""
-        waiting, before = self.unreplicated, len(self.unreplicated)
+        waiting = self.unreplicated
+        if not waiting:
+            return
+        before = len(waiting)
         while waiting and waiting[0][1] < high_watermark:
             waiting.popleft()
         if waiting and len(waiting) < before:
@@ -459,8 +464,9 @@ class Producers:
         starts = ((state.transaction_start, state.producer_id) for state in self.states.values())
         self.open = OrderedDict(sorted(each for each in starts if each[0] >= 0))
         # The snapshot does not say which markers are replicated.
-        self.unreplicated = deque(each for each in self.unreplicated if each[1] < end_offset)
-        self._first_unreplicated = min((first for first, _ in self.unreplicated), default=0)
+        kept = [each for each in self.unreplicated or () if each[1] < end_offset]
+        self.unreplicated = deque(kept) if kept else None
+        self._first_unreplicated = min((first for first, _ in kept), default=0)
         self.verifications.clear()
 
     def snapshot(self) -> bytes:

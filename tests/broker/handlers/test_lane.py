@@ -7,7 +7,36 @@ from collections.abc import Generator
 
 import pytest
 
-from barnabas_broker.handlers.lane import Lane, Work, _response
+from barnabas_broker.handlers.lane import SLICE, Lane, Work, _response
+
+
+def test_work_of_one_step_reads_no_clock() -> None:
+    def now() -> float:
+        raise AssertionError("the clock is read")
+
+    def work(result: int) -> Generator[None, None, int]:
+        yield from ()
+        return result
+
+    assert Lane(now).run(work(7)) == 7
+
+
+async def test_work_goes_on_at_once_until_its_slice_is_over() -> None:
+    time, done = 0.0, 0
+
+    def work() -> Generator[None, None, int]:
+        nonlocal time, done
+        for _ in range(20):
+            done += 1
+            time += SLICE / 4
+            yield
+        return done
+
+    lane = Lane(lambda: time)
+    running = lane.run(work())
+    assert isinstance(running, Work)
+    assert done == 5, "the first step, and those of a slice"
+    assert await running == 20
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -627,7 +627,7 @@ class ClassicGroup:
             member.is_new = False
             member.timeout = member.session_timeout
             member.last_seen = now
-            members.unsynced.add(member.member_id)
+            members.unsynced[member.member_id] = None
             self._check_members_by(now + member.session_timeout * SLOW)
         started = self._rebalance_started
         late = [(each.identity(), each.joined_at - started) for each in members if each.joined_at > started]
@@ -651,7 +651,7 @@ class ClassicGroup:
         out: list[Effect] = []
         members = self.members
         member = members.by_id[request.member_id]
-        members.unsynced.discard(member.member_id)
+        members.unsynced.pop(member.member_id, None)
         if not members.unsynced:
             self._sync_phase_ends = inf
         if self.state is STABLE:

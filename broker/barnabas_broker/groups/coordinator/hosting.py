@@ -82,7 +82,7 @@ class HostedGroup:
         offsets: its committed offsets.
         partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
-        backlog: effects that later iterations of the loop carry out: those of large groups take long.
+        backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
     """
 
     __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "group", "offsets", "partition")
@@ -93,7 +93,7 @@ class HostedGroup:
         self.group = group
         self.offsets = offsets
         self.armed = inf
-        self.backlog: deque[ConsumerEffect] = deque()
+        self.backlog: deque[ConsumerEffect] | None = None
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -343,8 +343,9 @@ class HostedGroups:
                 return
 
     def _work_off(self, hosted: HostedGroup) -> None:
-        effects, hosted.backlog = hosted.backlog, deque()
-        self._carry_out(hosted, effects)
+        effects, hosted.backlog = hosted.backlog, None
+        if effects:
+            self._carry_out(hosted, effects)
 
     def _downgrade(self, hosted: HostedGroup, effect: Downgrade) -> None:
         """A group of the consumer protocol becomes classic."""
