@@ -178,6 +178,35 @@ class Leadership:
                     isr.append(node_id)
         return tuple(isr)
 
+    def wanted_without_me(
+        self, now: float, silent_seconds: float, min_isr: int, live: Mapping[int, BrokerInfo]
+    ) -> tuple[int, ...]:
+        """The ISR to propose if this leader seems to be cut off from its followers, which could go on without it.
+
+        These do not fetch at all, although they lack records, and are registered. With the others there would be too
+        few in sync, and all writes were refused.
+
+        Args:
+            now: the time, in seconds.
+            silent_seconds: how long they have not fetched.
+            min_isr: of the topic (``min.insync.replicas``).
+            live: the registered brokers.
+
+        Returns:
+            The new leader and the other members; empty if the leader should stay.
+        """
+        isr = self.info.isr
+        others = [node_id for node_id in self.info.replicas if node_id in self.followers and node_id in isr]
+        silent = [node_id for node_id in others if self._is_silent(self.followers[node_id], now - silent_seconds)]
+        reached = [node_id for node_id in others if node_id not in silent]
+        registered = [node_id for node_id in (*silent, *reached) if node_id in live]
+        if len(isr) - len(silent) >= min_isr or len(registered) < min_isr:
+            return ()
+        return tuple(registered)
+
+    def _is_silent(self, follower: Follower, since: float) -> bool:
+        return follower.log_end_offset < self.log_end and max(follower.fetched_at, follower.caught_up_at) < since
+
     def propose(self, isr: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Note a proposal; the followers in it count from now on.
 
