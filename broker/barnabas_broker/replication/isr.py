@@ -2,8 +2,8 @@
 ``AlterPartitionManager``).
 
 A follower is proposed as soon as a fetch shows that it has caught up. Followers that lag are removed by a check of all
-partitions every quarter of ``replica.lag.time.max.ms``, or half of ``broker.session.timeout.ms`` if that is shorter. One
-request is in flight at a time.
+partitions every quarter of ``replica.lag.time.max.ms``, or half of ``broker.session.timeout.ms`` if that is shorter.
+One request is in flight at a time.
 
 A leader that registered followers do not reach resigns, if they can go on without it. Apache Kafka's leader removes
 them from the ISR, and refuses writes until they reach it. Any member of the ISR may lead at any time, so this needs no
