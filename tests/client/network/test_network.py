@@ -150,6 +150,19 @@ async def test_another_broker_is_asked_if_one_is_down(pair: tuple[FakeBroker, Fa
     await network.close()
 
 
+async def test_another_broker_is_asked_if_one_brings_nothing_new(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """A broker that is cut off from its cluster names itself as the leader for as long as that lasts."""
+    one, other = pair
+    network = Network(at(one))
+    await network.start()
+    for asked in range(3):
+        await network.refresh()
+        if other.asked(MetadataRequest):
+            break
+    assert asked == 1
+    await network.close()
+
+
 async def test_a_refresh_has_a_timeout(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
