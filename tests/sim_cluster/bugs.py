@@ -304,8 +304,12 @@ def a_leader_resigns_in_favour_of_any_replica() -> AbstractContextManager[Any]:
     """A leader that no follower reaches lets a replica lead that is not in sync."""
     right = isr._alter
 
-    def wanted(self: Leadership, now: float, seconds: float, min_isr: int, live: Any) -> tuple[int, ...]:
-        silent = [n for n, follower in self.followers.items() if n in live and self._is_silent(follower, now - seconds)]
+    def wanted(self: Leadership, since: float, min_isr: int, live: Any) -> tuple[int, ...]:
+        silent = [
+            node
+            for node, follower in self.followers.items()
+            if node in live and max(follower.fetched_at, follower.caught_up_at) < since
+        ]
         return tuple(sorted(silent, key=lambda n: n in self.info.isr)) if len(silent) > 1 else ()
 
     def altered(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | ErrorCode:
