@@ -63,7 +63,7 @@ async def open_transactions(remote: Remote, groups: Collection[str]) -> dict[str
     """
     admin = await remote.admin()
     described = await admin.describe_consumer_groups(groups, raise_errors=False) if groups else []
-    found = {}
+    found: dict[str, list[Waiting]] = {}
     for group in described:
         if group.error is None:
             waits = await waiting(admin, (await look(admin, group)).rows)
