@@ -23,9 +23,9 @@ BUG_SEEDS = 200
 BUG_START = {
     "appends-are-not-fenced": 8,
     "lease-is-trusted-for-too-long": 30,
-    "fetches-count-for-the-node-id": 50,
+    "fetches-count-for-the-node-id": 250,
     "leader-epochs-are-not-compared": 315,
-    "producer-ids-only-follow-the-metadata": 880,
+    "producer-ids-only-follow-the-metadata": 60,
     "the-first-report-decides": 30,
 }
 
