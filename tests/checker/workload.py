@@ -321,8 +321,12 @@ class Workload:
     def _commit(self, process: str, consumer: Consumer, offsets: dict[int, int]) -> None:
         operation = self._history.invoke(process, Kind.COMMIT)
         asked = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+
+        def commit() -> list[TopicPartition]:
+            return consumer.commit(offsets=asked, asynchronous=False) or []
+
         try:
-            answers: list[TopicPartition] = (
+            answers = _within(2 * _LIMIT, commit)
                 _within(2 * _LIMIT, partial(consumer.commit, offsets=asked, asynchronous=False)) or []
             )
         except KafkaException as error:
