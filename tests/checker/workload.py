@@ -327,8 +327,6 @@ class Workload:
 
         try:
             answers = _within(2 * _LIMIT, commit)
-                _within(2 * _LIMIT, partial(consumer.commit, offsets=asked, asynchronous=False)) or []
-            )
         except KafkaException as error:
             self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
             return
