@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Generator, Iterator
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve
 from tests.interop.waiting import ask_until
@@ -31,6 +33,9 @@ PIPELINE: Final = "tests/pipeline/"
 
 #: Whose tests use the port of README.md, one after the other.
 ONE_PORT: Final = "tests/docs/test_readme.py"
+
+#: Markers of tests that may take seconds.
+LONG: Final = frozenset({"broad", "interop", "programs", "slow", "spark"})
 
 #: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
@@ -80,32 +85,62 @@ def signals_leave_the_exit_status() -> Iterator[None]:
         yield
 
 
-class OneSpark(LoadScopeScheduling):
-    """Gives each test to the next free worker, but all tests that need Spark to the same one.
+class Schedule(LoadScopeScheduling):
+    """Gives the next tests to the next free worker, the long ones first.
 
-    They share one Spark session, which takes 20 s of processor time until it is warm. As the longest chain of tests,
-    they begin first. A file without the marker `spark` is not one of them.
+    1. All tests that need Spark, to one worker: they share one session, which takes 20 s of processor time until it is
+       warm. A file without the marker `spark` is not one of them. Then the file of `ONE_PORT`.
+    2. The tests of each file with a marker of `LONG`, one by one.
+    3. The other files, each as a whole: its tests share what the module sets up. They are short, so that the workers
+       finish at the same time.
     """
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        self._sorted = False
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file == ONE_PORT:
             return file
-        return PIPELINE if file.startswith(PIPELINE) and _needs_spark(self.config.rootpath / file) else nodeid
+        markers = _markers(self.config.rootpath / file)
+        if file.startswith(PIPELINE) and "spark" in markers:
+            return PIPELINE
+        return nodeid if markers & LONG else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if not self._sorted:
+            for scope in sorted(self.workqueue, key=self._rank):
+                self.workqueue.move_to_end(scope)
+            self._sorted = True
+        super()._assign_work_unit(node)
+
+    @staticmethod
+    def _rank(scope: str) -> int:
+        return 0 if scope in (PIPELINE, ONE_PORT) else 1 if "::" in scope else 2
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forget what is complete: pytest-xdist counts all tests that it ever gave to a worker, after each test."""
+        super().mark_test_complete(node, item_index, duration)
+        units = self.assigned_work[node]
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(units[scope].values()):
+            del units[scope]
 
 
 @cache
-def _needs_spark(file: Path) -> bool:
-    return "mark.spark" in file.read_text("utf-8")
+def _markers(file: Path) -> frozenset[str]:
+    """The names of the markers in a file of tests."""
+    return frozenset(re.findall(r"\bmark\.(\w+)", file.read_text("utf-8")))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    """Schedule by `OneSpark` with ``--dist loadgroup``.
+    """Schedule by `Schedule` with ``--dist loadgroup``.
 
     Groups of pytest-xdist itself are not used: with pytest 9, its version 3.8 ignores the marker ``xdist_group``.
     """
-    return OneSpark(config, log) if config.getoption("dist") == "loadgroup" else None
+    return Schedule(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from barnabas_broker.testing import Broker
 from barnabas_client import Consumer, Producer, TopicPartition
 from tests.interop import process
@@ -113,6 +115,7 @@ class Applied:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.programs
 async def test_fifty_kills_apply_every_record_once(broker: Broker, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

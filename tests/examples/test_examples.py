@@ -18,6 +18,8 @@ from barnabas_broker.testing import Broker
 from barnabas_client import Consumer, TopicPartition
 from tests.interop import process
 
+pytestmark = pytest.mark.programs
+
 Run = Callable[..., str]
 Fill = Callable[..., str]
 

@@ -26,6 +26,7 @@ def flights(count: int) -> list[Flight]:
     return rows
 
 
+@pytest.mark.programs
 async def test_every_flight_is_counted_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert await run(flights(6000), rate=2000)
     out = capfd.readouterr().out
@@ -45,6 +46,7 @@ runpy.run_module("examples.flights", None, "__main__")
 """
 
 
+@pytest.mark.programs
 def test_ctrl_c_ends_the_demo_and_what_it_started() -> None:
     demo = process.spawn(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

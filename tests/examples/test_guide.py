@@ -17,6 +17,8 @@ import pytest
 from barnabas_broker.testing import Broker
 from tests.interop import process
 
+pytestmark = pytest.mark.programs
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGES = sorted(GUIDE.glob("*.md"))
 LIMIT = 60.0

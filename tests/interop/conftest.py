@@ -7,13 +7,24 @@ import gc
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 import pytest
 
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.clients.base import Admin, Client, Unsupported
 from tests.interop.clients.registry import MODULES, client_class
+from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
+
+#: Groups of the consumer protocol (KIP-848). By default, their members learn of a change after up to 5 s, with the next
+#: heartbeat, and a silent member is dropped after 45 s.
+QUICK_GROUPS: Final = {
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.min.session.timeout.ms": 10_000,
+    "group.consumer.session.timeout.ms": 10_000,
+}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,6 +64,15 @@ def server(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
     return found
+
+
+@pytest.fixture(scope="session", params=[BarnabasBroker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
+def quick_groups(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server with `QUICK_GROUPS`, for all tests of a run that rebalance groups of the consumer protocol."""
+    if request.param is ApacheKafka:
+        request.getfixturevalue("needs_jars")
+    with request.param(QUICK_GROUPS) as server:
+        yield server
 
 
 @pytest.fixture

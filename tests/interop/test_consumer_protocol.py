@@ -16,6 +16,12 @@ PATIENCE = 120.0
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(6 * PATIENCE)]
 
 
+@pytest.fixture
+def server(quick_groups: Server) -> Server:
+    """The server that `crashing` may kill."""
+    return quick_groups
+
+
 class Group:
     """Members of one group, which the test polls in turn."""
 

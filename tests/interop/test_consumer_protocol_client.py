@@ -30,8 +30,8 @@ LONG = 90.0
 
 
 @pytest.fixture
-def address(server: Server) -> str:
-    return server.bootstrap_servers
+def address(quick_groups: Server) -> str:
+    return quick_groups.bootstrap_servers
 
 
 class Log(ConsumerRebalanceListener):
@@ -312,7 +312,7 @@ async def test_a_member_that_is_removed_joins_again(world: World) -> None:
 
 
 async def test_a_killed_member_is_replaced(world: World) -> None:
-    """`barnabas consume --group-protocol consumer` is killed; its session expires after 45 s, Kafka's least."""
+    """`barnabas consume --group-protocol consumer` is killed; its session expires."""
     partitions = await world.create(2)
     member = await world.join()
     command = [sys.executable, "-m", "barnabas_client.cli", "consume", "-b", world.address, "-g", world.group]

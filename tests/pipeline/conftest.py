@@ -1,5 +1,6 @@
 """One Spark session and one broker, shared by all tests of a run."""
 
+import logging
 import os
 import sys
 import uuid
@@ -41,8 +42,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = _quick_python(folder)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    # Spark's loggers change the formatter of each handler that they get. Some do not propagate: pytest adds its handler
+    # to those, and later tests of other corners would read their log lines as JSON.
+    setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)  # noqa: B010 - mypy refuses the assignment
     session = (
         SparkSession.builder.master("local[2]")
         .appName("barnabas-tests")

@@ -25,8 +25,8 @@ BUG_START = {
     "a-marker-during-a-replay-is-ignored": 1075,
     "appends-are-reported-before-they-are-synced": 85,
     "commits-of-any-generation-are-accepted": 1040,
-    "leaders-that-return-watch-no-topics": 130,
-    "replaced-static-members-are-not-fenced": 15,
+    "leaders-that-return-watch-no-topics": 156,
+    "replaced-static-members-are-not-fenced": 35,
     "sync-is-answered-before-it-is-persisted": 20,
 }
 

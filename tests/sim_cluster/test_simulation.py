@@ -22,9 +22,9 @@ BUG_SEEDS = 200
 #: The seed to start from for bugs that few seeds show: a little before the first one that does.
 BUG_START = {
     "appends-are-not-fenced": 8,
-    "lease-is-trusted-for-too-long": 30,
     "fetches-count-for-the-node-id": 250,
     "leader-epochs-are-not-compared": 315,
+    "lease-is-trusted-for-too-long": 30,
     "producer-ids-only-follow-the-metadata": 60,
     "the-first-report-decides": 30,
 }

@@ -213,12 +213,13 @@ class ClusterMetadata:
         """
         while not self._producer_ids:
 
-            def allocate(image: Image) -> tuple[Sequence[Event], range]:
+            def allocate(image: Image) -> tuple[Sequence[Event], list[int]]:
+                if self._producer_ids:
+                    return [], self._producer_ids  # another call, which waited before this one, has a block
                 block, event = controller.allocate_producer_ids(image, self._wall_ms() * 1000)
-                return [event], block
+                return [event], list(reversed(block))
 
-            block = await self.change(allocate)
-            self._producer_ids = list(reversed(block))
+            self._producer_ids = await self.change(allocate)
         return self._producer_ids.pop()
 
 

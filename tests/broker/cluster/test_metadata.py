@@ -165,8 +165,11 @@ async def test_a_failed_store_is_a_storage_error(cluster: ClusterMetadata, monke
 
 
 async def test_producer_ids_are_unique(cluster: ClusterMetadata) -> None:
+    before = cluster.sequence
     ids = await asyncio.gather(*(cluster.next_producer_id() for _ in range(1500)))
     assert len(set(ids)) == 1500
+    # Each block has a thousand ids, and is a change of the metadata.
+    assert cluster.sequence == before + 2
 
 
 async def test_producer_ids_go_on_after_a_restore(tmp_path: Path) -> None:

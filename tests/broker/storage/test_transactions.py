@@ -24,7 +24,7 @@ from barnabas_broker.storage.compaction import CleanedTransactions
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import DAMAGED
-from barnabas_broker.storage.producers import Producers, ProducerState
+from barnabas_broker.storage.producers import NO_PRODUCER_ID, Producers, ProducerState
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.transaction_index import InOffsetOrder, TransactionIndex
@@ -222,6 +222,9 @@ class TransactionsMachine(RuleBasedStateMachine):
                 break
             self.batches.pop()
         self.log.truncate_to(self.end)
+        if self.end <= self.start:
+            # Nothing is left: the log begins anew, without producers.
+            self.batches = [each._replace(producer_id=NO_PRODUCER_ID) for each in self.batches]
         self.high_watermark = min(self.high_watermark, self.end)
         self.synced = min(self.synced, self.end)
 
@@ -501,7 +504,7 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Callable[[
     bug(monkeypatch)
     found = settings(
         max_examples=2000,
-        stateful_step_count=30,
+        stateful_step_count=45,  # shows the bugs in 9 s of processor time; 30 in 15 s, 100 in 19 s
         derandomize=True,
         database=None,
         deadline=None,

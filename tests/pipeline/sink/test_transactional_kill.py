@@ -161,7 +161,7 @@ def kill_workers(run: Run, broker: Broker, chance: random.Random) -> str:
     return f"{killed} workers, then the query ended with {run.process.returncode}"
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 @pytest.mark.programs
 @pytest.mark.spark
 @pytest.mark.timeout(300 * (KILLS + 3))
