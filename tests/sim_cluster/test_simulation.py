@@ -21,12 +21,13 @@ STARTS = [
 BUG_SEEDS = 200
 #: The seed to start from for bugs that few seeds show: a little before the first one that does.
 BUG_START = {
-    "appends-are-not-fenced": 8,
+    "a-proposal-is-forgotten-after-any-change": 130,
+    "appends-are-not-fenced": 6,
+    "directories-are-not-compared": 85,
     "fetches-count-for-the-node-id": 250,
     "leader-epochs-are-not-compared": 315,
-    "lease-is-trusted-for-too-long": 30,
     "producer-ids-only-follow-the-metadata": 60,
-    "the-first-report-decides": 30,
+    "the-first-report-decides": 85,
 }
 
 
