@@ -233,6 +233,8 @@ class Dispatch:
                     deferred.give(answer)
             else:
                 deferred.give(answer)
+            finally:
+                del finished  # the traceback of its error has this frame
 
         # A handler that returns a future keeps a reference to it until it is done; a task needs one of ours.
         pending: asyncio.Future[Response | _Encoded | None]

@@ -109,6 +109,8 @@ class Lane:
         except Exception as error:
             if not future.done():
                 future.set_exception(error)
+        finally:
+            del steps, future  # the traceback of an error has this frame: a reference cycle with the whole request
         self._queue.popleft()
         if self._queue:
             asyncio.get_running_loop().call_soon(self._turn)
@@ -125,5 +127,8 @@ class Lane:
 
 
 async def _response(work: Work[Handled]) -> Response | None:
-    handled = await work
+    try:
+        handled = await work
+    finally:
+        del work  # as in Lane._turn
     return handled if isinstance(handled, Response | None) else await handled

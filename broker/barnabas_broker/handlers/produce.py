@@ -286,7 +286,10 @@ def _verification_error(code: ErrorCode, version: int) -> KafkaError:
 async def _respond_when(
     appending: "asyncio.Future[ProduceResponse | Awaitable[ProduceResponse | None] | None]",
 ) -> ProduceResponse | None:
-    handled = await appending
+    try:
+        handled = await appending
+    finally:
+        del appending  # the traceback of its error has this frame
     return handled if handled is None or isinstance(handled, ProduceResponse) else await handled
 
 
@@ -306,7 +309,10 @@ async def _respond_after(
     response: ProduceResponse,
     delayed: DelayedOperation[ProduceResponse],
 ) -> ProduceResponse | None:
-    await checking
+    try:
+        await checking
+    finally:
+        del checking  # the traceback of its error has this frame
     answer = _respond(request, response, delayed)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
@@ -392,9 +398,10 @@ def _append(
         allowed: that its transaction may begin on the partition, or why not; None if it is part of none, or has begun.
     """
     log_start_offset = -1
+    if refusal is not None:
+        _refuse(answer, refusal, log_start_offset)
+        return
     try:
-        if refusal is not None:
-            raise refusal
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
         replica = services.replicas.find(name, answer.index)
@@ -404,7 +411,8 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
         _check_batch(records, context.version)
         if isinstance(allowed, KafkaError):
-            raise allowed
+            _refuse(answer, allowed, log_start_offset)
+            return
         log_start_offset = replica.log.log_start_offset
         if acks == -1:
             replica.check_isr()

@@ -1,11 +1,12 @@
 """Fetches from leaders: one fetcher per leader broker, one Fetch at a time for all partitions that follow it.
 
-Batches are appended as they are, with their offsets and leader epochs. A partition that fails (the log cannot be
-written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
-the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
-error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again. Pauses are short for some attempts if the broker has accepted a
-connection before: they show whether its process has ended.
+Batches are appended as they are, with their offsets and leader epochs. The next Fetch tells the leader that they are in
+the log, so it waits for their fsync, if ``flush.messages`` asks for one before an acknowledgement. A partition that
+fails (the log cannot be written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does
+not lead it yet, because the new image has not arrived there, the pauses begin with a few milliseconds and grow to that
+time. After a connection error all partitions of the leader pause, but not if the connection was older than such a
+pause: an idle connection to a broker that was restarted fails when it is used again. Pauses are short for some attempts
+if the broker has accepted a connection before: they show whether its process has ended.
 
 Each broker has a connection to every registered one, also if there is nothing to fetch: a process that leads nothing
 may be in ISRs, and acks=all waits for it until its end is known.
@@ -158,6 +159,8 @@ class _ReplicaFetcher:
         self._paused: dict[TopicPartition, asyncio.TimerHandle] = {}
         #: How often partitions were refused in a row because the broker does not lead them.
         self._early: dict[TopicPartition, int] = {}
+        #: What the next Fetch waits for: the fsyncs of what was appended.
+        self._syncs: dict[TopicPartition, asyncio.Future[None]] = {}
         self._process = LeaderProcess()
         self._changed = asyncio.Event()
         self._failing = False
@@ -286,8 +289,18 @@ class _ReplicaFetcher:
                     self._failing = False
                     log.info("fetching from leader again", leader=self._leader)
                 self._handle(response, asked)
+                if self._syncs:
+                    await self._synced()
         finally:
             connection.close()
+
+    async def _synced(self) -> None:
+        """Wait until what was appended is on the disk; partitions whose disk fails pause."""
+        syncs, self._syncs = self._syncs, {}
+        results = await asyncio.gather(*syncs.values(), return_exceptions=True)
+        for where, result in zip(syncs, results, strict=True):
+            if isinstance(result, KafkaError) and result.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._pause(where, result.code)
 
     def _handle(
         self,
@@ -340,7 +353,9 @@ class _ReplicaFetcher:
         if answer.records:
             if replica_log.log_end_offset != state.offset:
                 return  # the log has changed since the request
-            replica_log.append_as_follower(answer.records, now_ms=self._manager.wall_ms())
+            appended = replica_log.append_as_follower(answer.records, now_ms=self._manager.wall_ms())
+            if (sync := replica_log.durable(appended.last_offset)) is not None:
+                self._syncs[replica_log.topic_partition] = sync
         mark = min(answer.high_watermark, replica_log.log_end_offset)
         if mark > replica_log.high_watermark:
             replica_log.set_high_watermark(mark)

@@ -266,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
+        # This ends a reference cycle: its buffers are freed now, not when the collector runs.
+        self.peer.released = _nothing
         for work in tuple(self.peer.works):
             work.cancel()
         self._backlog.clear()

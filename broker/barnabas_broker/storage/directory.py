@@ -22,6 +22,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
+    check_meta_properties,
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
@@ -32,9 +33,10 @@ from barnabas_broker.storage.checkpoints import (
     parse_partition_metadata,
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
+from barnabas_broker.storage.copies import read_with_copy, with_copy
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
-from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
+from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file
 from barnabas_broker.storage.flush import SyncFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
@@ -109,6 +111,8 @@ class LogDirectory:
         self.strays: dict[str, int] = {}
         self.was_clean = False
         self.intact = (-1, -1)
+        #: Whether this version wrote the checkpoints, with copies.
+        self._copied = True
         self._config = config
         self._disk = disk
         self._lock = lock
@@ -222,7 +226,11 @@ class LogDirectory:
         marker = path / names.CLEAN_SHUTDOWN
         self.was_clean = files.exists(marker)
         if self.was_clean:
-            self.intact = parse_clean_shutdown(read_all(files, marker))
+            try:
+                self.intact, self._copied = parse_clean_shutdown(read_all(files, marker))
+            except BadCheckpoint as error:
+                log.error("marker of a clean shutdown is damaged", file=str(marker), reason=str(error))
+                self.was_clean = False
         points = self._read_offsets(names.RECOVERY_POINTS)
         starts = self._read_offsets(names.LOG_STARTS)
         self._trusted = dict(points)
@@ -251,6 +259,7 @@ class LogDirectory:
                 watermarks.get(partition, 0),
                 self._cleaner.offsets.get(partition, 0),
                 self.was_clean,
+                self._copied,
             )
             recovered = Recovery(files, where, settings, known, now_ms).load()
             self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
@@ -258,7 +267,7 @@ class LogDirectory:
         # At once: on a full disk this makes room.
         self._disk.empty_trash()
         self._stale = {*points, *starts} - self.logs.keys()
-        if self.was_clean:
+        if files.exists(marker):
             # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
             files.sync_directory(path)
@@ -277,10 +286,9 @@ class LogDirectory:
         return size
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        content = read_with_copy(self._disk.files, self.path / name, copied=self._copied)
         try:
-            return parse_offsets(read_all(self._disk.files, self.path / name).decode(errors="replace"))
-        except FileNotFoundError:
-            return {}
+            return parse_offsets((content or b"").decode(errors="replace"))
         except BadCheckpoint as error:
             log.warning("checkpoint is corrupt", file=str(self.path / name), reason=str(error))
             return {}
@@ -493,7 +501,9 @@ class LogDirectory:
             with self._checkpoint_lock:
                 if number > self._checkpoint_written:
                     for name, content in contents:
-                        replace_file(files, path / name, content)
+                        for target, data in with_copy(path / name, content):
+                            put_file(files, target, data)
+                    files.sync_directory(path)
                     self._checkpoint_written = number
                     self._trusted = points
 
@@ -562,6 +572,12 @@ def _identify(
     meta = path / names.META_PROPERTIES
     if files.exists(meta):
         properties = parse_properties(read_all(files, meta).decode(errors="replace"))
+        try:
+            check_meta_properties(properties)
+        except BadCheckpoint as error:
+            raise LogDirectoryError(
+                f"{meta} is damaged: {error}. Restore it, or remove its line `checksum` if you have edited it"
+            ) from error
         node = properties.get("node.id", properties.get("broker.id", str(node_id)))
         if node != str(node_id):
             raise ForeignDataError(f"{path} belongs to node {node}, this is node {node_id}")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
+from barnabas_broker.storage.copies import with_copy
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, put_file
@@ -279,13 +280,13 @@ class Flusher:
             # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
             for segment in self._segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
-                paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
+                paths += [segment.path(each) for each in (names.INDEX, names.TIME_INDEX, names.CHECKSUMS)]
                 if segment.has_aborted:
                     paths.append(segment.path(names.TXN_INDEX))
             paths += self._paths
             self._collected, self._paths = self._paths, set()
             if self._leader_epochs.dirty:
-                replaced.append((self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries())))
+                replaced += with_copy(self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries()))
                 self._leader_epochs.dirty = False
         if self._new_directory and any(self._topic_id):
             replaced.append((self._path / names.PARTITION_METADATA, format_partition_metadata(self._topic_id)))

@@ -3,11 +3,19 @@
 The offset index holds ``(last offset of a batch - base offset, position of that batch)``, 4 bytes each; the time
 index ``(largest timestamp so far, last offset of the batch that has it - base offset)``, 8 and 4 bytes. Both keep the
 bytes of their files: mapped for a closed segment, in memory for the active one.
+
+Kafka's formats have no checksums: a flipped bit would be a wrong timestamp, and remove a segment too early. A file of
+our own has them for the indexes of a segment, each for the first entries of its file.
 """
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas_protocol.wire import Buffer
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
@@ -20,12 +28,49 @@ _NEAR: Final = 8
 #: The largest relative offset that an index can hold.
 MOST_RELATIVE: Final = 2**31 - 1
 
+#: The number of entries and their CRC-32C, for the offset index, the time index and the transaction index.
+_CHECKSUMS: Final = struct.Struct(">iIiIiI")
+_CRC: Final = struct.Struct(">I")
+#: The size of the file of checksums.
+CHECKSUMS_SIZE: Final = _CHECKSUMS.size + _CRC.size
+
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
 class CorruptIndex(Exception):
     """The index is missing or has impossible entries; it is rebuilt from the log."""
+
+
+class Checksum(NamedTuple):
+    """The CRC-32C of the first `entries` of an index."""
+
+    entries: int
+    crc: int
+
+
+def format_checksums(contents: Sequence[tuple[int, Buffer]]) -> bytes:
+    """Format the file of checksums.
+
+    Args:
+        contents: for each of the three indexes, the number of its entries and their bytes.
+    """
+    numbers = [number for count, content in contents for number in (count, crc32c(content))]
+    data = _CHECKSUMS.pack(*numbers)
+    return data + _CRC.pack(crc32c(data))
+
+
+def parse_checksums(data: bytes) -> tuple[Checksum, Checksum, Checksum]:
+    """Parse what :func:`format_checksums` has returned.
+
+    Raises:
+        CorruptIndex: the data is something else.
+    """
+    size = _CHECKSUMS.size
+    if len(data) != CHECKSUMS_SIZE or _CRC.unpack_from(data, size)[0] != crc32c(data[:size]):
+        raise CorruptIndex("the checksums are damaged")
+    numbers = _CHECKSUMS.unpack_from(data)
+    return Checksum(*numbers[:2]), Checksum(*numbers[2:4]), Checksum(*numbers[4:])
 
 
 class TimestampOffset(NamedTuple):
@@ -53,6 +98,18 @@ class _Index:
     def content(self, start: int = 0) -> bytes:
         """The bytes of the entries from number `start` on."""
         return bytes(self._bytes[start * self.ENTRY.size : self.count * self.ENTRY.size])
+
+    def verify(self, checksum: Checksum) -> None:
+        """Check the first entries, and remove those after them: they were written without a checksum.
+
+        Raises:
+            CorruptIndex: they are missing, or not as they were.
+        """
+        size = checksum.entries * self.ENTRY.size
+        if len(self._bytes) < size or crc32c(self._bytes[:size]) != checksum.crc:
+            raise CorruptIndex(f"wrong checksum of {checksum.entries} entries")
+        if self.count != checksum.entries:
+            self._cut(checksum.entries)
 
     def _append(self, entry: bytes) -> None:
         if not isinstance(self._bytes, bytearray):
