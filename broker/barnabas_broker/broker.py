@@ -563,6 +563,8 @@ def _start_following(
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+    fetchers.image_changed(cluster.image, cluster.image.snapshot())
+    cluster.subscribe(fetchers.image_changed)
 
 
 def _cluster_of(path: Path) -> str | None:

@@ -214,7 +214,8 @@ class RebalanceListenerError(_Named):
 
 
 class CommitFailedError(_Named):
-    """Offsets were not committed, because this consumer is not a member of its group's current generation."""
+    """Offsets were not committed, and cannot be: this consumer is not a member of its group's current generation, or a
+    topic was deleted and created again."""
 
     CODE = ErrorCode.ILLEGAL_GENERATION
 

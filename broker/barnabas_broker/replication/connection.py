@@ -20,9 +20,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     Args:
         client_id: the client id of this broker.
+
+    Attributes:
+        lost: why it was closed; None while it is open.
+        on_lost: called when it is closed.
     """
 
     def __init__(self, client_id: str) -> None:
+        self.lost: ConnectionError | None = None
+        self.on_lost: Callable[[], object] | None = None
         self._client_id = client_id
         self._framer = Framer(_MOST_BYTES)
         self._exchange: Exchange[asyncio.Future[bytes | bytearray]] = Exchange()
@@ -75,6 +81,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _end(self, error: ConnectionError) -> None:
         self.close()
+        self.lost = self.lost or error
+        if self.on_lost is not None:
+            self.on_lost()
         for waiter in self._exchange.abandon():
             if not waiter.done():
                 waiter.set_exception(error)

@@ -7,12 +7,16 @@ not lead it yet, because the new image has not arrived there, the pauses begin w
 time. After a connection error all partitions of the leader pause, but not if the connection was older than such a
 pause: an idle connection to a broker that was restarted fails when it is used again. Pauses are short for some attempts
 if the broker has accepted a connection before: they show whether its process has ended.
+
+Each broker has a connection to every registered one, also if there is nothing to fetch: a process that leads nothing
+may be in ISRs, and acks=all waits for it until its end is known.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_broker.cluster.image import BrokerRegistered, Event, Image
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     REPLICA_FETCH_BACKOFF_MS,
@@ -104,6 +108,7 @@ class ReplicaFetcherManager:
         self.tls = tls
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._closed = False
 
     def follow(self, replica: Replica, leader: int) -> None:
         """Fetch a partition from `leader`; -1 stops fetching it."""
@@ -114,20 +119,31 @@ class ReplicaFetcherManager:
         if leader < 0:
             return
         self._leaders[where] = leader
-        fetcher = self._fetchers.get(leader)
+        self._fetcher(leader).add(where, replica)
+
+    def image_changed(self, image: Image, events: Sequence[Event]) -> None:
+        """Connect to brokers that were registered, or registered again."""
+        if any(isinstance(event, BrokerRegistered) for event in events) and not self._closed:
+            for node_id in image.brokers:
+                if node_id != self.node_id:
+                    self._fetcher(node_id).look()
+
+    def _fetcher(self, node_id: int) -> "_ReplicaFetcher":
+        fetcher = self._fetchers.get(node_id)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = _ReplicaFetcher(self, leader)
-        fetcher.add(where, replica)
+            fetcher = self._fetchers[node_id] = _ReplicaFetcher(self, node_id)
+        return fetcher
 
     async def close(self) -> None:
         """Stop all fetchers."""
+        self._closed = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._leaders.clear()
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers))
 
 
 class _ReplicaFetcher:
-    """Fetches from one leader broker."""
+    """Fetches from one broker what it leads, and notices that its process has ended."""
 
     def __init__(self, manager: ReplicaFetcherManager, leader: int) -> None:
         self._manager = manager
@@ -158,6 +174,10 @@ class _ReplicaFetcher:
         self._partitions[where] = replica
         self._early.pop(where, None)
         self._wake(where)
+
+    def look(self) -> None:
+        """The broker is registered: connect to it, if there is no connection."""
+        self._changed.set()
 
     def drop(self, where: TopicPartition) -> None:
         self._partitions.pop(where, None)
@@ -210,6 +230,9 @@ class _ReplicaFetcher:
                 await asyncio.sleep(_UNREGISTERED_SECONDS)
                 continue
             registered = self._manager.registered(self._leader)
+            if registered is None and not self._partitions:
+                self._changed.clear()
+                continue
             began, pause = asyncio.get_running_loop().time(), self._backoff
             if registered is not None:
                 try:
@@ -237,7 +260,7 @@ class _ReplicaFetcher:
         return self._backoff
 
     def _report(self, reason: str) -> None:
-        if not self._failing:
+        if not self._failing and self._partitions:
             self._failing = True
             log.warning("cannot fetch from leader", leader=self._leader, reason=reason)
 
@@ -246,8 +269,11 @@ class _ReplicaFetcher:
         connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout, self._manager.tls)
         self._process.accepted(at.epoch)
         self._session.reset()
+        connection.on_lost = self._changed.set
         try:
             while True:
+                if connection.lost is not None:
+                    raise connection.lost
                 asked = self._states()
                 if not asked:
                     self._changed.clear()

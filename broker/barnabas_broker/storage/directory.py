@@ -88,6 +88,7 @@ class LogDirectory:
         cluster_id: the cluster that the data belongs to.
         directory_id: the id of this directory (KIP-858): an empty directory that takes its place has another one.
         logs: the log of every partition.
+        strays: the directories of partitions that were set aside, by name: the bytes of their logs.
         was_clean: whether the last shutdown was clean.
         intact: the broker epochs since which nothing was lost, as the marker of the last clean shutdown has them;
             (-1, -1) without one. The broker sets them before it closes the directory.
@@ -107,6 +108,7 @@ class LogDirectory:
         self.cluster_id = cluster_id
         self.directory_id = directory_id
         self.logs: dict[TopicPartition, Log] = {}
+        self.strays: dict[str, int] = {}
         self.was_clean = False
         self.intact = (-1, -1)
         #: Whether this version wrote the checkpoints, with copies.
@@ -243,6 +245,8 @@ class LogDirectory:
             if names.is_deleted_directory(name):
                 if name.endswith("-delete"):
                     self._disk.discard([where], 0)
+                elif names.parse_stray_directory(name) is not None:
+                    self.strays[name] = self._size_of_logs(where)
                 continue
             partition = names.parse_partition_directory(name)
             if partition is None:
@@ -270,6 +274,16 @@ class LogDirectory:
         # Without logs there is nothing that an unclean shutdown could have harmed: a first start says nothing about it.
         shutdown = {"clean": self.was_clean} if self.logs else {}
         log.info("log directory opened", directory=str(path), partitions=len(self.logs), **shutdown)
+
+    def _size_of_logs(self, path: Path) -> int:
+        """The bytes of the segments in a directory."""
+        files, size = self._disk.files, 0
+        for name in files.names(path):
+            if name.endswith(names.LOG):
+                handle = files.open(path / name)
+                size += files.size(handle)
+                files.close(handle)
+        return size
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         content = read_with_copy(self._disk.files, self.path / name, copied=self._copied)
@@ -365,7 +379,9 @@ class LogDirectory:
         try:
             stray.close()
         finally:
+            size = stray.size
             self._put_away(stray, target)
+        self.strays[target] = size
 
     def _put_away(self, each: Log, target: str) -> None:
         """Close a log and rename its directory."""

@@ -223,6 +223,11 @@ class OffsetIndex:
         n = _count_to(self._offsets, offset - self.base_offset)
         return self.entry(n - 1) if n else (self.base_offset, 0)
 
+    def tail(self, offset: int, count: int) -> int:
+        """The position of the batch of the `count`-th last entry up to `offset`; 0 if there are fewer entries."""
+        n = self._count_to(offset - self.base_offset, 0) - count
+        return self.entry(n)[1] if n >= 0 else 0
+
     def boundary_before(self, position: int) -> int:
         """The largest known start of a batch that is not after `position`; 0 if there is none."""
         return self.before_position(position)[1]

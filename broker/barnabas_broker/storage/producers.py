@@ -12,7 +12,7 @@ after the last marker was written. Pure: the log reads and writes the bytes of s
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -252,6 +252,16 @@ class ProducerState:
         self.last_timestamp = timestamp
         self.transaction_start = -1
 
+    def wrote_before(self, header: BatchHeader) -> None:
+        """Add a batch that was appended before those that are kept, if it comes right before the first of them."""
+        if not self.batches or len(self.batches) == REMEMBERED or header.producer_epoch != self.epoch:
+            return
+        first = self.batches[0]
+        following = (header.last_sequence + 1) & _MAX_SEQUENCE
+        if header.last_offset < first.first_offset and following == first.first_sequence:
+            delta = header.last_offset_delta
+            self.batches.insert(0, BatchInfo(header.last_sequence, header.last_offset, delta, header.max_timestamp))
+
     def copy(self) -> "ProducerState":
         """An independent copy."""
         return ProducerState(
@@ -458,6 +468,16 @@ class Producers:
     def clear(self, end_offset: int) -> None:
         """Remove all producers; the log continues at `end_offset`."""
         self._replace([], end_offset)
+
+    def recall(self, headers: Sequence[BatchHeader]) -> None:
+        """Add the batches before the last one of each producer, which a snapshot does not have.
+
+        Args:
+            headers: of batches in the log before the snapshot, in order.
+        """
+        for header in reversed(headers):
+            if header.producer_id in self.states and header.base_sequence >= 0:
+                self.states[header.producer_id].wrote_before(header)
 
     def _replace(self, states: Iterable[ProducerState], end_offset: int) -> None:
         self.states, self.end_offset = {state.producer_id: state for state in states}, end_offset

@@ -24,7 +24,13 @@ from barnabas_broker.storage.producers import Producers
 from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_broker.storage.snapshots import load_snapshot, remove_snapshots_after, replay, replay_segments
+from barnabas_broker.storage.snapshots import (
+    load_producers,
+    load_snapshot,
+    remove_snapshots_after,
+    replay,
+    replay_segments,
+)
 from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
 
@@ -101,8 +107,7 @@ class Recovery:
         if not known.clean:
             # Beyond it the batches are scanned anyway, and the checkpoint may be older than a truncation.
             self._epochs.truncate_end(trusted)
-            load_snapshot(files, path, self._producers, log_start, trusted)
-            replay_segments(segments, self._producers, trusted)
+            load_producers(files, path, segments, self._producers, log_start, trusted)
         else:
             # The scan must not replay anything: the snapshot of the shutdown is loaded once the end is known.
             self._producers.end_offset = LONG_MAX
@@ -111,8 +116,7 @@ class Recovery:
         if remove_snapshots_after(files, path, min(end, trusted)):
             files.sync_directory(path)
         if known.clean:
-            load_snapshot(files, path, self._producers, log_start, end)
-            replay_segments(segments, self._producers, end)
+            load_producers(files, path, segments, self._producers, log_start, end)
         self._producers.end_offset = end
         if log_start > end:
             log.error(

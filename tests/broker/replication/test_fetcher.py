@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import BrokerFenced, BrokerRegistered, Image, PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.replication import fetcher as fetcher_module
 from barnabas_broker.replication.connection import BrokerConnection
@@ -373,3 +373,50 @@ async def test_a_leader_whose_kernel_accepts_connections_has_not_ended(ending: E
     ending.lost.set()
     await ending.fails(8)
     assert ending.ended == []
+
+
+async def test_a_broker_that_leads_nothing_has_ended() -> None:
+    """acks=all waits for it as long as it is in ISRs: its process is noticed by an idle connection."""
+    ended: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+    connected = asyncio.Event()
+
+    async def process_ended(node_id: int, epoch: int) -> None:
+        ended.put_nowait((node_id, epoch))
+
+    held: list[asyncio.StreamWriter] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        connected.set()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    registered = BrokerRegistered(LEADER, {"PLAINTEXT": server.sockets[0].getsockname()}, None, 20)
+    image = Image("c").apply(registered)
+
+    def find(node_id: int) -> Registered | None:
+        broker = image.brokers.get(node_id)
+        return None if broker is None else Registered(*broker.endpoints["PLAINTEXT"], broker.epoch)
+
+    config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "10"})
+    fetchers = ReplicaFetcherManager(config, 1, find, process_ended, lambda: 10, "A" * 22, lambda: 0)
+    try:
+        fetchers.image_changed(image, [registered])
+        async with asyncio.timeout(60):
+            await connected.wait()
+            server.close()
+            for writer in held:
+                writer.transport.abort()
+            assert await ended.get() == (LEADER, 20)
+            # It is fenced, and registers again elsewhere: it is connected again.
+            image = image.apply(BrokerFenced(LEADER, 20))
+            connected.clear()
+            again = await asyncio.start_server(hold, "127.0.0.1", 0)
+            returned = BrokerRegistered(LEADER, {"PLAINTEXT": again.sockets[0].getsockname()}, None, 30)
+            image = image.apply(returned)
+            fetchers.image_changed(image, [returned])
+            await connected.wait()
+            again.close()
+    finally:
+        await fetchers.close()
+        for writer in held:
+            writer.transport.abort()
