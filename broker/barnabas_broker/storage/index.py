@@ -225,7 +225,7 @@ class OffsetIndex:
 
     def tail(self, offset: int, count: int) -> int:
         """The position of the batch of the `count`-th last entry up to `offset`; 0 if there are fewer entries."""
-        n = self._count_to(offset - self.base_offset, 0) - count
+        n = _count_to(self._offsets, offset - self.base_offset) - count
         return self.entry(n)[1] if n >= 0 else 0
 
     def boundary_before(self, position: int) -> int:
