@@ -26,7 +26,7 @@ BUG_START = {
     "directories-are-not-compared": 85,
     "fetches-count-for-the-node-id": 250,
     "leader-epochs-are-not-compared": 315,
-    "producer-ids-only-follow-the-metadata": 60,
+    "producer-ids-only-follow-the-metadata": 1440,
     "the-first-report-decides": 85,
 }
 
