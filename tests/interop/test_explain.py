@@ -163,7 +163,7 @@ def events_of(server: Server, group: str, source: str) -> list[dict[str, Any]]:
 
     async def read() -> list[dict[str, Any]]:
         arguments = Namespace(
-            servers=SimpleNamespace(text=server.bootstrap_servers),
+            servers=SimpleNamespace(text=server.bootstrap_servers, security={}),
             timeout=30.0,
             group=group,
             source=source,

@@ -1267,14 +1267,14 @@ class ConsumerGroup:
             return
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
+        if revoked := _without(revoking, member.revoking):
+            data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoked)}
+            member.has_revoked()
+            out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self._must_revoke(member, now)
             data = {"partitions": self._by_name(member.revoking), "timeout": member.rebalance_timeout_ms / 1000}
             out.append(self._event(EventType.MEMBER_REVOKING, **member.identity(), **data))
-        elif member.revoking_since != inf:
-            data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoking)}
-            member.has_revoked()
-            out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
 
     def _must_revoke(self, member: ConsumerGroupMember, now: float) -> None:
         """A member has to revoke partitions, within its rebalance timeout."""
@@ -1802,6 +1802,14 @@ class ConsumerGroup:
             group._host(member, now)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
+        newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
+        without_target = any(
+            (each.topics or each.regex) and each.member_id not in replayed.targets for each in group.members.values()
+        )
+        if newest > group.epoch or (without_target and newest == group.epoch):
+            # A damaged disk has lost records that came before these. The members can only agree on a new epoch.
+            group.epoch = newest + 1
+            group._unwritten[_EPOCH, ""] = None
         group._assign_without_heartbeats(now)
         for regex, matched in replayed.regexes.items():
             if regex in group._regexes:
@@ -1973,6 +1981,12 @@ def _owns(reported: Target | None, revoking: Owned) -> bool:
     if reported is None:
         return bool(revoking)
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
+
+
+def _without(one: Owned, other: Owned) -> dict[bytes, set[int]]:
+    """The partitions of one that the other does not have."""
+    found = {topic_id: partitions.keys() - other.get(topic_id, {}).keys() for topic_id, partitions in one.items()}
+    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
 
 
 def _same_partitions(one: Owned, other: Owned) -> bool:

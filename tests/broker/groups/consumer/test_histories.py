@@ -175,6 +175,38 @@ def test_a_history(seed: int) -> None:
     assert machine.owners().keys() == wanted
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_a_group_goes_on_without_records_that_a_disk_has_lost(seed: int) -> None:
+    """Replay skips a damaged part of the log; the group is stable again, in a newer epoch than its members know."""
+    random = Random(seed)
+    machine = Machine(topics=catalog(t=5, u=3, v=1))
+    clients: dict[str, Client] = {}
+    for _ in range(random.randint(3, 40)):
+        if not clients or (random.random() < 0.2 and len(clients) < 6):
+            clients[f"m{len(clients)}"] = Client(f"m{len(clients)}", None, random)
+        client = random.choice(list(clients.values()))
+        beat(machine, client)
+        client.revoke()
+    first = random.randrange(len(machine.records))
+    del machine.records[first : first + random.randint(1, 8)]
+    machine.group = restored(machine)
+    newest = max((member.epoch for member in machine.group.members.values()), default=0)
+    for _ in range(40):
+        for client in clients.values():
+            beat(machine, client)
+            client.revoke()
+        machine.after(2.0)
+    group = machine.group
+    assert group.members.keys() == clients.keys()
+    assert group.state is ConsumerGroupState.STABLE
+    assert group.epoch >= newest
+    for client in clients.values():
+        target = {topic_id: set(numbers) for topic_id, numbers in group.targets[client.name].items()}
+        assert client.owned == target
+    assert all(len(owners) == 1 for owners in machine.owners().values())
+    assert restored(machine).epoch == group.epoch
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_history_with_failing_appends_and_slow_targets(seed: int) -> None:
     random = Random(seed)

@@ -320,7 +320,7 @@ class EpochHistory:
                 pause = history.assigned(name, now, now)
                 if pause is not None:
                     self._pauses.append(pause)
-        revoked = pending_before - pending - assigned
+        revoked = pending_before - pending
         for name in owned - assigned - pending:
             history.lost(name, consumer.pending_since if name in revoked else consumer.at, now)
         if revoked and self.epoch is not None:
