@@ -186,7 +186,7 @@ class Endpoint:
         # Without `since` the chart of a quiet group would change every ms: it begins at a whole minute instead.
         since = max(since - since % 60_000, 0)
         version = version_of(self._view.history.recent(group_id))
-        etag = f'"{xxhash.xxh3_64_hexdigest(f"{group_id}/{since}/{version}")}"'
+        etag = f'"{xxhash.xxh3_64_hexdigest(f"{group_id}/{since}/{version}".encode("utf-8", "replace"))}"'
         if _unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": etag})
         # Several pages may show the same group: each version of its chart is made once.

@@ -10,10 +10,10 @@ from barnabas_broker.groups.events.events import EventRecord, decode_event
 from barnabas_broker.http.view import View
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.slices import joined
-from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.errors import DecodeError, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC
 from barnabas_protocol.records import decode_records, iter_batches
-from barnabas_protocol.wire import Buffer, DecodeError
+from barnabas_protocol.wire import Buffer
 
 #: Bytes of a partition of ``__group_events`` that are read: the newest ones of those that were asked for.
 MOST_BYTES: Final = 4 * 1024 * 1024
