@@ -41,6 +41,8 @@ PATHS: Final = {
 WAITING_SHOWN: Final = 20
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE: Final = 1.0
+#: Bytes of a request line: a group id has up to 32,767, percent-encoded three times as many.
+_LONGEST_LINE: Final = 100 * 1024
 #: What a chart shows unless its request says since when: the last hour, in ms.
 CHART_MS: Final = 3_600_000
 #: Charts that are kept to answer further requests for them.
@@ -94,7 +96,9 @@ class Endpoint:
             strict=True,
         ):
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=GRACE, max_line_size=_LONGEST_LINE
+        )
 
     async def start(self) -> None:
         """Start to answer."""

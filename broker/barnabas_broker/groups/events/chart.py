@@ -5,6 +5,7 @@ The lanes, bands and gaps are those of :mod:`~barnabas_broker.groups.events.time
 cause in words, the members that caused it with host and reason, what moved, the pauses of partitions, the sentences.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -54,18 +55,21 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
     """
     made = timeline(events).as_data()
     explanations = explain(events)
-    starts = [event for event in events if event["type"] in _STARTED][-len(made["bands"]) or len(events) :]
-    of_event = {id(event): at for at, each in enumerate(explanations) for event in each.data}
     bands = made["bands"]
-    for band, following, start in zip(bands, [*bands[1:], None], starts, strict=True):
-        band.update(_of_band(band, start, _events_from(events, start)))
-        band["end"] = None if following is None else following["start"]
-        at = of_event.get(id(start))
-        band["explanation"] = _storm(explanations, band["start"]) if at is None else at
+    starts = [at for at, event in enumerate(events) if event["type"] in _STARTED]
+    starts = starts[len(starts) - len(bands) :]
+    of_event = {id(event): at for at, each in enumerate(explanations) for event in each.data}
+    for band, at, following in zip(bands, starts, [*starts, None][1:], strict=True):
+        # Its trigger is just before its start.
+        band.update(_of_band(band, events[at], [*events[max(at - 20, 0) : at][::-1], *events[at:following]]))
+        band["end"] = None if following is None else events[following]["time"]
+        told = of_event.get(id(events[at]))
+        band["explanation"] = _storm(explanations, band["start"]) if told is None else told
     pauses = pauses_of(events)
+    began = [band["start"] for band in bands]
     for pause in pauses:
-        reached = [at for at, band in enumerate(bands) if band["start"] <= (pause["end"] or band["start"])]
-        pause["band"] = reached[-1] if reached else None
+        reached = len(bands) if pause["end"] is None else bisect_right(began, pause["end"])
+        pause["band"] = reached - 1 if reached else None
     periods = _periods(events)
     for lane in made["lanes"]:
         lane.update(periods.get(lane["member_id"], {"silent": [], "revoking": []}))
@@ -126,13 +130,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_short(each) for each in value]
     return value
-
-
-def _events_from(events: Sequence[EventRecord], start: EventRecord) -> list[EventRecord]:
-    """The events of one band: from just before its start, where its trigger is, until the next band starts."""
-    at = next(n for n, event in enumerate(events) if event is start)
-    end = next((n for n in range(at + 1, len(events)) if events[n]["type"] in _STARTED), len(events))
-    return [*events[max(at - 20, 0) : at][::-1], *events[at:end]]
 
 
 def _of_band(band: Mapping[str, Any], start: EventRecord, around: Sequence[EventRecord]) -> dict[str, Any]:

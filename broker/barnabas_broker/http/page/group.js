@@ -321,7 +321,8 @@ export function groupPage(parent, group, parameters, heard) {
   }
 
   function showNow() {
-    const lag = now.offsets.reduce((sum, each) => sum + (each.lag ?? 0), 0);
+    const lags = now.offsets.map((each) => each.lag).filter((each) => each !== null);
+    const lag = lags.length === 0 ? null : lags.reduce((sum, each) => sum + each, 0);
     facts.replaceChildren(
       h("span", { class: "chip" }, plain(now.state)), h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
       h("span", { class: "chip" }, now.type === "consumer" ? "consumer protocol" : "classic protocol"),

@@ -102,8 +102,8 @@ export function groupsPage(parent, parameters, heard) {
     const last = Math.min(Math.ceil((innerHeight - top) / ROW) + EXTRA, rows.length);
     const start = Math.min(first, rows.length);
     const wanted = rows.slice(start, Math.max(last, start));
-    above.firstChild.height = start * ROW;
-    below.firstChild.height = (rows.length - start - wanted.length) * ROW;
+    above.firstChild.style.height = `${start * ROW}px`;
+    below.firstChild.style.height = `${(rows.length - start - wanted.length) * ROW}px`;
     const keep = new Set(wanted.map((row) => row.group));
     for (const name of made.keys()) if (!keep.has(name)) made.delete(name);
     const elements = wanted.map((row) => {
@@ -124,7 +124,7 @@ export function groupsPage(parent, parameters, heard) {
     const status = HEALTH[row.health] ? row.health : "ok";
     return h("tr", {},
       h("td", { class: `health h-${status.replace(" ", "-")}`, title: row.health_reason }, h("span", { "aria-hidden": "true" }, HEALTH[status]), ` ${status}`),
-      h("td", { class: "name" }, h("a", { href: `#/groups/${encodeURIComponent(row.group)}`, title: plain(row.group, 1000) }, plain(row.group) || "(empty name)"), row.health_reason ? h("span", { class: "why" }, row.health_reason) : null),
+      h("td", { class: "name" }, h("a", { href: `#/groups/${encodeURIComponent(row.group)}`, title: plain(row.group, 1000) }, plain(row.group) || "(empty name)"), row.health_reason && row.health !== "lagging" && row.health !== "no members" ? h("span", { class: "why" }, row.health_reason) : null),
       h("td", {}, plain(row.state)),
       h("td", {}, row.type === "consumer" ? "consumer" : "classic", row.protocol ? h("span", { class: "quiet" }, ` ${plain(row.protocol, 40)}`) : null),
       h("td", { class: "numeric" }, number(row.members)),
