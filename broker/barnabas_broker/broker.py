@@ -28,6 +28,7 @@ from barnabas_broker.cluster.image import (
     BrokerRegistered,
     Endpoints,
     Event,
+    GroupConfigured,
     Image,
     TopicDeleted,
 )
@@ -320,6 +321,9 @@ class BrokerServer:
             deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
             if deleted:
                 groups.topics_deleted(deleted)
+            for event in events:
+                if isinstance(event, GroupConfigured):
+                    groups.group_configured(event.name, event.configs)
             counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
             groups.topics_changed(counts, _topics_of(image))
             transactions.topics_changed(counts)

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Key, show
+from barnabas_broker.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Key, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS, INT_MAX, LONG_MAX
 from barnabas_broker.config.unserved import PREFIXES, REMOVED, UNSERVED
 
@@ -43,9 +43,9 @@ def _served(keys: Iterable[Key[Any]]) -> list[str]:
     return lines
 
 
-def _topics() -> list[str]:
+def _own(keys: Iterable[Key[Any]]) -> list[str]:
     lines = ["| key | default | unit | what it does |", "|---|---|---|---|"]
-    for key in sorted(TOPIC_KEYS.values(), key=lambda key: key.name):
+    for key in sorted(keys, key=lambda key: key.name):
         default = "" if key.broker is None else f"`{key.broker.name}`"
         lines.append(_row([f"`{key.name}`", default, key.unit, _text(key.doc)]))
     return lines
@@ -74,7 +74,17 @@ def render() -> str:
         "A topic's own value; the default is the broker's key. All can be changed at any time.",
         "",
     ]
-    lines += _topics()
+    lines += _own(TOPIC_KEYS.values())
+    lines += [
+        "",
+        "## Of groups",
+        "",
+        "A consumer group's own value (`barnabas groups alter`); the default is the broker's key, and its"
+        " `group.consumer.min.` and `group.consumer.max.` keys bound it. All can be changed at any time, and before"
+        " the group exists.",
+        "",
+    ]
+    lines += _own(GROUP_KEYS.values())
     lines += ["", "## Refused", "", "The broker does not start if one of these has another value than Kafka's default."]
     lines += _unserved(refused=True)
     lines += ["", "## Without effect", "", "The broker starts, and a warning names the key."]

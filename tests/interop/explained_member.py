@@ -31,8 +31,9 @@ def main(settings: dict[str, Any], topic: str) -> None:
     owned: list[int] | None = None
     while not ended.is_set():
         message = consumer.poll(0.05)
-        if message is not None and message.error() is not None and message.error().fatal():
-            raise RuntimeError(message.error().str())
+        error = None if message is None else message.error()
+        if error is not None and error.fatal():
+            raise RuntimeError(error.str())
         now = sorted(each.partition for each in consumer.assignment())
         if now != owned:
             owned = now

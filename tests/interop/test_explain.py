@@ -146,7 +146,7 @@ def create(server: Server, topic: str, partitions: int) -> None:
 @pytest.fixture
 def play(server: Server, fresh: str) -> Iterator[Callable[[str], Story]]:
     """Make a topic and its group."""
-    stories = []
+    stories: list[Story] = []
 
     def made(protocol: str) -> Story:
         create(server, fresh, PARTITIONS)
@@ -291,11 +291,13 @@ def test_a_story_of_a_group_of_the_consumer_protocol(
 
 def _of(event: dict[str, Any]) -> dict[str, Any]:
     """What a rebuilt event must have in common with the recorded one."""
-    shown = {name: event[name] for name in ("type", "generation", "members", "partitions", "cause") if name in event}
+    shown: dict[str, Any] = {
+        name: event[name] for name in ("type", "generation", "members", "partitions", "cause") if name in event
+    }
     if "cause" in shown:
         shown["cause"] = _known(shown["cause"])
     moves = {each["member_id"]: each["gained"] for each in event.get("moves", ()) if each["gained"]}
-    return {**shown, "moves": moves}
+    return shown | {"moves": moves}
 
 
 def _known(cause: str) -> str:

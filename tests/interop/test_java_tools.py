@@ -82,6 +82,12 @@ def test_configs(tool: Tool, fresh: str) -> None:
     broker = ("--entity-type", "brokers", "--entity-name", "1")
     assert "message.max.bytes=1048588 " in tool("kafka-configs", "--describe", "--all", *broker)
     tool("kafka-configs", "--describe", "--entity-type", "users")
+    group = ("--entity-type", "groups", "--entity-name", fresh)
+    tool("kafka-configs", "--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    shown = "sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000, "
+    assert f"consumer.session.timeout.ms=50000 {shown}" in tool("kafka-configs", "--describe", *group)
+    tool("kafka-configs", "--alter", *group, "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms=50000" not in tool("kafka-configs", "--describe", *group)
 
 
 def test_console_with_keys_idempotence_and_a_group(tool: Tool, fresh: str) -> None:

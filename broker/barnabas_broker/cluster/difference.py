@@ -6,6 +6,7 @@ from barnabas_broker.cluster.image import (
     BrokerRegistered,
     ControllerElected,
     Event,
+    GroupConfigured,
     Image,
     PartitionChanged,
     PartitionsAdded,
@@ -42,6 +43,10 @@ def difference(old: Image, new: Image) -> list[Event]:
     for name, configs in new.broker_configs.items():
         if old.broker_configs.get(name) != configs:
             events.append(BrokerConfigured(name, configs))
+    events += [GroupConfigured(name, {}) for name in old.group_configs if name not in new.group_configs]
+    for name, configs in new.group_configs.items():
+        if old.group_configs.get(name) != configs:
+            events.append(GroupConfigured(name, configs))
     if old.next_producer_id != new.next_producer_id:
         events.append(ProducerIdsAllocated(new.next_producer_id))
     return events

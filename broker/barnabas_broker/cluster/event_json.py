@@ -21,6 +21,7 @@ _EVENTS: Final[dict[str, type[Any]]] = {
         image.PartitionsAdded,
         image.TopicConfigured,
         image.BrokerConfigured,
+        image.GroupConfigured,
         image.ProducerIdsAllocated,
     )
 }

@@ -199,6 +199,14 @@ class BrokerConfigured:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConfigured:
+    """A group has a new configuration; one that is empty is forgotten. The group need not exist."""
+
+    name: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """Producer ids below `next_id` were allocated."""
 
@@ -215,6 +223,7 @@ Event = (
     | PartitionsAdded
     | TopicConfigured
     | BrokerConfigured
+    | GroupConfigured
     | ProducerIdsAllocated
 )
 
@@ -230,6 +239,7 @@ class Image(NamedTuple):
         topics: by name.
         names: topic names by topic id.
         broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
+        group_configs: configurations of groups by group id, without empty ones.
         next_producer_id: the first producer id that is not allocated.
     """
 
@@ -240,6 +250,7 @@ class Image(NamedTuple):
     topics: Mapping[str, TopicInfo] = _EMPTY
     names: Mapping[bytes, str] = _EMPTY
     broker_configs: Mapping[str, Mapping[str, str]] = _EMPTY
+    group_configs: Mapping[str, Mapping[str, str]] = _EMPTY
     next_producer_id: int = 0
 
     def apply(self, event: Event) -> "Image":
@@ -263,6 +274,7 @@ class Image(NamedTuple):
             events.append(ControllerElected(self.controller_id))
         events += [TopicCreated(t.name, t.topic_id, t.partitions, t.configs) for t in self.topics.values()]
         events += [BrokerConfigured(name, configs) for name, configs in self.broker_configs.items()]
+        events += [GroupConfigured(name, configs) for name, configs in self.group_configs.items()]
         events.append(ProducerIdsAllocated(self.next_producer_id))
         return events
 
@@ -306,6 +318,11 @@ class _Draft:
                 self._changed["controller_id"] = event.node_id
             case BrokerConfigured():
                 self._map("broker_configs")[event.name] = MappingProxyType(dict(event.configs))
+            case GroupConfigured():
+                if event.configs:
+                    self._map("group_configs")[event.name] = MappingProxyType(dict(event.configs))
+                else:
+                    self._map("group_configs").pop(event.name, None)
             case ProducerIdsAllocated():
                 known_id = self._changed.get("next_producer_id", self._base.next_producer_id)
                 self._changed["next_producer_id"] = max(known_id, event.next_id)

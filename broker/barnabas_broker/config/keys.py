@@ -1,8 +1,8 @@
 """Every configuration key that the broker reads: Kafka's name, default and unit.
 
-A :class:`Key` is declared once and read with its type: ``config[LOG_SEGMENT_BYTES]`` is an int. Topic keys follow the
-broker keys; each names the broker key that holds its default, so that DescribeConfigs can show where a value comes
-from.
+A :class:`Key` is declared once and read with its type: ``config[LOG_SEGMENT_BYTES]`` is an int. The keys of topics and
+of groups follow the broker keys; each names the broker key that holds its default, so that DescribeConfigs can show
+where a value comes from.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Key(Generic[T]):
         doc: what it does, units included.
         fallbacks: coarser keys that apply if it is not set, with the factor to its unit
             (``log.retention.minutes`` for ``log.retention.ms``), in Kafka's order.
-        broker: for a topic key, the broker key that holds its default.
+        broker: for a key of a topic or of a group, the broker key that holds its default.
     """
 
     name: str
@@ -102,6 +102,7 @@ LONG_MAX: Final = 2**63 - 1
 
 BROKER_KEYS: Final[dict[str, Key[Any]]] = {}
 TOPIC_KEYS: Final[dict[str, Key[Any]]] = {}
+GROUP_KEYS: Final[dict[str, Key[Any]]] = {}
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -219,6 +220,12 @@ def _text(name: str, default: str, doc: str) -> Key[str]:
 def _topic(name: str, broker: Key[T]) -> Key[T]:
     key = Key(name, broker.type, broker.default, broker.parse, broker.doc, (), broker)
     TOPIC_KEYS[name] = key
+    return key
+
+
+def _group(name: str, broker: Key[T]) -> Key[T]:
+    key = Key(name, broker.type, broker.default, broker.parse, broker.doc, (), broker)
+    GROUP_KEYS[name] = key
     return key
 
 
@@ -683,3 +690,8 @@ SEGMENT_BYTES = _topic("segment.bytes", LOG_SEGMENT_BYTES)
 SEGMENT_INDEX_BYTES = _topic("segment.index.bytes", LOG_INDEX_SIZE_MAX_BYTES)
 SEGMENT_MS = _topic("segment.ms", LOG_ROLL_MS)
 TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = _topic("unclean.leader.election.enable", UNCLEAN_LEADER_ELECTION_ENABLE)
+
+# Keys of groups of the consumer protocol
+CONSUMER_SESSION_TIMEOUT_MS = _group("consumer.session.timeout.ms", GROUP_CONSUMER_SESSION_TIMEOUT_MS)
+CONSUMER_HEARTBEAT_INTERVAL_MS = _group("consumer.heartbeat.interval.ms", GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS)
+CONSUMER_ASSIGNMENT_INTERVAL_MS = _group("consumer.assignment.interval.ms", GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS)

@@ -9,9 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
-from barnabas_broker.config.keys import ALIASES, ConfigError, Key
+from barnabas_broker.config.keys import (
+    ALIASES,
+    CONSUMER_GROUP_BOUNDS,
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_SESSION_TIMEOUT_MS,
+    GROUP_KEYS,
+    ConfigError,
+    Key,
+)
 from barnabas_protocol.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -25,6 +33,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(slots=True)
@@ -96,13 +105,17 @@ class TopicConfig:
 
     __slots__ = ("_values", "broker", "overrides")
 
+    #: What has the overrides, for messages, and their source.
+    OWNER: ClassVar[str] = "a topic"
+    SOURCE: ClassVar[ConfigSource] = ConfigSource.DYNAMIC_TOPIC_CONFIG
+
     def __init__(self, broker: Config, overrides: Mapping[str, str], keys: Mapping[str, Key[Any]]) -> None:
         self.broker = broker
         self.overrides = dict(overrides)
         self._values: dict[str, Any] = {}
         for name, text in overrides.items():
             if name not in keys:
-                raise ConfigError(f"{name}: a topic has no such configuration{did_you_mean(name, keys)}")
+                raise ConfigError(f"{name}: {self.OWNER} has no such configuration{did_you_mean(name, keys)}")
             self._values[name] = keys[name].read(text)
 
     def __getitem__(self, key: Key[T]) -> T:
@@ -114,10 +127,54 @@ class TopicConfig:
     def explain(self, key: Key[T]) -> tuple[T, ConfigSource]:
         """The value of `key` and where it comes from."""
         if key.name in self._values:
-            return cast(T, self._values[key.name]), ConfigSource.DYNAMIC_TOPIC_CONFIG
+            return cast(T, self._values[key.name]), self.SOURCE
         if key.broker is None:
             return key.default, ConfigSource.DEFAULT_CONFIG
         return self.broker.explain(key.broker)
+
+
+class GroupConfig(TopicConfig):
+    """A group's configuration: its own overrides over the broker's defaults.
+
+    Raises:
+        ConfigError: an override cannot be read, or groups have no such key.
+    """
+
+    __slots__ = ()
+
+    OWNER: ClassVar[str] = "a group"
+    SOURCE: ClassVar[ConfigSource] = ConfigSource.DYNAMIC_GROUP_CONFIG
+
+    def __init__(self, broker: Config, overrides: Mapping[str, str]) -> None:
+        super().__init__(broker, overrides, GROUP_KEYS)
+
+    def check(self) -> None:
+        """Check the values against the broker's bounds, and against each other.
+
+        Raises:
+            ConfigError: a value is out of its bounds, or the session timeout is not longer than the heartbeat interval.
+        """
+        for key in GROUP_KEYS.values():
+            value, (low, high) = self[key], self._bounds(key)
+            if not self.broker[low] <= value <= self.broker[high]:
+                raise ConfigError(
+                    f"{key.name} is {value}, but must be between {low.name} ({self.broker[low]}) and {high.name}"
+                    f" ({self.broker[high]})"
+                )
+        session, heartbeat = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
+        if self[session] <= self[heartbeat]:
+            raise ConfigError(
+                f"{session.name} is {self[session]}: must be greater than {heartbeat.name}, which is {self[heartbeat]}"
+            )
+
+    def bounded(self, key: Key[int]) -> int:
+        """The value of `key`, or the broker's bound that it exceeds: bounds may change after a value was set."""
+        low, high = self._bounds(key)
+        return min(max(self[key], self.broker[low]), self.broker[high])
+
+    @staticmethod
+    def _bounds(key: Key[int]) -> tuple[Key[int], Key[int]]:
+        return next((low, high) for low, default, high in CONSUMER_GROUP_BOUNDS if default is key.broker)
 
 
 def parse_properties(text: str) -> dict[str, str]:

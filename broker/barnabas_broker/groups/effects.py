@@ -106,6 +106,7 @@ class EventType(Enum):
     TARGET_ASSIGNED = "target_assigned"
     ASSIGNOR_FAILED = "assignor_failed"
     MEMBER_REVOKING = "member_revoking"
+    MEMBER_STILL_REVOKING = "member_still_revoking"
     MEMBER_REVOKED = "member_revoked"
     MEMBER_NOT_REVOKED = "member_not_revoked"
     MEMBER_FENCED = "member_fenced"

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics and brokers."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics, brokers and groups."""
 
 import asyncio
 from collections import Counter
@@ -8,14 +8,16 @@ from itertools import dropwhile
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.image import BrokerConfigured, Event, Image, TopicConfigured
+from barnabas_broker.cluster.image import BrokerConfigured, Event, GroupConfigured, Image, TopicConfigured
 from barnabas_broker.config import (
     BROKER_KEYS,
+    GROUP_KEYS,
     TOPIC_KEYS,
     Config,
     ConfigError,
     ConfigSource,
     ConfigType,
+    GroupConfig,
     Key,
     TopicConfig,
     show,
@@ -79,10 +81,10 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Answer ListConfigResources: brokers and topics; loggers, client metrics and groups have no configuration here."""
+    """Answer ListConfigResources: brokers, topics and groups; loggers and client metrics have no configuration here."""
     image = context.services.cluster.image
     names: dict[int, list[str]] = {
-        _GROUP: [],
+        _GROUP: list(image.group_configs),
         _CLIENT_METRICS: [],
         _BROKER_LOGGER: [],
         _BROKER: [str(node) for node in image.brokers],
@@ -126,8 +128,11 @@ def _describe(
             _check_broker(services, resource.resource_name)
             rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
             rows = _as_brokers(services.config, resource.resource_name, rows)
-        elif resource.resource_type in (_CLIENT_METRICS, _GROUP) and resource.resource_name:
-            rows = []  # nothing of them can be set; tools that describe all groups must not fail
+        elif resource.resource_type == _GROUP:
+            group = _group_config(services, resource.resource_name)
+            rows = _rows(GROUP_KEYS.values(), services.config, group.explain, request, context.version)
+        elif resource.resource_type == _CLIENT_METRICS and resource.resource_name:
+            rows = []  # nothing of them can be set
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
     except KafkaError as error:
@@ -203,7 +208,7 @@ def _synonyms(config: Config, key: Key[Any], value: Any, source: ConfigSource) -
     ]
     # As in Kafka: fallbacks before the key itself are left out if the key is not set.
     synonyms = list(dropwhile(lambda each: each[0] != broker.name, given))
-    if source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+    if source in (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_GROUP_CONFIG):
         synonyms.insert(0, (key.name, show(value), source))
     return [DescribeConfigsSynonym(name=name, value=text, source=layer) for name, text, layer in synonyms]
 
@@ -258,7 +263,7 @@ def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
 
 
 def _incremental(resource_type: int, wanted: Sequence[IncrementalAlterableConfig]) -> Change:
-    keys = TOPIC_KEYS if resource_type == _TOPIC else BROKER_KEYS
+    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS}.get(resource_type, BROKER_KEYS)
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         new = dict(old)
@@ -301,7 +306,7 @@ async def _alter(
     services = context.services
 
     def decide(image: Image) -> tuple[Sequence[Event], tuple[Mapping[str, str], Mapping[str, str]]]:
-        event: TopicConfigured | BrokerConfigured
+        event: TopicConfigured | BrokerConfigured | GroupConfigured
         old: Mapping[str, str]
         if resource_type == _TOPIC:
             # Kafka checks the values before it looks for the topic.
@@ -315,6 +320,11 @@ async def _alter(
             old = image.broker_configs.get(name, {})
             event = BrokerConfigured(name, change(old))
             _check_broker_configs(services.config, event.configs)
+        elif resource_type == _GROUP:
+            _check_group_name(name)
+            old = image.group_configs.get(name, {})
+            event = GroupConfigured(name, change(old))
+            _check_group_configs(services.config, event.configs)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}")
         return [] if validate_only else [event], (old, event.configs)
@@ -331,11 +341,13 @@ async def _alter(
 def _log_changed(
     resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str], context: RequestContext
 ) -> None:
-    """Log which keys of a topic or broker have a new value, and which have their default again."""
+    """Log which keys of a topic, broker or group have a new value, and which have their default again."""
     changed = {key: value for key, value in after.items() if before.get(key) != value}
     removed = [key for key in before if key not in after]
     if resource_type == _TOPIC:
         log.info("topic configured", topic=name, set=changed, removed=removed, **context.by)
+    elif resource_type == _GROUP:
+        log.info("group configured", group=name, set=changed, removed=removed, **context.by)
     else:
         log.info("broker configured", node_id=name or "all", set=changed, removed=removed, **context.by)
 
@@ -344,6 +356,28 @@ def _check_topic_name(name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     controller.check_topic_name(name)
+
+
+def _check_group_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+def _group_config(services: Services, name: str) -> GroupConfig:
+    """The configuration of a group, which need not exist.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, the name is empty.
+    """
+    _check_group_name(name)
+    return GroupConfig(services.config, services.cluster.image.group_configs.get(name, {}))
+
+
+def _check_group_configs(config: Config, values: Mapping[str, str]) -> None:
+    try:
+        GroupConfig(config, values).check()
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _instead(name: str) -> str:

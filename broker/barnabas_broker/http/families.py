@@ -132,6 +132,7 @@ class _GroupSamples:
         self.unstable: list[Sample] = []
         self.gaps: list[Sample] = []
         self.gap_ratios: list[Sample] = []
+        self.revoking: list[Sample] = []
 
     def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
         """Add the number of members of a group, and the longest time since a heartbeat."""
@@ -139,6 +140,8 @@ class _GroupSamples:
         self.members.append((f"{{{mark}}}", len(group.members)))
         if isinstance(group, ConsumerGroup):
             silent = [(now - each.last_seen, group.session_timeout) for each in group.members.values()]
+            longest = now - min((each.revoking_since for each in group.members.values()), default=now)
+            self.revoking.append((f"{{{mark}}}", round(max(longest, 0.0), 3)))
         else:
             silent = [(now - each.last_seen, each.timeout) for each in group.members if not each.awaits_response]
         if silent:
@@ -186,6 +189,11 @@ class _GroupSamples:
             ),
             ("barnabas_heartbeat_gap_seconds", "Since when a group's most silent member is silent.", self.gaps),
             ("barnabas_heartbeat_gap_ratio", "That gap as a share of the session timeout.", self.gap_ratios),
+            (
+                "barnabas_consumergroup_revoking_seconds",
+                "For how long the slowest member has been revoking partitions; 0 if none is.",
+                self.revoking,
+            ),
         ):
             yield from family(name, GAUGE, description, samples)
 

@@ -9,6 +9,7 @@ import asyncio
 import ssl
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -53,6 +54,10 @@ from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, Topi
 from barnabas_client.tasks import end
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from barnabas_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from barnabas_protocol.messages.create_partitions import CreatePartitionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -431,10 +436,10 @@ class Admin:
         include_documentation: bool = False,
         raise_errors: bool = True,
     ) -> list[ConfigResult]:
-        """The configuration of topics and brokers.
+        """The configuration of topics, brokers and groups.
 
         Args:
-            resources: the topics and brokers.
+            resources: the topics, brokers and groups.
             keys: only these keys; all if None.
             timeout_ms: how long it may take; `request_timeout_ms` if None.
             include_synonyms: include the values that apply when a value is removed.
@@ -530,7 +535,7 @@ class Admin:
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
     ) -> list[GroupDescription]:
-        """Groups with their members and the assignment of each member.
+        """Groups of both protocols, with their members and the assignment of each member.
 
         Args:
             group_ids: their names.
@@ -544,7 +549,15 @@ class Admin:
 
         async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
             response = await network.ask(node, DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
-            return messages.described_groups(response, network.cluster.brokers.get(node))
+            coordinator = network.cluster.brokers.get(node)
+            found = messages.described_groups(response, coordinator)
+            newer = messages.of_consumer_protocol(response)
+            if newer:
+                request = ConsumerGroupDescribeRequest(group_ids=newer, include_authorized_operations=False)
+                with suppress(UnsupportedVersionError):
+                    described = await network.ask(node, request, ConsumerGroupDescribeResponse)
+                    found |= messages.described_consumer_groups(described, coordinator)
+            return found
 
         milliseconds, names = self._milliseconds(timeout_ms), _names("describe_consumer_groups", group_ids)
         found = await driver.ask_coordinators("describe group", names, ask, milliseconds)

@@ -42,6 +42,7 @@ from barnabas_protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedAssignment
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -482,13 +483,63 @@ def described_groups(
         error = refused(code, f"describe group {one.group_id!r}", one.error_message)
         if _NOT_CLASSIC in (one.error_message or ""):
             error = UnsupportedVersionError(
-                f"describe group {one.group_id!r}: it uses the consumer protocol of KIP-848, which this client cannot "
-                "describe. To do: read its offsets instead, or use kafka-consumer-groups"
+                f"describe group {one.group_id!r}: it uses the consumer protocol of KIP-848, and this broker cannot "
+                "describe such groups. To do: read its offsets instead, or upgrade the broker"
             )
         found[one.group_id] = error or GroupDescription(
             one.group_id, None, one.group_state, one.protocol_type, one.protocol_data, _members(one), coordinator
         )
     return found
+
+
+def of_consumer_protocol(response: DescribeGroupsResponse) -> list[str]:
+    """The groups that DescribeGroups does not describe because they use the consumer protocol."""
+    return [one.group_id for one in response.groups if _NOT_CLASSIC in (one.error_message or "")]
+
+
+def described_consumer_groups(
+    response: ConsumerGroupDescribeResponse, coordinator: Node | None
+) -> dict[str, GroupDescription | KafkaError]:
+    """Read the response of ConsumerGroupDescribe by the broker `coordinator`."""
+    found: dict[str, GroupDescription | KafkaError] = {}
+    for one in response.groups:
+        members = tuple(
+            MemberDescription(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                _assigned(each.assignment),
+                tuple(sorted(each.subscribed_topic_names)),
+                epoch=each.member_epoch,
+                target=_assigned(each.target_assignment),
+            )
+            for each in sorted(one.members, key=lambda each: (each.client_id, each.member_id))
+        )
+        found[one.group_id] = refused(
+            one.error_code, f"describe group {one.group_id!r}", one.error_message
+        ) or GroupDescription(
+            one.group_id,
+            None,
+            one.group_state,
+            PROTOCOL_TYPE,
+            one.assignor_name,
+            members,
+            coordinator,
+            one.group_epoch,
+            one.assignment_epoch,
+        )
+    return found
+
+
+def _assigned(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
 
 
 def _members(group: DescribedGroup) -> tuple[MemberDescription, ...]:

@@ -94,7 +94,7 @@ class ConfigResource(NamedTuple):
 
     Attributes:
         type: what it is.
-        name: of a topic; the id of a broker, "" for the default of all brokers.
+        name: of a topic or group; the id of a broker, "" for the default of all brokers.
     """
 
     type: ResourceType
@@ -109,6 +109,11 @@ class ConfigResource(NamedTuple):
     def broker(cls, node_id: int | None) -> Self:
         """Create the resource of a broker; None for the default of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        """Create the resource of a group, which need not exist."""
+        return cls(ResourceType.GROUP, group_id)
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name!r}"
@@ -394,6 +399,8 @@ class MemberDescription:
         topics: its subscription; empty if it cannot be decoded.
         metadata: its subscription as bytes.
         assignment: its assignment as bytes.
+        epoch: in a group of the consumer protocol its member epoch, else None.
+        target: in a group of the consumer protocol the partitions that it will have, ascending, else None.
     """
 
     member_id: str
@@ -404,6 +411,18 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     metadata: bytes = b""
     assignment: bytes = b""
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+
+    @property
+    def to_revoke(self) -> tuple[TopicPartition, ...]:
+        """The partitions that it has and that are not in its target."""
+        return () if self.target is None else tuple(tp for tp in self.partitions if tp not in self.target)
+
+    @property
+    def to_get(self) -> tuple[TopicPartition, ...]:
+        """The partitions of its target that it does not have yet."""
+        return () if self.target is None else tuple(tp for tp in self.target if tp not in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,11 +432,14 @@ class GroupDescription:
     Attributes:
         group_id: its name.
         error: why it cannot be described; GROUP_ID_NOT_FOUND if it does not exist.
-        state: "Stable", "Empty", "PreparingRebalance", "CompletingRebalance" or "Dead".
+        state: "Stable", "Empty" or "Dead"; else "PreparingRebalance" or "CompletingRebalance", and in the consumer
+            protocol "Assigning" or "Reconciling".
         protocol_type: "consumer" if the members are consumers.
         protocol: the name of the assignor.
         members: sorted by client id and member id.
         coordinator: the broker that coordinates it.
+        epoch: of a group of the consumer protocol (KIP-848) the group epoch, else None.
+        assignment_epoch: of a group of the consumer protocol the epoch of its target assignment, else None.
     """
 
     group_id: str
@@ -427,6 +449,8 @@ class GroupDescription:
     protocol: str = ""
     members: tuple[MemberDescription, ...] = ()
     coordinator: Node | None = None
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

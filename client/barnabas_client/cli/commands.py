@@ -52,6 +52,7 @@ COMMAND_LINE: Final = CommandLine(
         consume.COMMAND,
         groups.LIST,
         groups.DESCRIBE,
+        groups.ALTER,
         explain.COMMAND,
         watch.COMMAND,
         reset.COMMAND,

@@ -4,19 +4,27 @@ The events of a group are in the partition that the group has in ``__consumer_of
 explains them: see :func:`~barnabas_client.cli.plugins.find_explainer`.
 """
 
+import json
+import time
+from argparse import Namespace
 from collections.abc import Collection
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.plugins import ExplainEvents, Explanation, find_explainer
+from barnabas_client.cli.reading import read
 from barnabas_client.cli.values import shown_time
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, partition_for
 from barnabas_protocol.printable import printable
+
+#: A member that revokes for longer is an exception: max.poll.interval.ms is 5 minutes by default.
+_LONGEST_REVOCATION_MS: Final = 3_600_000
 
 
 class EventRange(NamedTuple):
@@ -50,6 +58,34 @@ async def locate(admin: Admin, groups: Collection[str], since: int | None) -> li
         EventRange(tp, ends[tp].offset if firsts[tp].offset < 0 else firsts[tp].offset, ends[tp].offset)
         for tp in partitions
     ]
+
+
+class Revoking(NamedTuple):
+    """Since when a member has been revoking partitions, in ms since 1970, and its rebalance timeout."""
+
+    since_ms: int
+    timeout_ms: int
+
+
+async def revoking_members(arguments: Namespace, admin: Admin, group: str) -> dict[str, Revoking]:
+    """Since when members of a group have been revoking partitions, by member id; nothing if no events are recorded.
+
+    Raises:
+        KafkaError: the events cannot be read.
+    """
+    found: dict[str, Revoking] = {}
+    for where in await locate(admin, [group], time.time_ns() // 1_000_000 - _LONGEST_REVOCATION_MS):
+        async for records in read(arguments, {where.partition: where.start}, {where.partition: where.end}):
+            for record in records:
+                if record.key != group.encode() or record.value is None:
+                    continue
+                with suppress(ValueError, KeyError, TypeError):  # not an event: anybody may write to the topic
+                    event = json.loads(record.value)
+                    if event["type"] == "member_revoking":
+                        found[event["member_id"]] = Revoking(int(event["time"]), int(event["timeout_ms"]))
+                    elif event["type"] == "member_revoked":
+                        found.pop(event["member_id"], None)
+    return found
 
 
 def require_explainer() -> ExplainEvents:

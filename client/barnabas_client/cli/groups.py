@@ -1,19 +1,21 @@
-"""`barnabas groups list`, `describe` and `delete`. `describe` has the output of kafka-consumer-groups."""
+"""`barnabas groups list`, `describe`, `alter` and `delete`. `describe` has the output of kafka-consumer-groups."""
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import GroupDescription
+from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, GroupDescription
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.failures import DONE, FAILED, UsageError
+from barnabas_client.cli.command import Command, add_pairs, checked
+from barnabas_client.cli.configs import not_set, shown_change
+from barnabas_client.cli.events import Revoking, revoking_members
+from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
-from barnabas_client.cli.values import TopicSpec, shown_partitions
+from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
@@ -80,8 +82,6 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
     """Print groups: offsets, members or state."""
     if bool(arguments.groups) == arguments.all_groups:
         raise UsageError("name groups, or use --all-groups")
-    if arguments.verbose and not arguments.members:
-        raise UsageError("--verbose needs --members")
     if arguments.at is not None:
         return await _describe_past(arguments, output)
     status, data = DONE, []
@@ -120,13 +120,17 @@ async def _describe_past(arguments: Namespace, output: Output) -> int:
 
 def _print(view: GroupView, arguments: Namespace, output: Output) -> None:
     """Print offsets, members or state of a group."""
+    group = view.group
     output.line()
     if arguments.members:
-        _print_members(view.group, arguments.verbose, output)
+        _print_members(group, arguments.verbose, output)
     elif arguments.state:
-        _print_state(view.group, output)
+        _print_state(group, arguments.verbose, output)
     else:
-        output.table(OFFSET_COLUMNS, [offset_cells(view.group.group_id, row) for row in view.rows])
+        output.table(OFFSET_COLUMNS, [offset_cells(group.group_id, row) for row in view.rows])
+        if arguments.verbose and group.members:
+            output.line()
+            _print_members(group, True, output)
 
 
 async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace, output: Output) -> dict[str, Any]:
@@ -142,6 +146,11 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
     waits = await waiting(admin, view.rows)
     if not output.json:
         _print(view, arguments, output)
+        if arguments.verbose:
+            revokes = any(member.to_revoke for member in group.members)
+            since = await revoking_members(arguments, admin, group.group_id) if revokes else {}
+            for line in still_to_do(group, since, time.time_ns() // 1_000_000):
+                output.line(line)
         if not group.members:
             output.out.flush()
             output.note("")
@@ -173,13 +182,52 @@ def coordinator(group: GroupDescription) -> str:
     return "-" if broker is None else f"{broker.host}:{broker.port}  ({broker.node_id})"
 
 
-def _print_state(group: GroupDescription, output: Output) -> None:
+def still_to_do(group: GroupDescription, revoking: Mapping[str, Revoking], now_ms: int) -> list[str]:
+    """What members of a group of the consumer protocol have to revoke or wait for, one line each.
+
+    Args:
+        group: the group.
+        revoking: since when members have been revoking, by member id, as far as that is known.
+        now_ms: the time of day, in ms since 1970.
+    """
+    lines = []
+    names = {member.member_id: f"{member.client_id} ({member.member_id})" for member in group.members}
+    owners = {tp: names[member.member_id] for member in group.members for tp in member.partitions}
+    for member in group.members:
+        name = names[member.member_id]
+        known = revoking.get(member.member_id)
+        if member.to_revoke and known is not None:
+            passed = shown_age(now_ms - known.since_ms)
+            limit = f"it may take {shown_age(known.timeout_ms)}"
+            lines.append(f"{name} has been revoking {shown_partitions(member.to_revoke)} for {passed}, {limit}")
+        elif member.to_revoke:
+            lines.append(f"{name} has to revoke {shown_partitions(member.to_revoke)}")
+        waits: dict[str, list[TopicPartition]] = {}
+        for tp in member.to_get:
+            waits.setdefault(owners.get(tp, ""), []).append(tp)
+        for owner, partitions in sorted(waits.items()):
+            if owner:
+                lines.append(f"{name} waits for {shown_partitions(partitions)} of {owner}")
+            else:
+                lines.append(f"{name} gets {shown_partitions(partitions)} with its next heartbeat")
+    return lines
+
+
+def _print_state(group: GroupDescription, verbose: bool, output: Output) -> None:
     state = (group.state, _style(group.state))
     row = (group.group_id, coordinator(group), group.protocol or "-", state, len(group.members))
-    output.table(_STATE_COLUMNS, [row])
+    if not verbose or group.epoch is None:
+        output.table(_STATE_COLUMNS, [row])
+        return
+    epochs = (Column("GROUP-EPOCH"), Column("TARGET-ASSIGNMENT-EPOCH", 25))
+    columns = (*_STATE_COLUMNS[:-1], *epochs, _STATE_COLUMNS[-1])
+    output.table(columns, [(*row[:-1], group.epoch, group.assignment_epoch, row[-1])])
 
 
 def _print_members(group: GroupDescription, verbose: bool, output: Output) -> None:
+    if verbose and group.epoch is not None:
+        _print_epochs(group, output)
+        return
     static = any(member.instance_id for member in group.members)
     columns = [Column("GROUP"), Column("CONSUMER-ID")]
     columns += [Column("GROUP-INSTANCE-ID")] if static else []
@@ -196,6 +244,25 @@ def _print_members(group: GroupDescription, verbose: bool, output: Output) -> No
     output.table(columns, rows)
 
 
+def _print_epochs(group: GroupDescription, output: Output) -> None:
+    """The members of a group of the consumer protocol with their epochs, as Kafka's tool prints them."""
+    static = any(member.instance_id for member in group.members)
+    rows: list[list[object]] = []
+    for member in group.members:
+        row: list[object] = [group.group_id, member.member_id]
+        row += [member.instance_id] if static else []
+        row += [member.host, member.client_id, len(member.partitions)]
+        row += [member.epoch, shown_partitions(member.partitions) or "-"]
+        row += [group.assignment_epoch, shown_partitions(member.target or ()) or "-"]
+        rows.append(row)
+    columns = [Column("GROUP"), Column("CONSUMER-ID")]
+    columns += [Column("GROUP-INSTANCE-ID")] if static else []
+    columns += [Column("HOST"), Column("CLIENT-ID"), Column("#PARTITIONS")]
+    columns += [Column("CURRENT-EPOCH"), Column("CURRENT-ASSIGNMENT", 20), Column("TARGET-EPOCH")]
+    columns += [Column("TARGET-ASSIGNMENT", 20)]
+    output.table(columns, rows)
+
+
 def as_data(view: GroupView) -> dict[str, Any]:
     """Convert a group to JSON data."""
     group = view.group
@@ -207,11 +274,43 @@ def as_data(view: GroupView) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "assignment_strategy": group.protocol,
         "coordinator": None if broker is None else {"id": broker.node_id, "host": broker.host, "port": broker.port},
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
         "lag": view.lag,
         "uncommitted": view.uncommitted,
         "offsets": [row.as_data() for row in view.rows],
         "members": members_as_data(group.members),
     }
+
+
+async def alter_group(arguments: Namespace, output: Output) -> int:
+    """Change the configuration of a group, which need not exist."""
+    name, dry_run = arguments.group, arguments.dry_run
+    resource = ConfigResource.group(name)
+    changes = [
+        *(AlterConfigOp(key, value) for key, value in arguments.set),
+        *(AlterConfigOp(key, None, ConfigOp.DELETE) for key in arguments.unset),
+    ]
+    if not changes:
+        raise UsageError("there is nothing to change: give --set or --unset")
+    async with clients.admin(arguments) as admin:
+        unchanged = await not_set(admin, resource, arguments.unset)
+        changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
+        if changes:
+            (result,) = await admin.incremental_alter_configs(
+                {resource: changes}, validate_only=dry_run, raise_errors=False
+            )
+            if result.error is not None:
+                raise CommandError(for_command_line(result.error))
+    done = [shown_change(change) for change in changes]
+    if output.json:
+        output.data({"group": name, "changes": done, "executed": not dry_run})
+        return DONE
+    if done:
+        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
+    if unchanged:
+        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
+    return DONE
 
 
 async def delete_groups(arguments: Namespace, output: Output) -> int:
@@ -285,13 +384,26 @@ def _describe_arguments(parser: ArgumentParser) -> None:
     what.add_argument("--offsets", action="store_true", help="print offsets and lag (the default)")
     what.add_argument("--members", action="store_true", help="print the members")
     what.add_argument("--state", action="store_true", help="print state and coordinator")
-    parser.add_argument("--verbose", action="store_true", help="with --members: include their partitions")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="include the members' partitions; of the consumer protocol their epochs and targets, too",
+    )
     parser.add_argument(
         "--at",
         type=checked(values.since),
         metavar="TIME",
         help="as it was at a time such as 10:02, or a duration ago such as 1h, from the records of __consumer_offsets",
     )
+
+
+def _alter_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    add_pairs(parser, "--set", dest="set", help="set a key, such as consumer.session.timeout.ms=50000; repeatable")
+    parser.add_argument(
+        "--unset", action="append", default=[], metavar="NAME", help="reset a key to the broker's value; repeatable"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only check whether the group could be changed")
 
 
 def _delete_arguments(parser: ArgumentParser) -> None:
@@ -315,6 +427,12 @@ DESCRIBE: Final = Command(
     help="print offsets, lag and members",
     add_arguments=_describe_arguments,
     run=describe_groups,
+)
+ALTER: Final = Command(
+    path=("groups", "alter"),
+    help="change the configuration of a group of the consumer protocol",
+    add_arguments=_alter_arguments,
+    run=alter_group,
 )
 DELETE: Final = Command(
     path=("groups", "delete"),

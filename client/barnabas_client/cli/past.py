@@ -31,7 +31,7 @@ async def look_back(arguments: Namespace, admin: Admin, group: str, at: int, out
     """
     rebuilt = require_explainer().rebuild(group, await topic_names(admin))
     where = await locate_offsets(admin, group, OffsetSpec.EARLIEST, at)
-    history = RebuiltHistory(arguments, where, rebuilt, None)
+    history = RebuiltHistory(arguments, where, rebuilt, until=at)
     with bar(output, "Reading", history.size, unit="records") as advance:
         async for _ in history.read(advance):
             output.check()

@@ -20,6 +20,7 @@ from barnabas_client.admin.types import (
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
+from barnabas_client.cli.configs import not_set, shown_change
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
@@ -136,7 +137,7 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
         raise UsageError("there is nothing to change: give --partitions, --set, --unset, --append or --subtract")
     done: list[str] = []
     async with clients.admin(arguments) as admin:
-        unchanged = await _not_set(admin, name, arguments.unset)
+        unchanged = await not_set(admin, ConfigResource.topic(name), arguments.unset)
         changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
         if arguments.partitions is not None:
             await admin.create_partitions({name: arguments.partitions}, validate_only=dry_run)
@@ -151,7 +152,7 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
                 raise CommandError(
                     for_command_line(result.error) + await _suggestions(admin, name, [result.error], keys)
                 )
-            done += (_shown(change) for change in changes)
+            done += (shown_change(change) for change in changes)
     if output.json:
         output.data({"topic": name, "changes": done, "executed": not dry_run})
         return DONE
@@ -160,22 +161,6 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
     if unchanged:
         output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
     return DONE
-
-
-async def _not_set(admin: Admin, topic: str, keys: Sequence[str]) -> list[str]:
-    """The keys to unset that have no value of the topic's own.
-
-    Raises:
-        CommandError: a key does not exist. Brokers do not refuse to unset it.
-        KafkaError: the topic cannot be described.
-    """
-    if not keys:
-        return []
-    (found,) = await admin.describe_configs([ConfigResource.topic(topic)])
-    for key in keys:
-        if key not in found.entries:
-            raise CommandError(f"topics have no configuration key {key!r}{did_you_mean(key, found.entries)}")
-    return [key for key in keys if found.entries[key].source is not ConfigSource.TOPIC]
 
 
 async def _suggestions(admin: Admin, topic: str, errors: Iterable[KafkaError | None], keys: Iterable[str]) -> str:
@@ -200,13 +185,6 @@ async def _suggestions(admin: Admin, topic: str, errors: Iterable[KafkaError | N
     return "".join(
         f" ({key}{did_you_mean(key, known)})" for key in keys if key not in known and did_you_mean(key, known)
     )
-
-
-def _shown(change: AlterConfigOp) -> str:
-    if change.op is ConfigOp.DELETE:
-        return f"{change.name} unset"
-    sign = {ConfigOp.SET: "=", ConfigOp.APPEND: "+=", ConfigOp.SUBTRACT: "-="}[change.op]
-    return f"{change.name}{sign}{change.value}"
 
 
 async def describe_topics(arguments: Namespace, output: Output) -> int:

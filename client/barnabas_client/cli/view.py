@@ -192,6 +192,10 @@ async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: Of
     return {tp: one.offset for tp, one in found.items() if one.error is None}
 
 
+def _as_data(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+
+
 def members_as_data(members: Iterable[MemberDescription]) -> list[dict[str, Any]]:
     """Convert members to JSON data."""
     return [
@@ -201,7 +205,9 @@ def members_as_data(members: Iterable[MemberDescription]) -> list[dict[str, Any]
             "host": member.host,
             "client_id": member.client_id,
             "topics": list(member.topics),
-            "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in member.partitions],
+            "partitions": _as_data(member.partitions),
+            "epoch": member.epoch,
+            "target": None if member.target is None else _as_data(member.target),
         }
         for member in members
     ]

@@ -12,6 +12,7 @@ from barnabas_broker.cluster.image import (
     BrokerRegistered,
     ControllerElected,
     Event,
+    GroupConfigured,
     Image,
     PartitionChanged,
     PartitionInfo,
@@ -46,6 +47,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(PartitionsAdded, names, partitions),
     st.builds(TopicConfigured, names, configs),
     st.builds(BrokerConfigured, st.sampled_from(["", "1"]), configs),
+    st.builds(GroupConfigured, names, configs),
     st.builds(ProducerIdsAllocated, st.integers(0, 10**6)),
 )
 

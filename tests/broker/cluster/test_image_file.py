@@ -12,6 +12,7 @@ from barnabas_broker.cluster.etcd_store import EtcdStore, read_history
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
+    GroupConfigured,
     Image,
     PartitionInfo,
     ProducerIdsAllocated,
@@ -41,6 +42,7 @@ IMAGE = Image("cluster").apply_all(
         BrokerRegistered(2, {"PLAINTEXT": ("höst", 9093)}, None, 80, "directory-2"),
         TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 7, (1, 2), (1,), 9, (2,), ()),), {"retention.ms": "5"}),
         BrokerConfigured("", {"log.retention.ms": "7"}),
+        GroupConfigured("group", {"consumer.session.timeout.ms": "50000"}),
         ProducerIdsAllocated(123_456_789),
     ]
 )
@@ -142,6 +144,7 @@ def test_a_restored_image_has_later_epochs_and_everything_else() -> None:
     assert restored.topics["topic"]._replace(partitions=()) == IMAGE.topics["topic"]._replace(partitions=())
     assert [broker.directory for broker in restored.brokers.values()] == ["directory-1", "directory-2"]
     assert (restored.next_producer_id, restored.broker_configs) == (IMAGE.next_producer_id, IMAGE.broker_configs)
+    assert restored.group_configs == IMAGE.group_configs
 
 
 def restorer(model: EtcdModel, *faults: Fault | None) -> Restorer:

@@ -14,6 +14,7 @@ from barnabas_broker.config import (
     Config,
     ConfigError,
     ConfigSource,
+    GroupConfig,
     TopicConfig,
     layered,
     parse_environment,
@@ -23,6 +24,8 @@ from barnabas_broker.config import (
 from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import (
     CLEANUP_POLICY,
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_SESSION_TIMEOUT_MS,
     LOG_RETENTION_MS,
     LOG_SEGMENT_BYTES,
     NUM_PARTITIONS,
@@ -133,6 +136,41 @@ def test_dynamic_values_win_over_static_ones() -> None:
 def test_a_topic_rejects_unknown_keys() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         TopicConfig(Config(BROKER_KEYS), {"num.partitions": "1"}, TOPIC_KEYS)
+
+
+def test_a_group_overrides_its_brokers_defaults() -> None:
+    broker = Config(BROKER_KEYS, {"group.consumer.heartbeat.interval.ms": "6000"})
+    group = GroupConfig(broker, {"consumer.session.timeout.ms": "50000"})
+    group.check()
+    assert group.explain(CONSUMER_SESSION_TIMEOUT_MS) == (50_000, ConfigSource.DYNAMIC_GROUP_CONFIG)
+    assert group.explain(CONSUMER_HEARTBEAT_INTERVAL_MS) == (6_000, ConfigSource.STATIC_BROKER_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"consumer.session.timeout.ms": "44999"}, r"must be between .*\(45000\) and .*\(60000\)"),
+        ({"consumer.session.timeout.ms": "60001"}, "must be between"),
+        ({"consumer.heartbeat.interval.ms": "15001"}, "must be between"),
+        ({"consumer.assignment.interval.ms": "15001"}, "must be between"),
+        ({"retention.ms": "1"}, "a group has no such configuration"),
+    ],
+)
+def test_a_group_rejects_values_out_of_the_brokers_bounds(overrides: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        GroupConfig(Config(BROKER_KEYS), overrides).check()
+
+
+def test_a_groups_session_is_longer_than_its_heartbeat_interval() -> None:
+    low = {"group.consumer.min.session.timeout.ms": "5000"}
+    with pytest.raises(ConfigError, match=r"must be greater than consumer\.heartbeat\.interval\.ms"):
+        GroupConfig(Config(BROKER_KEYS, low), {"consumer.session.timeout.ms": "5000"}).check()
+
+
+def test_a_groups_value_is_used_within_bounds_that_changed_later() -> None:
+    broker = Config(BROKER_KEYS, {"group.consumer.min.session.timeout.ms": "52000"})
+    group = GroupConfig(broker, {"consumer.session.timeout.ms": "50000"})
+    assert (group[CONSUMER_SESSION_TIMEOUT_MS], group.bounded(CONSUMER_SESSION_TIMEOUT_MS)) == (50_000, 52_000)
 
 
 def flags(**given: object) -> argparse.Namespace:

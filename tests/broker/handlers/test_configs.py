@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import ConfigSource
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_configs import AlterableConfig as OldConfig
@@ -19,6 +20,10 @@ from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
+)
+from barnabas_protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.conftest import StartBroker
@@ -143,7 +148,9 @@ async def test_values_are_appended_to_and_subtracted_from_lists(wire: Wire) -> N
         (BROKER, "7", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_bad_changes_are_rejected(
@@ -192,3 +199,20 @@ async def test_changes_survive_a_restart(start_broker: StartBroker, tmp_path_fac
     async with await Wire.connect(second.port) as wire:
         assert (await row(wire, TOPIC, "u", "retention.ms")).value == "5"
         assert (await row(wire, TOPIC, "u", "segment.bytes")).value == "2000"
+
+
+async def test_a_groups_configuration_outlives_a_restart(
+    start_broker: StartBroker, broker: BrokerServer, wire: Wire
+) -> None:
+    key = "consumer.session.timeout.ms"
+    assert await alter(wire, GROUP, "g", (key, SET, "50000")) == ErrorCode.NONE
+    assert await alter(wire, GROUP, "other", (key, SET, "51000")) == ErrorCode.NONE
+    assert await alter(wire, GROUP, "other", (key, DELETE, None)) == ErrorCode.NONE
+    await broker.stop()
+    wire = await Wire.connect((await start_broker()).port)
+    found = await row(wire, GROUP, "g", key)
+    assert (found.value, found.config_source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
+    assert [(each.name, each.value) for each in found.synonyms] == [(key, "50000"), (f"group.{key}", "45000")]
+    listed = await wire.ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1, ListConfigResourcesResponse)
+    assert [each.resource_name for each in listed.config_resources] == ["g"]
+    await wire.close()

@@ -9,11 +9,16 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+)
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -171,6 +176,29 @@ async def test_members_and_rebalances(wire: Wire, http: Http) -> None:
     assert ratio is not None
     assert 0 <= gap < 20
     assert ratio == pytest.approx(gap / 60, abs=0.001)
+
+
+async def test_for_how_long_a_member_has_been_revoking(wire: Wire, http: Http, broker: BrokerServer) -> None:
+    await make_topic(wire, "t")
+    await coordinated(wire, "g")
+
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    assert (await wire.ask(request, 1, ConsumerGroupHeartbeatResponse)).error_code == ErrorCode.NONE
+    group = broker.services.groups.groups["g"].group
+    assert isinstance(group, ConsumerGroup)
+    _, samples = await scrape(http)
+    assert at(samples, "barnabas_consumergroup_revoking_seconds", consumergroup="g") == 0
+    member = group.members["a"]
+    member.must_revoke(member.last_seen - 12, 10)
+    _, samples = await scrape(http)
+    assert (at(samples, "barnabas_consumergroup_revoking_seconds", consumergroup="g") or 0) >= 12
 
 
 async def test_requests_and_their_errors(wire: Wire, http: Http) -> None:

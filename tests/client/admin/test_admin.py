@@ -14,6 +14,14 @@ from barnabas_client.errors import (
     UnsupportedVersionError,
 )
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedTopicPartitions,
+    Member,
+)
 from barnabas_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -225,7 +233,7 @@ async def test_a_group_that_does_not_exist_is_an_error_in_every_version(broker: 
             await admin.describe_consumer_groups(["g"])
 
 
-async def test_a_group_of_the_consumer_protocol_cannot_be_described(broker: FakeBroker) -> None:
+def not_classic(request: Request) -> Answer:
     group = DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
         error_message="Group g is not a classic group.",
@@ -235,7 +243,53 @@ async def test_a_group_of_the_consumer_protocol_cannot_be_described(broker: Fake
         protocol_data="",
         members=[],
     )
-    broker.always(ApiKey.DESCRIBE_GROUPS, lambda request: DescribeGroupsResponse(groups=[group]))
+    return DescribeGroupsResponse(groups=[group])
+
+
+async def test_a_group_of_the_consumer_protocol_is_described(broker: FakeBroker) -> None:
+    def assignment(*partitions: int) -> DescribedAssignment:
+        topic = DescribedTopicPartitions(topic_id=b"t" * 16, topic_name="t", partitions=list(partitions))
+        return DescribedAssignment(topic_partitions=[topic])
+
+    def newer(request: Request) -> Answer:
+        assert isinstance(request, ConsumerGroupDescribeRequest)
+        assert request.group_ids == ["g"]
+        member = Member(
+            member_id="m",
+            instance_id="i",
+            member_epoch=2,
+            client_id="c",
+            client_host="/h",
+            subscribed_topic_names=["t"],
+            assignment=assignment(1, 0),
+            target_assignment=assignment(0, 2),
+        )
+        group = DescribedConsumerGroup(
+            error_code=ErrorCode.NONE,
+            group_id="g",
+            group_state="Reconciling",
+            group_epoch=4,
+            assignment_epoch=3,
+            assignor_name="uniform",
+            members=[member],
+        )
+        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[group])
+
+    broker.always(ApiKey.DESCRIBE_GROUPS, not_classic)
+    broker.always(ApiKey.CONSUMER_GROUP_DESCRIBE, newer)
+    async with admin_of(broker) as admin:
+        (group,) = await admin.describe_consumer_groups(["g"])
+    assert (group.state, group.protocol, group.epoch, group.assignment_epoch) == ("Reconciling", "uniform", 4, 3)
+    (member,) = group.members
+    assert (member.member_id, member.instance_id, member.epoch, member.topics) == ("m", "i", 2, ("t",))
+    zero, one, two = (TopicPartition("t", number) for number in range(3))
+    assert (member.partitions, member.target) == ((zero, one), (zero, two))
+    assert (member.to_revoke, member.to_get) == ((one,), (two,))
+
+
+async def test_a_broker_that_cannot_describe_groups_of_the_consumer_protocol(broker: FakeBroker) -> None:
+    broker.versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = (-1, -1)
+    broker.always(ApiKey.DESCRIBE_GROUPS, not_classic)
     async with admin_of(broker) as admin:
         with pytest.raises(UnsupportedVersionError, match="KIP-848"):
             await admin.describe_consumer_groups(["g"])

@@ -117,7 +117,7 @@ def test_options_of_all_commands_stand_before_between_and_after_the_words() -> N
             "unknown command 'list', did you mean topics list or groups list or transactions list? "
             "(see barnabas --help)",
         ),
-        ("groups xyz", "unknown command 'groups xyz': the commands are list, describe, explain, watch, "),
+        ("groups xyz", "unknown command 'groups xyz': the commands are list, describe, alter, explain, watch, "),
         (
             "consume t --from-begining",
             "unknown option --from-begining, did you mean --from-beginning? (see barnabas con",

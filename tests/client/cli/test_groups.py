@@ -6,14 +6,21 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer
 from barnabas_client.cli import events
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.wire import Wire
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: A port of five digits, as free ones are; those of four are padded to as much.
@@ -97,7 +104,6 @@ async def test_a_missing_group_is_reported_beside_the_others(cli: Cli) -> None:
     assert "GROUP_ID_NOT_FOUND" in first["error"]
     assert (second["group"], second["error"], second["lag"]) == ("old", None, 1)
     assert "name groups" in (await cli("groups", "describe", status=2)).err
-    assert "--members" in (await cli("groups", "describe", "g", "--verbose", status=2)).err
 
 
 @pytest.mark.usefixtures("empty", "live")
@@ -216,7 +222,7 @@ async def test_watch_rebuilds_the_last_rebalance_if_no_events_are_recorded(
     printed = await cli("groups", "watch", "live", "--max", "1")
     after = printed.lines[printed.lines.index("LAST REBALANCES") + 1 :]
     assert any("worker (127.0.0.1)" in line for line in after)
-    assert not any("committed" in line for line in after)
+    assert not any("offset was committed in" in line for line in after)
 
 
 async def lines_until(process: asyncio.subprocess.Process, text: str) -> list[str]:
@@ -253,6 +259,17 @@ async def test_what_happens_to_a_group_is_followed(cli: Cli, live: Consumer, sou
     assert process.returncode == 130
 
 
+@pytest.mark.usefixtures("numbers")
+async def test_a_group_of_the_consumer_protocol_is_explained(cli: Cli) -> None:
+    async with Consumer("t", bootstrap_servers=cli.address, group_id="new", group_protocol="consumer"):
+        told = await cli("groups", "explain", "new", "--source", "offsets", "--since", "1m")
+        assert "is to get t-0 to t-1." in told.out
+        process = await cli.start("groups", "explain", "new", "--source", "polls", "-i", "20ms")
+        await lines_until(process, "the first look: 1 member")
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+
 @pytest.mark.usefixtures("live")
 async def test_a_group_is_described_as_it_was(cli: Cli) -> None:
     now = (await cli("groups", "describe", "live", "--json")).json[0]
@@ -285,3 +302,60 @@ async def test_watch_continues_while_the_broker_is_down(cli: Cli, own_broker: Br
         process.send_signal(signal.SIGINT)
         await process.communicate()
     assert process.returncode == 130
+
+
+@ONLY_BARNABAS
+async def test_the_configuration_of_a_group_is_changed(cli: Cli) -> None:
+    key = "consumer.session.timeout.ms"
+    assert (await cli("groups", "alter", "g", "--set", f"{key}=50000", "--dry-run")).out == (
+        f"g: could be changed: {key}=50000\n"
+    )
+    assert (await cli("groups", "alter", "g", "--unset", key)).out == f"g: unchanged, not set: {key}\n"
+    assert (await cli("groups", "alter", "g", "--set", f"{key}=50000")).out == f"g: changed: {key}=50000\n"
+    changed = await cli("groups", "alter", "g", "--unset", key, "--json")
+    assert changed.json == {"group": "g", "changes": [f"{key} unset"], "executed": True}
+    assert "must be between" in (await cli("groups", "alter", "g", "--set", f"{key}=1", status=1)).err
+    assert (
+        "did you mean consumer.session"
+        in (await cli("groups", "alter", "g", "--unset", "consumer.session.timeout", status=1)).err
+    )
+    assert "nothing to change" in (await cli("groups", "alter", "g", status=2)).err
+
+
+async def heartbeat(wire: Wire, member_id: str, epoch: int, **given: Any) -> int:
+    """A heartbeat of a member of the group "newer"; its new member epoch."""
+    joins = {"rebalance_timeout_ms": 300_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="newer", member_id=member_id, member_epoch=epoch, **(given if epoch else joins)
+    )
+    response = await wire.ask(request, 1, ConsumerGroupHeartbeatResponse)
+    assert response.error_code == ErrorCode.NONE
+    return response.member_epoch
+
+
+@ONLY_BARNABAS
+async def test_a_group_of_the_consumer_protocol_that_reconciles(cli: Cli, numbers: None, empty: None) -> None:
+    """Kafka's tool prints the same tables for this group."""
+    wire = await Wire.connect(int(cli.address.rpartition(":")[2]))
+    first = await heartbeat(wire, "a", 0)
+    second = await heartbeat(wire, "b", 0)
+    async with asyncio.timeout(PATIENCE):
+        while second == first:  # the next target is computed after group.consumer.assignment.interval.ms
+            second = await heartbeat(wire, "b", second)
+    assert await heartbeat(wire, "a", first) == first
+    members = await cli("groups", "describe", "newer", "--members", "--verbose")
+    assert "\n".join([*members.out.splitlines()[:4], ""]) == golden("describe-epochs")
+    first_line, second_line = members.out.splitlines()[4:]
+    assert re.fullmatch(r"test \(a\) has been revoking t:1 for [0-9.]+s, it may take 5m00s", first_line)
+    assert second_line == "test (b) waits for t:1 of test (a)"
+    state = await cli("groups", "describe", "newer", "--state", "--verbose")
+    assert state.lines[1].split()[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
+    assert state.lines[2].split()[-4:] == ["Reconciling", "3", "3", "2"]
+    both = await cli("groups", "describe", "newer", "--verbose")
+    assert [line.split()[0] for line in both.lines if line].count("GROUP") == 2
+    assert second_line in both.lines
+    (data,) = (await cli("groups", "describe", "newer", "--json")).json
+    assert (data["epoch"], data["assignment_epoch"]) == (3, 3)
+    known = [(each["epoch"], len(each["partitions"]), len(each["target"])) for each in data["members"]]
+    assert known == [(2, 2, 1), (3, 0, 1)]
+    await wire.close()

@@ -22,6 +22,8 @@ NAMES: Final = (
     "groups_joining",
     "groups_living",
     "consumer_groups",
+    "consumer_members",
+    "group_configs",
     "commits",
     "transactions",
     "transactional_records",

@@ -38,8 +38,8 @@ IDENTITIES: Final = (
     "topic_name",
     "member_id",
 )
-#: Lists of numbers whose order is not significant.
-UNORDERED: Final = frozenset({"partitions"})
+#: Lists of numbers or names whose order is not significant.
+UNORDERED: Final = frozenset({"partitions", "subscribed_topic_names"})
 #: Lists of structures whose order is significant.
 ORDERED: Final = frozenset({"synonyms", "aborted_transactions"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -78,6 +78,9 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 )
 
 NONE: Final = ErrorCode.NONE
+#: The epoch of a new group, whose target is empty. Members reconcile to it until the first assignment, which has the
+#: next one (KAFKA-20268).
+INITIAL_EPOCH: Final = 1
 #: From this version on OffsetCommit and OffsetFetch know member epochs.
 _MEMBER_EPOCHS: Final = 9
 #: From this version on clients generate their member ids (KIP-1082).
@@ -86,6 +89,9 @@ _OWN_MEMBER_ID: Final = 1
 _RETRY_SECONDS: Final = 1.0
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
+
+#: Heartbeat intervals that a member may take to revoke partitions before the first warning.
+_HEARTBEATS_TO_REVOKE: Final = 2
 
 #: Members whose gains and losses one group event lists at most.
 _MAX_MOVES: Final = 200
@@ -104,17 +110,33 @@ _Out = list[ConsumerEffect]
 Target = Mapping[bytes, frozenset[int]]
 
 
+class GroupTimes(NamedTuple):
+    """The times that a group may have of its own.
+
+    Attributes:
+        session_timeout: seconds without a heartbeat after which a member is removed.
+        heartbeat_interval: ms that a member waits between two heartbeats.
+        assignment_interval: seconds between two target assignments at least.
+    """
+
+    session_timeout: float = 45.0
+    heartbeat_interval: int = 5000
+    assignment_interval: float = 1.0
+
+
+DEFAULT_TIMES: Final = GroupTimes()
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """The settings that all groups of a coordinator have in common.
+    """The settings of all groups of a coordinator.
 
     Attributes:
         new_id: makes the member id of a client that has none (ConsumerGroupHeartbeat 0).
         assignors: the names of the assignors, the default first.
         topics: the topics of the cluster.
-        session_timeout: seconds without a heartbeat after which a member is removed.
-        heartbeat_interval: ms that a member waits between two heartbeats.
-        assignment_interval: seconds between two target assignments at least.
+        times: of the groups that have none of their own.
+        own_times: of the groups that have, by group id; after a change :meth:`ConsumerGroup.times_changed` is called.
         regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
         max_record_bytes: of a record; a larger one does not fit into a batch.
@@ -123,9 +145,8 @@ class ConsumerGroupSettings:
     new_id: Callable[[], str]
     assignors: tuple[str, ...]
     topics: TopicCatalog
-    session_timeout: float = 45.0
-    heartbeat_interval: int = 5000
-    assignment_interval: float = 1.0
+    times: GroupTimes = DEFAULT_TIMES
+    own_times: Mapping[str, GroupTimes] = field(default_factory=dict)
     regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
@@ -230,7 +251,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, settings: ConsumerGroupSettings, now: float) -> None:
         self.group_id = group_id
-        self.epoch = self.assignment_epoch = 0
+        self.epoch = self.assignment_epoch = INITIAL_EPOCH
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
@@ -309,9 +330,18 @@ class ConsumerGroup:
         return self.epoch
 
     @property
+    def times(self) -> GroupTimes:
+        """The group's timeouts and intervals."""
+        return self._settings.own_times.get(self.group_id, self._settings.times)
+
+    @property
     def session_timeout(self) -> float:
         """Seconds without a heartbeat after which a member is removed."""
-        return self._settings.session_timeout
+        return self.times.session_timeout
+
+    def times_changed(self, now: float) -> None:
+        """The group has other timeouts: sessions are checked with them from now on."""
+        self._check_by(now)
 
     @property
     def assignor(self) -> str:
@@ -394,13 +424,12 @@ class ConsumerGroup:
             out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=""))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
-        # A group leaves epoch 0 with its first member, even if what its regular expression matches is not known yet.
-        changed = self.epoch == 0
+        changed = False
         if member.topics != names or member.regex != regex:
             self._subscribe(names, member.topics)
             self._subscribe_regex(regex, member.regex)
             now_subscribed = self.subscription(member)
-            changed |= member.topics != names or member.regex in self.resolved or now_subscribed != subscription
+            changed = member.topics != names or member.regex in self.resolved or now_subscribed != subscription
             if not joins:
                 data: dict[str, Any] = {
                     "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),
@@ -500,7 +529,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self._update_lag(member)
-        self._check_by(now + self._settings.session_timeout)
+        self._check_by(now + self.session_timeout)
 
     def _bring_back(
         self, member: ConsumerGroupMember, member_id: str, caller: Caller, out: list[ConsumerEffect]
@@ -685,7 +714,7 @@ class ConsumerGroup:
         return (
             self.epoch > self.assignment_epoch
             and self._computation is None
-            and now >= self._assigned_at + self._settings.assignment_interval
+            and now >= self._assigned_at + self.times.assignment_interval
         )
 
     def _start_assignment(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
@@ -772,7 +801,7 @@ class ConsumerGroup:
         if computation is None or computation.ticket != ticket or self._dead:
             return out
         self._computation = None
-        self._assigned_at = now + _RETRY_SECONDS - self._settings.assignment_interval
+        self._assigned_at = now + _RETRY_SECONDS - self.times.assignment_interval
         message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
         error = heartbeat_error(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
         out.append(self._event(EventType.ASSIGNOR_FAILED, assignor=computation.assignor, reason=reason))
@@ -796,7 +825,7 @@ class ConsumerGroup:
             error_code=NONE,
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._settings.heartbeat_interval,
+            heartbeat_interval_ms=self.times.heartbeat_interval,
         )
         if heartbeat.full or not _same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
@@ -830,14 +859,19 @@ class ConsumerGroup:
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
-            member.revoking_since = now
-            self._check_by(member.revoke_by)
+            self._must_revoke(member, now)
             data = {"partitions": self._by_name(member.revoking), "timeout": member.rebalance_timeout_ms / 1000}
             out.append(self._event(EventType.MEMBER_REVOKING, **member.identity(), **data))
         elif member.revoking_since != inf:
             data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoking)}
-            member.revoking_since = inf
+            member.has_revoked()
             out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
+
+    def _must_revoke(self, member: ConsumerGroupMember, now: float) -> None:
+        """A member has to revoke partitions, within its rebalance timeout."""
+        # A member that is well reports with one of its next heartbeats.
+        member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
+        self._check_by(member.warn_at)
 
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
@@ -960,12 +994,12 @@ class ConsumerGroup:
             before = member.owned()
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
-            member.revoking_since = inf
+            member.has_revoked()
             member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
             self._own(member, before)
             self._update_lag(member)
             self._change(_CURRENT, member_id)
-            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self._settings.session_timeout))
+            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
         else:
             out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=""))
             self._remove([member], EventType.MEMBER_LEFT, out, now)
@@ -1009,13 +1043,15 @@ class ConsumerGroup:
         if now < self._check_at:
             return out
         self._check_at = inf
-        session = self._settings.session_timeout
+        session = self.session_timeout
         expired: list[ConsumerGroupMember] = []
         late: list[ConsumerGroupMember] = []
         for member in self.members.values():
             deadline = min(member.last_seen + session, member.revoke_by)
             if deadline > now:
-                self._check_by(deadline)
+                if member.warn_at <= now:
+                    self._warn(member, out, now)
+                self._check_by(min(deadline, member.warn_at))
             elif member.last_seen + session <= now:
                 expired.append(member)
                 data = {"heard_ago": now - member.last_seen, "session": session}
@@ -1032,6 +1068,16 @@ class ConsumerGroup:
                 self._remove(members, cause, out, now)
         self._append([], out)
         return out
+
+    def _warn(self, member: ConsumerGroupMember, out: _Out, now: float) -> None:
+        """A member has been revoking partitions for long, which others may wait for."""
+        data: dict[str, Any] = {
+            "waited": now - member.revoking_since,
+            "timeout": member.rebalance_timeout_ms / 1000,
+            "partitions": self._by_name(member.revoking),
+        }
+        member.warned(now)
+        out.append(self._event(EventType.MEMBER_STILL_REVOKING, **member.identity(), **data))
 
     # The group's records
 
@@ -1189,8 +1235,7 @@ class ConsumerGroup:
             group._subscribe_regex("", member.regex)
             group._own(member, {})
             if member.state is MemberState.UNREVOKED_PARTITIONS:
-                member.revoking_since = now
-                group._check_by(member.revoke_by)
+                group._must_revoke(member, now)
         for regex, matched in replayed.regexes.items():
             if regex in group._regexes:
                 group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))

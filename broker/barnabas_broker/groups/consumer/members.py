@@ -53,6 +53,7 @@ class ConsumerGroupMember:
         revoking: the partitions that it owns and has to revoke.
         last_seen: when its last heartbeat was, in seconds on the machine's clock.
         revoking_since: since when it has had to revoke partitions; inf if it does not.
+        warn_at: when others are warned that it has not revoked them; inf for never.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class ConsumerGroupMember:
         "revoking_since",
         "state",
         "topics",
+        "warn_at",
     )
 
     def __init__(self, member_id: str, now: float) -> None:
@@ -90,6 +92,25 @@ class ConsumerGroupMember:
         self.revoking: Owned = {}
         self.last_seen = now
         self.revoking_since = inf
+        self.warn_at = inf
+
+    def must_revoke(self, now: float, first_warning: float) -> None:
+        """Its rebalance timeout starts.
+
+        Args:
+            now: the time.
+            first_warning: seconds after which to warn, or after half of the rebalance timeout if that is shorter.
+        """
+        self.revoking_since = now
+        self.warn_at = min(now + first_warning, (now + self.revoke_by) / 2)
+
+    def has_revoked(self) -> None:
+        """It has nothing to revoke."""
+        self.revoking_since = self.warn_at = inf
+
+    def warned(self, now: float) -> None:
+        """The next warning comes when it has been revoking for twice as long."""
+        self.warn_at = now + (now - self.revoking_since)
 
     def identity(self) -> dict[str, str | None]:
         """The member's ids and address, for group events."""

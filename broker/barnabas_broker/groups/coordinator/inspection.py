@@ -57,13 +57,13 @@ def describe_group(group: ClassicGroup, operations: bool) -> DescribedGroup:
     return described
 
 
-def missing_group(group_id: str, version: int, operations: bool) -> DescribedGroup:
-    """A group that does not exist: its state is Dead; from version 6 on it is an error, too."""
+def missing_group(group_id: str, why: str, version: int, operations: bool) -> DescribedGroup:
+    """A group that is missing or not classic: its state is Dead; from version 6 on it is an error, too."""
     described = failed_group(group_id, ErrorCode.NONE)
     described.group_state = ClassicGroupState.DEAD.value
     if version >= 6:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"Group {group_id} not found."
+        described.error_message = f"Group {group_id} {why}."
     elif operations:
         described.authorized_operations = GROUP
     return described

@@ -16,14 +16,14 @@ from math import inf
 from typing import Final
 from uuid import uuid4
 
-from barnabas_broker.config import Config
+from barnabas_broker.config import Config, ConfigError, GroupConfig
 from barnabas_broker.config.keys import (
-    GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    CONSUMER_ASSIGNMENT_INTERVAL_MS,
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_CONSUMER_ASSIGNORS,
-    GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_SIZE,
     GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
-    GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
@@ -43,6 +43,7 @@ from barnabas_broker.groups.consumer.assignors import load_assignors
 from barnabas_broker.groups.consumer.group import (
     ConsumerGroup,
     ConsumerGroupSettings,
+    GroupTimes,
     check_heartbeat,
     heartbeat_error,
 )
@@ -72,6 +73,7 @@ from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, Gro
 from barnabas_broker.groups.events.journal import Journal
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog
+from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
@@ -96,6 +98,10 @@ from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_protocol.wire import MAX_STRING
 
+log = logger("coordinator")
+
+#: The keys of a group's timeouts and intervals.
+_TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
 #: The longest client id or instance id of a member, in bytes: its member id has a UUID as well.
 _LONGEST_NAME: Final = MAX_STRING - 100
 #: Heartbeat responses have nothing but an error code, so there is one of each.
@@ -143,15 +149,17 @@ class GroupCoordinator:
         self._commit_timeout = config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000
         self._configured_partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
         self._catalog = TopicCatalog(topic_hash, group_hash)
+        self._config = config
+        #: Timeouts and intervals of the consumer groups that have their own, by group id.
+        self._own_times: dict[str, GroupTimes] = {}
         names = config[GROUP_CONSUMER_ASSIGNORS]
         assignors = load_assignors(names)
         consumer_settings = ConsumerGroupSettings(
             new_id=new_id,
             assignors=tuple(assignors),
             topics=self._catalog,
-            session_timeout=config[GROUP_CONSUMER_SESSION_TIMEOUT_MS] / 1000,
-            heartbeat_interval=config[GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
-            assignment_interval=config[GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS] / 1000,
+            times=_times_of(GroupConfig(config, {})),
+            own_times=self._own_times,
             regex_interval=config[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS] / 1000,
             max_size=config[GROUP_CONSUMER_MAX_SIZE],
         )
@@ -458,7 +466,9 @@ class GroupCoordinator:
         except KafkaError as error:
             return failed_group(group_id, error.code)
         if hosted is None or not isinstance(hosted.group, ClassicGroup):
-            return missing_group(group_id, version, operations)
+            # Clients recognize the message, and ask with ConsumerGroupDescribe.
+            why = "not found" if hosted is None else "is not a classic group"
+            return missing_group(group_id, why, version, operations)
         return describe_group(hosted.group, operations)
 
     def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> Steps[ListGroupsResponse]:
@@ -574,6 +584,35 @@ class GroupCoordinator:
                     event = event_of_group(EventType.TOPIC_CHANGED, group, **data)
                     self._hosted_groups.publish(group_id, event)
 
+    def group_configured(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Set the configuration of a group, which need not exist; a running one uses it at once.
+
+        Args:
+            group_id: its id.
+            overrides: its own values, none if it is empty.
+        """
+        self._own_times.pop(group_id, None)
+        if overrides:
+            try:
+                own = GroupConfig(self._config, overrides)
+            except ConfigError as error:
+                log.warning("configuration of a group cannot be read", group=group_id, reason=str(error))
+            else:
+                self._own_times[group_id] = _times_of(own)
+                for key in _TIMES:
+                    if own.bounded(key) != own[key]:
+                        log.warning(
+                            "value of a group is out of bounds",
+                            group=group_id,
+                            key=key.name,
+                            value=own[key],
+                            used=own.bounded(key),
+                        )
+        hosted = self.groups.get(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            hosted.group.times_changed(self._hosted_groups.now())
+            self._hosted_groups.act(hosted, [])
+
     def topics_deleted(self, names: Iterable[str]) -> None:
         """Topics were deleted: remove the offsets of their partitions."""
         deleted = set(names)
@@ -604,6 +643,12 @@ class GroupCoordinator:
             self.unload(partition)
         hosted_groups.timers.close()
         self.journal.flush()
+
+
+def _times_of(config: GroupConfig) -> GroupTimes:
+    """The timeouts and intervals of a group, within the broker's bounds."""
+    session, heartbeat, assignment = map(config.bounded, _TIMES)
+    return GroupTimes(session / 1000, heartbeat, assignment / 1000)
 
 
 def _not_a_consumer_group(group_id: str) -> str:

@@ -102,6 +102,7 @@ _OF_EPOCHS: Final = frozenset(
         EventType.TARGET_ASSIGNED,
         EventType.ASSIGNOR_FAILED,
         EventType.MEMBER_REVOKING,
+        EventType.MEMBER_STILL_REVOKING,
         EventType.MEMBER_REVOKED,
         EventType.MEMBER_NOT_REVOKED,
         EventType.MEMBER_FENCED,
@@ -123,9 +124,8 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
             current = Explanation(event["time"], epoch, f"Epoch {epoch}: {text}.", remedy, data=[event])
             current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
-        elif kind in (EventType.MEMBER_FENCED.value, EventType.MEMBER_AWAY.value):
-            text = _away(event) if kind == EventType.MEMBER_AWAY.value else _fenced(event)
-            explanations.append(Explanation(event["time"], epoch, text, data=[event]))
+        elif kind in _BESIDE_EPOCHS:
+            explanations.append(Explanation(event["time"], epoch, _BESIDE_EPOCHS[kind](event), data=[event]))
         elif kind in _OF_EPOCHS and current is not None:
             current.data.append(event)
             current.details += _progress(event)
@@ -197,17 +197,25 @@ def _progress(event: EventRecord) -> list[str]:
     if kind == EventType.MEMBER_REVOKING.value:
         within = f" within {_ms(event['timeout_ms'])}" if "timeout_ms" in event else ""
         return [f"{name_of(event)} has to revoke {_partitions(event['partitions'])}{within}."]
+    if kind == EventType.MEMBER_STILL_REVOKING.value:
+        return [f"{_still_revoking(event)}."]
     if kind == EventType.MEMBER_REVOKED.value:
         return [f"{name_of(event)} revoked {_partitions(event['partitions'])} after {_ms(event['waited_ms'])}."]
     if kind == EventType.ASSIGNOR_FAILED.value:
         return [f"The assignor {event['assignor']} failed: {event['reason']}."]
-    if kind == EventType.REGEX_FAILED.value:
-        return [f"The regular expression {event['regex']} has no new matches: {event['reason']}."]
     if kind == EventType.GROUP_RECONCILED.value:
         members = f"All {'known ' if event.get('inferred') else ''}members"
         out = [f"{members} owned their partitions after {_ms(event['took_ms'])}; {_count(event['members'], 'member')}."]
         return out + _pauses(event)
     return []
+
+
+def _still_revoking(event: EventRecord) -> str:
+    """For how long a member has been revoking which partitions, and how long it may take."""
+    return (
+        f"{name_of(event)} has been revoking {_partitions(event['partitions'])} for {_ms(event['waited_ms'])}:"
+        f" max.poll.interval.ms of its client is {_ms(event['timeout_ms'])}"
+    )
 
 
 _TO_MOVE: Final = (("gained", "get"), ("lost", "give"))
@@ -231,6 +239,18 @@ def _fenced(event: EventRecord) -> str:
         f"{name_of(event)} came with member epoch {event['member_epoch']} instead of {event['known_epoch']}, and had to"
         " join again."
     )
+
+
+def _no_matches(event: EventRecord) -> str:
+    return f"The regular expression {event['regex']} has no new matches: {event['reason']}."
+
+
+#: Events that are explained by themselves: they may come before the first epoch.
+_BESIDE_EPOCHS: Final[dict[str, Callable[[EventRecord], str]]] = {
+    EventType.MEMBER_AWAY.value: _away,
+    EventType.MEMBER_FENCED.value: _fenced,
+    EventType.REGEX_FAILED.value: _no_matches,
+}
 
 
 _ENDS: Final = frozenset(
@@ -893,6 +913,10 @@ def _partitions(by_topic: dict[str, list[int]]) -> str:
                 parts.append(f"{topic}-{first}" if first == last else f"{topic}-{first} to {topic}-{last}")
                 start = at
     return ", ".join(parts)
+
+
+#: For log lines.
+shown_partitions = _partitions
 
 
 def _ms(milliseconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.durations import seconds
 from barnabas_broker.groups.effects import NOT_PROVIDED, EventType, GroupEvent
-from barnabas_broker.groups.events.explain import CAUSES
+from barnabas_broker.groups.events.explain import CAUSES, shown_partitions
 from barnabas_broker.groups.events.storms import name_of
 
 
@@ -54,6 +54,10 @@ class GroupLines:
             case EventType.REGEX_FAILED:
                 pairs = {"regex": data["regex"][:200], "reason": data["reason"]}
                 return _line("warning", "regular expression not resolved", group_id, event, **pairs)
+            case EventType.MEMBER_STILL_REVOKING:
+                pairs = {"member": name_of(data), "partitions": shown_partitions(data["partitions"])}
+                times = {"waited": seconds(data["waited"]), "rebalance_timeout": seconds(data["timeout"])}
+                return _line("warning", "member has not revoked its partitions yet", group_id, event, **pairs, **times)
             case EventType.MEMBER_NOT_REVOKED:
                 self._newest[group_id] = event
                 pairs = {"member": name_of(data), "waited": seconds(data["waited"])}

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, GroupTimes
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
@@ -58,6 +58,7 @@ class Machine:
     topics: TopicCatalog = field(default_factory=lambda: catalog(t=4))
     max_size: int = 2**31 - 1
     interval: float = 0.0
+    own_times: dict[str, GroupTimes] = field(default_factory=dict)
     hold: bool = False
     compute: bool = True
     resolve: bool = True
@@ -76,7 +77,8 @@ class Machine:
             new_id=lambda: f"id{next(ids)}",
             assignors=("uniform", "range"),
             topics=self.topics,
-            assignment_interval=self.interval,
+            times=GroupTimes(assignment_interval=self.interval),
+            own_times=self.own_times,
             max_size=self.max_size,
         )
         self.group = ConsumerGroup("g", self.settings, self.now)

@@ -24,13 +24,13 @@ def test_each_epoch_is_explained() -> None:
     machine.send("a", -1, instance_id="one")
     machine.settle()
     told = texts(machine)
-    assert told[0] == "Epoch 1: one joined."
-    assert "Epoch 2: two joined." in told
+    assert told[0] == "Epoch 2: one joined."
+    assert "Epoch 3: two joined." in told
     assert "two is to get t-1, t-3." in told
     assert "one has to revoke t-1, t-3 within 30 s." in told
     assert "one revoked t-1, t-3 after 0 ms." in told
     assert "All members owned their partitions after 0 ms; 2 members." in told
-    assert "Epoch 3: one left." in told
+    assert "Epoch 4: one left." in told
 
 
 def test_what_a_regular_expression_matches() -> None:
@@ -69,21 +69,21 @@ def test_who_did_not_revoke() -> None:
     machine = Machine()
     machine.join("a", rebalance_timeout_ms=10_000)
     machine.join("b")
-    machine.send("a", 1)
+    machine.send("a", 2)
     for _ in range(4):
         machine.after(3)
-        machine.send("a", 1)
-        machine.send("b", 2)
+        machine.send("a", 2)
+        machine.send("b", 3)
     assert any("did not revoke t-1, t-3 within 10 s" in each for each in texts(machine))
 
 
 def test_who_was_fenced_or_is_away() -> None:
     machine = Machine()
     machine.join("a", instance_id="one")
-    machine.send("a", 7, instance_id="one")
+    machine.send("a", 8, instance_id="one")
     machine.send("a", -2, instance_id="one")
     told = texts(machine)
-    assert "one came with member epoch 7 instead of 1, and had to join again." in told
+    assert "one came with member epoch 8 instead of 2, and had to join again." in told
     assert "Static member one left for a while; its partitions wait 45 s for it." in told
 
 
@@ -94,6 +94,21 @@ def test_lines() -> None:
     told = [line for event in machine.events if (line := lines.line_of("g", event)) is not None]
     assert [(line.event, line.pairs["reason"]) for line in told] == [("group reconciled", "one joined")]
     sentences = [sentence_of("g", event) for event in machine.events]
-    assert "[GroupId g] Bumped group epoch to 1." in sentences
+    assert "[GroupId g] Bumped group epoch to 2." in sentences
     assert T  # The topic's id is nowhere: events name topics.
     assert not any("7474" in str(event.data) for event in machine.events)
+
+
+def test_a_member_that_has_not_revoked_yet() -> None:
+    machine = Machine()
+    machine.join("a", instance_id="worker-2", rebalance_timeout_ms=300_000)
+    machine.join("b")
+    machine.send("a", 2)
+    machine.after(12.0)
+    sentence = "worker-2 has been revoking t-1, t-3 for 10 s: max.poll.interval.ms of its client is 5 min."
+    assert sentence in texts(machine)
+    lines = GroupLines()
+    told = [line for event in machine.events if (line := lines.line_of("g", event)) is not None]
+    assert (told[-1].level, told[-1].event) == ("warning", "member has not revoked its partitions yet")
+    expected = {"member": "worker-2", "partitions": "t-1, t-3", "waited": "10.000s", "rebalance_timeout": "300.000s"}
+    assert {name: told[-1].pairs[name] for name in expected} == expected

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.group import GroupTimes
 from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import EventType
@@ -44,7 +45,7 @@ def test_the_first_member_gets_everything() -> None:
     machine = Machine()
     assert machine.state() is ConsumerGroupState.EMPTY
     response = machine.join("a")
-    assert (response.error_code, response.member_id, response.member_epoch) == (ErrorCode.NONE, "a", 1)
+    assert (response.error_code, response.member_id, response.member_epoch) == (ErrorCode.NONE, "a", 2)
     assert response.heartbeat_interval_ms == 5000
     assert partitions(response) == {T: [0, 1, 2, 3]}
     assert machine.state() is ConsumerGroupState.STABLE
@@ -57,11 +58,29 @@ def test_the_first_member_gets_everything() -> None:
     ]
 
 
+def test_a_member_of_a_new_group_waits_in_its_initial_epoch_for_the_first_target() -> None:
+    machine = Machine(compute=False)
+    machine.join("a", token="a1")
+    asked = machine.computations.pop()
+    machine.apply(machine.group.assign_failed(asked.ticket, "no luck", machine.now))
+    waiting = machine.join("a")
+    assert (waiting.member_epoch, partitions(waiting)) == (1, {})
+    assert (machine.group.epoch, machine.group.assignment_epoch) == (2, 1)
+
+
+def test_a_member_without_topics_does_not_bump_the_epoch_of_a_new_group() -> None:
+    machine = Machine()
+    response = machine.join("a", subscribed_topic_names=[])
+    assert (response.member_epoch, partitions(response)) == (1, {})
+    assert machine.state() is ConsumerGroupState.STABLE
+    assert types_of(machine) == [("MemberMetadata", False), ("CurrentMemberAssignment", False)]
+
+
 def test_a_steady_heartbeat_changes_nothing() -> None:
     machine = two_members()
     before = len(machine.records)
     response = machine.send("a", machine.group.members["a"].epoch)
-    assert (response.error_code, response.member_epoch, response.assignment) == (ErrorCode.NONE, 2, None)
+    assert (response.error_code, response.member_epoch, response.assignment) == (ErrorCode.NONE, 3, None)
     assert len(machine.records) == before
 
 
@@ -69,18 +88,18 @@ def test_a_second_member_waits_until_partitions_are_revoked() -> None:
     machine = Machine()
     machine.join("a")
     joined = machine.join("b")
-    assert (joined.member_epoch, partitions(joined)) == (2, {})
+    assert (joined.member_epoch, partitions(joined)) == (3, {})
     assert machine.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
     assert machine.state() is ConsumerGroupState.RECONCILING
-    asked = machine.send("a", 1)
-    assert (asked.member_epoch, partitions(asked)) == (1, {T: [0, 2]})
+    asked = machine.send("a", 2)
+    assert (asked.member_epoch, partitions(asked)) == (2, {T: [0, 2]})
     assert machine.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
-    still = machine.send("a", 1, owned={T: [0, 1, 2]})
-    assert (still.member_epoch, still.assignment) == (1, None)
-    assert partitions(machine.send("b", 2, owned={}, rebalance_timeout_ms=1, subscribed_topic_names=["t"])) == {}
-    done = machine.send("a", 1, owned={T: [0, 2]})
-    assert (done.member_epoch, done.assignment) == (2, None)
-    assert partitions(machine.send("b", 2)) == {T: [1, 3]}
+    still = machine.send("a", 2, owned={T: [0, 1, 2]})
+    assert (still.member_epoch, still.assignment) == (2, None)
+    assert partitions(machine.send("b", 3, owned={}, rebalance_timeout_ms=1, subscribed_topic_names=["t"])) == {}
+    done = machine.send("a", 2, owned={T: [0, 2]})
+    assert (done.member_epoch, done.assignment) == (3, None)
+    assert partitions(machine.send("b", 3)) == {T: [1, 3]}
     assert machine.state() is ConsumerGroupState.STABLE
     assert machine.of(EventType.MEMBER_REVOKING)[0]["partitions"] == {"t": [1, 3]}
     assert len(machine.of(EventType.MEMBER_REVOKED)) == 1
@@ -100,7 +119,7 @@ def test_a_member_that_leaves_gives_its_partitions_back() -> None:
     ]
     assert machine.state() is ConsumerGroupState.ASSIGNING
     assert partitions(machine.beat("b")) == {T: [0, 1, 2, 3]}
-    assert machine.send("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert machine.send("a", 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     machine.send("b", -1)
     assert machine.state() is ConsumerGroupState.EMPTY
     assert machine.owners() == {} and machine.group.targets == {}
@@ -125,8 +144,8 @@ def test_a_member_that_does_not_revoke_is_removed_after_its_rebalance_timeout() 
     for _ in range(4):
         machine.after(3)
         if "a" in machine.group.members:
-            machine.send("a", 1)
-        machine.send("b", 2)
+            machine.send("a", 2)
+        machine.send("b", 3)
     assert list(machine.group.members) == ["b"]
     assert machine.of(EventType.MEMBER_NOT_REVOKED)[0]["partitions"] == {"t": [1, 3]}
     machine.settle()
@@ -136,14 +155,14 @@ def test_a_member_that_does_not_revoke_is_removed_after_its_rebalance_timeout() 
 @pytest.mark.parametrize(
     ("epoch", "owned", "accepted"),
     [
-        (2, None, True),
+        (3, None, True),
         (0, {}, True),
-        (3, None, False),
-        (1, {T: [0]}, True),
-        (1, {}, True),
-        (1, None, False),
-        (1, {T: [0, 1]}, False),
-        (1, {U: [0]}, False),
+        (4, None, False),
+        (2, {T: [0]}, True),
+        (2, {}, True),
+        (2, None, False),
+        (2, {T: [0, 1]}, False),
+        (2, {U: [0]}, False),
     ],
 )
 def test_epochs_that_are_accepted(epoch: int, owned: Any, accepted: bool) -> None:
@@ -158,7 +177,7 @@ def test_a_repeated_join_gets_the_same_assignment() -> None:
     machine = two_members()
     epoch = machine.group.epoch
     response = machine.join("a")
-    assert (response.member_epoch, partitions(response)) == (2, {T: [0, 2]})
+    assert (response.member_epoch, partitions(response)) == (3, {T: [0, 2]})
     assert machine.group.epoch == epoch
 
 
@@ -168,8 +187,8 @@ def test_a_member_that_rejoins_while_it_revokes_has_revoked() -> None:
     machine.join("b")
     machine.beat("a")
     response = machine.join("a")
-    assert (response.member_epoch, partitions(response)) == (2, {T: [0, 2]})
-    assert partitions(machine.send("b", 2)) == {T: [1, 3]}
+    assert (response.member_epoch, partitions(response)) == (3, {T: [0, 2]})
+    assert partitions(machine.send("b", 3)) == {T: [1, 3]}
 
 
 def test_the_response_with_the_new_epoch_was_lost() -> None:
@@ -177,10 +196,10 @@ def test_the_response_with_the_new_epoch_was_lost() -> None:
     machine.join("a")
     machine.join("b")
     machine.beat("a")
-    machine.send("a", 1, owned={T: [0, 2]})
+    machine.send("a", 2, owned={T: [0, 2]})
     full: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": ["t"]}
-    again = machine.send("a", 1, owned={T: [0, 2]}, **full)
-    assert (again.error_code, again.member_epoch, partitions(again)) == (ErrorCode.NONE, 2, {T: [0, 2]})
+    again = machine.send("a", 2, owned={T: [0, 2]}, **full)
+    assert (again.error_code, again.member_epoch, partitions(again)) == (ErrorCode.NONE, 3, {T: [0, 2]})
 
 
 def test_a_static_member_comes_back_with_its_partitions() -> None:
@@ -192,11 +211,11 @@ def test_a_static_member_comes_back_with_its_partitions() -> None:
     assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     away = machine.send("a", -2, instance_id="one")
     assert (away.error_code, away.member_epoch) == (ErrorCode.NONE, -2)
-    assert machine.send("a", 2, instance_id="one").error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert machine.send("a", 3, instance_id="one").error_code == ErrorCode.FENCED_MEMBER_EPOCH
     epoch = machine.group.epoch
     machine.records.clear()
     back = machine.join("c", instance_id="one")
-    assert (back.member_epoch, partitions(back)) == (2, {T: [0, 2]})
+    assert (back.member_epoch, partitions(back)) == (3, {T: [0, 2]})
     assert machine.group.epoch == epoch
     assert types_of(machine) == [
         ("CurrentMemberAssignment", True),
@@ -206,8 +225,8 @@ def test_a_static_member_comes_back_with_its_partitions() -> None:
         ("TargetAssignmentMember", False),
         ("CurrentMemberAssignment", False),
     ]
-    assert machine.send("a", 2, instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert machine.send("c", 2, instance_id="two").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert machine.send("a", 3, instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert machine.send("c", 3, instance_id="two").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert machine.state() is ConsumerGroupState.STABLE
 
 
@@ -223,8 +242,8 @@ def test_a_static_member_that_stays_away_is_removed() -> None:
     machine = Machine()
     machine.join("a", instance_id="one")
     machine.send("a", -2, instance_id="one")
-    assert machine.join("b").member_epoch == 2
-    assert machine.send("b", 2).assignment is None
+    assert machine.join("b").member_epoch == 3
+    assert machine.send("b", 3).assignment is None
     machine.after(30)
     machine.beat("b")
     machine.after(20)
@@ -236,9 +255,9 @@ def test_a_static_member_that_is_away_keeps_no_partition_that_it_had_to_revoke()
     machine = Machine()
     machine.join("a", instance_id="one")
     machine.join("b")
-    machine.send("a", 1)
+    machine.send("a", 2)
     machine.send("a", -2, instance_id="one")
-    assert partitions(machine.send("b", 2)) == {T: [1, 3]}
+    assert partitions(machine.send("b", 3)) == {T: [1, 3]}
 
 
 def test_a_static_member_leaves_for_good() -> None:
@@ -253,7 +272,7 @@ def test_a_static_member_leaves_for_good() -> None:
 def test_a_topic_grows() -> None:
     machine = two_members()
     machine.topics.replace([Topic(T, "t", 6)])
-    assert machine.beat("a").member_epoch == 3
+    assert machine.beat("a").member_epoch == 4
     machine.settle()
     assert machine.owners().keys() == {(T, number) for number in range(6)}
     assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == "topic_changed"
@@ -270,16 +289,16 @@ def test_a_deleted_topic_is_revoked() -> None:
 def test_topics_that_the_group_does_not_subscribe_to_change_nothing() -> None:
     machine = two_members()
     machine.topics.replace([Topic(T, "t", 4), Topic(U, "u", 4)])
-    assert machine.beat("a").member_epoch == 2
+    assert machine.beat("a").member_epoch == 3
 
 
 def test_a_changed_subscription() -> None:
     machine = Machine(topics=catalog(t=2, u=2))
     machine.join("a", "t")
-    response = machine.send("a", 1, subscribed_topic_names=["u"])
-    assert (response.member_epoch, partitions(response)) == (1, {})
-    response = machine.send("a", 1, owned={})
-    assert (response.member_epoch, partitions(response)) == (2, {U: [0, 1]})
+    response = machine.send("a", 2, subscribed_topic_names=["u"])
+    assert (response.member_epoch, partitions(response)) == (2, {})
+    response = machine.send("a", 2, owned={})
+    assert (response.member_epoch, partitions(response)) == (3, {U: [0, 1]})
     changed = machine.of(EventType.SUBSCRIPTION_CHANGED)[0]
     assert (changed["added"], changed["removed"]) == (["u"], ["t"])
 
@@ -287,7 +306,7 @@ def test_a_changed_subscription() -> None:
 def test_a_member_that_unsubscribes_revokes_before_there_is_a_new_target() -> None:
     machine = Machine(topics=catalog(t=2, u=2), interval=10.0)
     machine.join("a", "t", "u")
-    response = machine.send("a", 1, subscribed_topic_names=["t"])
+    response = machine.send("a", 2, subscribed_topic_names=["t"])
     assert machine.state() is ConsumerGroupState.ASSIGNING
     assert partitions(response) == {T: [0, 1]}
     assert machine.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
@@ -297,12 +316,12 @@ def test_the_assignment_interval() -> None:
     machine = Machine(interval=1.0)
     machine.join("a")
     joined = machine.join("b")
-    assert (joined.member_epoch, partitions(joined)) == (1, {})
+    assert (joined.member_epoch, partitions(joined)) == (2, {})
     assert machine.state() is ConsumerGroupState.ASSIGNING
     machine.after(1.0)
     assert partitions(machine.beat("a")) == {T: [0, 2]}
     machine.settle()
-    assert machine.group.members["b"].epoch == 2
+    assert machine.group.members["b"].epoch == 3
 
 
 def test_a_group_is_full() -> None:
@@ -361,10 +380,10 @@ def test_responses_wait_for_their_records() -> None:
 def test_a_heartbeat_waits_for_what_is_being_appended() -> None:
     machine = Machine(hold=True)
     machine.join("a", token="join")
-    assert machine.send("a", 1, token="beat") is None
+    assert machine.send("a", 2, token="beat") is None
     machine.persisted()
     machine.persisted()
-    assert machine.answers["beat"].member_epoch == 1
+    assert machine.answers["beat"].member_epoch == 2
 
 
 def test_a_failed_append_is_repeated() -> None:
@@ -392,13 +411,13 @@ def test_a_target_that_takes_long() -> None:
     assert machine.join("b") is None
     machine.computed()
     assert partitions(machine.answers["a1"]) == {T: [0, 1, 2, 3]}
-    assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (1, {})
+    assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (2, {})
     assert machine.state() is ConsumerGroupState.ASSIGNING
-    assert machine.send("b", 1, token="b2") is None
-    steady = machine.send("a", 1, token="a2")
-    assert (steady.member_epoch, steady.assignment) == (1, None)
+    assert machine.send("b", 2, token="b2") is None
+    steady = machine.send("a", 2, token="a2")
+    assert (steady.member_epoch, steady.assignment) == (2, None)
     machine.computed()
-    assert machine.answers["b2"].member_epoch == 2
+    assert machine.answers["b2"].member_epoch == 3
     assert machine.group.assigned(99, {}, machine.now, 0) == []
 
 
@@ -416,7 +435,7 @@ def test_a_static_member_is_replaced_while_its_target_is_computed() -> None:
     machine.join("a", instance_id="one", token="a1")
     machine.computed()
     machine.topics.replace([Topic(T, "t", 6)])
-    machine.send("a", 1, token="a2")
+    machine.send("a", 2, token="a2")
     machine.send("a", -2, instance_id="one", token="a3")
     assert machine.join("b", instance_id="one") is None
     machine.computed()
@@ -430,7 +449,7 @@ def test_an_assignor_fails_and_is_tried_again_later() -> None:
     asked = machine.computations.pop()
     machine.apply(machine.group.assign_failed(asked.ticket, "no luck", machine.now))
     assert machine.answers["a"].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert machine.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_topic_names=["t"]).member_epoch == 0
+    assert machine.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_topic_names=["t"]).member_epoch == 1
     assert machine.computations == []
     machine.after(1.0)
     assert machine.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_topic_names=["t"]) is None
@@ -448,10 +467,10 @@ def test_the_preferred_assignor_of_most_members() -> None:
 @pytest.mark.parametrize(
     ("member_id", "epoch", "version", "error"),
     [
+        ("a", 3, 9, ErrorCode.NONE),
         ("a", 2, 9, ErrorCode.NONE),
-        ("a", 1, 9, ErrorCode.NONE),
-        ("a", 3, 9, ErrorCode.STALE_MEMBER_EPOCH),
-        ("a", 2, 8, ErrorCode.UNSUPPORTED_VERSION),
+        ("a", 4, 9, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 3, 8, ErrorCode.UNSUPPORTED_VERSION),
         ("x", 2, 9, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
@@ -462,25 +481,25 @@ def test_commits(member_id: str, epoch: int, version: int, error: ErrorCode) -> 
 
 def test_commits_with_an_older_epoch() -> None:
     group = two_members().group
-    assert group.check_commit_of("a", 2, "t", 1) == ErrorCode.NONE
-    assert group.check_commit_of("a", 1, "t", 0) == ErrorCode.NONE
-    assert group.check_commit_of("a", 1, "t", 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert group.check_commit_of("b", 1, "t", 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert group.check_commit_of("a", 1, "nothing", 0) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.check_commit_of("a", 3, "t", 1) == ErrorCode.NONE
+    assert group.check_commit_of("a", 2, "t", 0) == ErrorCode.NONE
+    assert group.check_commit_of("a", 2, "t", 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.check_commit_of("b", 2, "t", 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.check_commit_of("a", 2, "nothing", 0) == ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_commits_to_an_empty_group() -> None:
     group = Machine().group
     assert group.check_commit("", -1, 2) == ErrorCode.NONE
-    assert group.check_commit("a", 1, 9) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.check_commit("a", 2, 9) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_fetches() -> None:
     group = two_members().group
     assert group.check_fetch(None, -1) == ErrorCode.NONE
-    assert group.check_fetch("a", 2) == ErrorCode.NONE
-    assert group.check_fetch("a", 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert group.check_fetch("x", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.check_fetch("a", 3) == ErrorCode.NONE
+    assert group.check_fetch("a", 2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.check_fetch("x", 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_unloading_fails_what_waits() -> None:
@@ -510,10 +529,84 @@ def test_the_record_of_what_a_member_owns() -> None:
     machine.join("a")
     machine.join("b")
     machine.records.clear()
-    machine.send("a", 1)
+    machine.send("a", 2)
     ((_, value),) = machine.records
     assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
-    assert (value.member_epoch, value.previous_member_epoch, value.state) == (1, 1, 1)
+    assert (value.member_epoch, value.previous_member_epoch, value.state) == (2, 2, 1)
     (assigned,), (revoking,) = value.assigned_partitions, value.partitions_pending_revocation
-    assert (assigned.topic_id, assigned.partitions, assigned.assignment_epochs) == (T, [0, 2], [1, 1])
-    assert (revoking.topic_id, revoking.partitions, revoking.assignment_epochs) == (T, [1, 3], [1, 1])
+    assert (assigned.topic_id, assigned.partitions, assigned.assignment_epochs) == (T, [0, 2], [2, 2])
+    assert (revoking.topic_id, revoking.partitions, revoking.assignment_epochs) == (T, [1, 3], [2, 2])
+
+
+def test_a_group_has_times_of_its_own() -> None:
+    machine = Machine(own_times={"g": GroupTimes(50.0, 7000, 2.0)})
+    assert machine.join("a").heartbeat_interval_ms == 7000
+    assert partitions(machine.join("b")) == {}
+    assert machine.state() is ConsumerGroupState.ASSIGNING
+    machine.after(2.0)
+    machine.settle()
+    machine.after(49.0)
+    assert list(machine.group.members) == ["a", "b"]
+    machine.after(1.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+
+
+def test_times_that_change_apply_to_a_running_group() -> None:
+    machine = Machine(own_times={"g": GroupTimes(session_timeout=60.0)})
+    machine.join("a")
+    machine.after(46.0)
+    assert list(machine.group.members) == ["a"]
+    machine.own_times.clear()
+    machine.group.times_changed(machine.now)
+    machine.after(0.0)
+    assert machine.state() is ConsumerGroupState.EMPTY
+    assert machine.of(EventType.MEMBER_EXPIRED)[0]["session"] == 45.0
+
+
+def revoking(**fields: Any) -> Machine:
+    """Member `a` has to revoke two partitions, `b` waits for them; both send heartbeats."""
+    machine = Machine()
+    machine.join("a", **fields)
+    machine.join("b")
+    machine.send("a", 2)
+    return machine
+
+
+def pass_time(machine: Machine, seconds: int) -> None:
+    """Seconds with heartbeats of both members; `a` does not revoke."""
+    for _ in range(seconds):
+        machine.after(1.0)
+        machine.send("a", 2)
+        machine.send("b", 3)
+
+
+def test_a_member_that_revokes_for_long_is_warned_about_at_growing_intervals() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
+    pass_time(machine, 80)
+    warned = machine.of(EventType.MEMBER_STILL_REVOKING)
+    assert [each["waited"] for each in warned] == [10.0, 20.0, 40.0, 80.0]
+    assert {(each["member_id"], each["timeout"]) for each in warned} == {("a", 300.0)}
+    assert warned[0]["partitions"] == {"t": [1, 3]}
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(0.0)
+    pass_time(machine, 30)
+    assert len(machine.of(EventType.MEMBER_STILL_REVOKING)) == 4
+
+
+def test_a_short_rebalance_timeout_is_warned_about_in_its_middle() -> None:
+    machine = revoking(rebalance_timeout_ms=8_000)
+    pass_time(machine, 7)
+    assert [each["waited"] for each in machine.of(EventType.MEMBER_STILL_REVOKING)] == [4.0]
+    pass_time(machine, 1)
+    assert len(machine.of(EventType.MEMBER_NOT_REVOKED)) == 1
+    assert machine.group.next_deadline() > machine.now
+
+
+def test_a_member_that_revokes_in_time_is_not_warned_about() -> None:
+    machine = revoking(rebalance_timeout_ms=300_000)
+    pass_time(machine, 9)
+    machine.send("a", 2, owned={T: [0, 2]})
+    machine.after(3.0)
+    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []

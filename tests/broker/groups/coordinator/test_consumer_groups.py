@@ -92,21 +92,21 @@ async def test_two_members_share_a_topic_and_survive_a_restart() -> None:
     service = await started(group_consumer_assignment_interval_ms="0")
     assert owned(await join(service, "a")) == [0, 1, 2, 3]
     assert owned(await join(service, "b")) == []
-    kept = owned(await beat(service, "a", 1))
+    kept = owned(await beat(service, "a", 2))
     report = [HeartbeatTopicPartitions(topic_id=T, partitions=kept)]
-    assert (await beat(service, "a", 1, topic_partitions=report)).member_epoch == 2
-    given = owned(await beat(service, "b", 2))
+    assert (await beat(service, "a", 2, topic_partitions=report)).member_epoch == 3
+    given = owned(await beat(service, "b", 3))
     assert sorted(kept + given) == [0, 1, 2, 3]
     again = Service(service.log, group_consumer_assignment_interval_ms="0")
     again.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
     await again.loaded()
-    steady = await beat(again, "a", 2)
-    assert (steady.error_code, steady.member_epoch, steady.assignment) == (ErrorCode.NONE, 2, None)
+    steady = await beat(again, "a", 3)
+    assert (steady.error_code, steady.member_epoch, steady.assignment) == (ErrorCode.NONE, 3, None)
     group = await described(again)
     assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
         "Stable",
-        2,
-        2,
+        3,
+        3,
         "uniform",
     )
     assert {each.member_id: each.assignment.topic_partitions[0].partitions for each in group.members} == {
@@ -141,31 +141,31 @@ async def test_requests_that_are_refused_create_no_group() -> None:
 async def test_offsets_of_members() -> None:
     service = await started()
     await join(service, "a")
-    assert await commit(service, "a", 1) == [ErrorCode.NONE] * 4
-    assert await commit(service, "a", 1, version=10) == [ErrorCode.NONE] * 4
-    assert await commit(service, "a", 1, version=10, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID] * 4
-    assert await commit(service, "a", 2) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
+    assert await commit(service, "a", 2) == [ErrorCode.NONE] * 4
+    assert await commit(service, "a", 2, version=10) == [ErrorCode.NONE] * 4
+    assert await commit(service, "a", 2, version=10, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID] * 4
+    assert await commit(service, "a", 3) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
     assert await commit(service, "a", 0) == [ErrorCode.STALE_MEMBER_EPOCH] * 4
-    assert await commit(service, "x", 1) == [ErrorCode.UNKNOWN_MEMBER_ID] * 4
-    assert await commit(service, "a", 1, version=8) == [ErrorCode.UNSUPPORTED_VERSION] * 4
-    assert (await fetch(service, "a", 1)).topics[0].partitions[0].committed_offset == 7
-    by_id = (await fetch(service, "a", 1, version=10)).topics[0]
+    assert await commit(service, "x", 2) == [ErrorCode.UNKNOWN_MEMBER_ID] * 4
+    assert await commit(service, "a", 2, version=8) == [ErrorCode.UNSUPPORTED_VERSION] * 4
+    assert (await fetch(service, "a", 2)).topics[0].partitions[0].committed_offset == 7
+    by_id = (await fetch(service, "a", 2, version=10)).topics[0]
     assert (by_id.topic_id, by_id.partitions[0].committed_offset) == (T, 7)
-    unknown = (await fetch(service, "a", 1, version=10, topic_id=b"?" * 16)).topics[0]
+    unknown = (await fetch(service, "a", 2, version=10, topic_id=b"?" * 16)).topics[0]
     assert (unknown.topic_id, unknown.partitions[0].error_code) == (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
     assert (await fetch(service, None, -1)).topics[0].partitions[0].committed_offset == 7
-    assert (await fetch(service, "a", 3)).error_code == ErrorCode.STALE_MEMBER_EPOCH
-    assert (await fetch(service, "x", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await fetch(service, "a", 4)).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert (await fetch(service, "x", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_commits_with_an_older_epoch_are_checked_for_each_partition() -> None:
     service = await started(group_consumer_assignment_interval_ms="0")
     await join(service, "a")
     await join(service, "b")
-    kept = owned(await beat(service, "a", 1))
-    await beat(service, "a", 1, topic_partitions=[HeartbeatTopicPartitions(topic_id=T, partitions=kept)])
+    kept = owned(await beat(service, "a", 2))
+    await beat(service, "a", 2, topic_partitions=[HeartbeatTopicPartitions(topic_id=T, partitions=kept)])
     expected = [ErrorCode.NONE if index in kept else ErrorCode.STALE_MEMBER_EPOCH for index in range(4)]
-    assert await commit(service, "a", 1) == expected
+    assert await commit(service, "a", 2) == expected
     assert sorted(service.groups.groups["g"].offsets) == [("t", index) for index in kept]
 
 
@@ -173,7 +173,7 @@ async def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> Non
     service = await started()
     await service.ask(service.commit(5), 8)
     assert owned(await join(service, "a")) == [0, 1, 2, 3]
-    assert (await fetch(service, "a", 1)).topics[0].partitions[0].committed_offset == 5
+    assert (await fetch(service, "a", 2)).topics[0].partitions[0].committed_offset == 5
     refused = await service.ask(service.join(), 9)
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     await beat(service, "a", -1)
@@ -212,7 +212,7 @@ async def test_groups_are_listed_by_type_and_state(types: list[str], states: lis
 async def test_a_group_is_deleted() -> None:
     service = await started()
     await join(service, "a")
-    await commit(service, "a", 1)
+    await commit(service, "a", 2)
 
     async def delete() -> int:
         request = DeleteGroupsRequest(groups_names=["g"])
@@ -297,10 +297,10 @@ async def test_a_regex_that_is_invalid_is_refused_and_changes_nothing() -> None:
     assert service.groups.groups == {} and service.log.records() == []
     await join(service, "a")
     before = len(service.log.records())
-    refused = await beat(service, "a", 1, subscribed_topic_regex="a" * 11_000)
+    refused = await beat(service, "a", 2, subscribed_topic_regex="a" * 11_000)
     assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert len(service.log.records()) == before
-    assert (await beat(service, "a", 1)).error_code == ErrorCode.NONE
+    assert (await beat(service, "a", 2)).error_code == ErrorCode.NONE
     assert (await beat(service, "b", 1, subscribed_topic_regex="(")).error_code != ErrorCode.NONE
 
 
@@ -348,3 +348,28 @@ async def test_many_topics_are_hashed_in_steps() -> None:
     assert isinstance(group, ConsumerGroup) and group.resolved == {}
     await service.after(2)
     assert len(group.resolved["t.*"].topics) == 1_000 and group.epoch == 2
+
+
+async def test_the_configuration_of_a_group_applies_before_and_after_it_exists() -> None:
+    service = await started()
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "6000"})
+    assert (await join(service, "a")).heartbeat_interval_ms == 6000
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "7000"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 7000
+    service.groups.group_configured("g", {"consumer.heartbeat.interval.ms": "1"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000, "the broker's bound"
+    service.groups.group_configured("g", {"of.a.later.version": "1"})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000
+    service.groups.group_configured("g", {})
+    assert (await beat(service, "a", 2)).heartbeat_interval_ms == 5000
+
+
+async def test_a_longer_session_of_a_group() -> None:
+    service = await started()
+    await join(service, "a")
+    service.groups.group_configured("g", {"consumer.session.timeout.ms": "60000"})
+    await service.after(50)
+    assert (await beat(service, "a", 2)).error_code == ErrorCode.NONE
+    service.groups.group_configured("g", {})
+    await service.after(46)
+    assert (await beat(service, "a", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID

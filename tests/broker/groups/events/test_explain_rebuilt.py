@@ -185,7 +185,7 @@ def test_epochs() -> None:
         run.step(act)
     texts = told(run.log)
     assert texts[:4] == [
-        "Epoch 1: one joined.",
+        "Epoch 2: one joined.",
         "The target was recorded 0 ms after the epoch.",
         "one is to get t-0 to t-3.",
         "All members owned their partitions after 0 ms; 1 member.",
@@ -194,7 +194,7 @@ def test_epochs() -> None:
     assert "one revoked t-1, t-3 after 0 ms." in texts
     assert "Static member two left for a while; its partitions wait for it." in texts
     assert "Static member two came back with a new member id, without a rebalance." in texts
-    assert "Epoch 3: one is gone: left or expired." in texts
+    assert "Epoch 4: one is gone: left or expired." in texts
     assert run.log.of("history_gap") == []
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.effects import EventType, Persist
 from barnabas_broker.groups.events.events import NOT_RECORDED, by_topic, decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
@@ -158,19 +159,18 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
     def finish() -> None:
         """All members rejoin, and get the partitions in turn."""
         for _ in range(10):
-            if machine.state in (classic.ClassicGroupState.STABLE, classic.ClassicGroupState.EMPTY):
+            if machine.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY):
                 break
             for each in list(machine.group.members):
                 machine.join(f"join {each.member_id}", each.member_id, protocols=PROTOCOLS)
             machine.after(1.0)
             written()
-            if machine.state is classic.ClassicGroupState.COMPLETING_REBALANCE:
+            if machine.state is ClassicGroupState.COMPLETING_REBALANCE:
                 members = [each.member_id for each in machine.group.members]
                 shares = {each: assignment(t=range(4)[at :: len(members)]) for at, each in enumerate(members)}
-                for each in members:
-                    machine.sync(
-                        f"sync {each}", each, assignments=shares if each == machine.group.members.leader else None
-                    )
+                for name in members:
+                    leads = name == machine.group.members.leader
+                    machine.sync(f"sync {name}", name, assignments=shares if leads else None)
                 written()
         written()
 
@@ -197,7 +197,7 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
     ]
     # Members and partitions are those of the coordinator at each step, by replaying the moves.
     has: dict[str, set[int]] = {}
-    for event, (_, members) in zip(told, completed, strict=True):
+    for event, (_, assigned) in zip(told, completed, strict=True):
         for move in event.get("moves", ()):
             owned = has.setdefault(move["member_id"], set())
             owned -= set(move["lost"].get("t", ()))
@@ -205,7 +205,7 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
         if event["type"] == "group_empty":
             has.clear()
         assert {each: sorted(owned) for each, owned in has.items() if owned} == {
-            each: sorted(owned) for each, owned in members.items() if owned
+            each: sorted(owned) for each, owned in assigned.items() if owned
         }
     real = [record_of("g", event, 0) for event in machine.events]
     gone = {event["member_id"]: event["type"].removeprefix("member_") for event in real if event["type"] in GONE}
@@ -297,7 +297,7 @@ def test_truncation_at_every_byte_is_a_gap_or_says_nothing(story: list[Record], 
         whole = (record.value if what == "value" else record.key) or b""
         for size in range(len(whole)):
             log = OffsetsLog()
-            cut = record._replace(**{what: whole[:size]})
+            cut = record._replace(value=whole[:size]) if what == "value" else record._replace(key=whole[:size])
             log.events += log.rebuilder.add([*story[:at], cut, *story[at + 1 :]])
             log.finish()
             if what == "value":

@@ -326,12 +326,17 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "Groups, client metrics and loggers have no configuration",
-        "All groups use the settings of the broker, there is no telemetry, and there is only one log level.",
+        "Client metrics and loggers have no configuration",
+        "There is no telemetry, and there is only one log level.",
         (
-            *((f"DescribeConfigs v4: {what}", "*") for what in ("a group", "client metrics", "loggers of a broker")),
+            *((f"DescribeConfigs v4: {what}", "*") for what in ("client metrics", "loggers of a broker")),
             ("ListConfigResources v1: loggers of brokers", "*"),
         ),
+    ),
+    Difference(
+        "Groups have no keys of share groups and of streams groups",
+        "Barnabas serves neither.",
+        tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("share", "streams")),
     ),
     Difference(
         "max.connections, producer.id.expiration.ms and unclean.leader.election.enable need a restart",
