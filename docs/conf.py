@@ -40,6 +40,7 @@ NAVIGATION = {
         "docs/configuration",
         "docs/operating",
         "docs/observing",
+        "docs/security",
         "docs/storage",
         "docs/robustness",
         "docs/cluster",

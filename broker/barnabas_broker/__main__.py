@@ -189,6 +189,19 @@ def _on_signal(stop: Callable[[str], object]) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop, number.name)
 
 
+def _reload_on_hangup(reload: Callable[[], object], stop: Callable[[str], object]) -> None:
+    """On SIGHUP read certificates again; if it comes because the broker's terminal was closed, stop."""
+    may_lose_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and os.isatty(0)
+
+    def hang_up() -> None:
+        if may_lose_terminal and not os.isatty(0):
+            stop(signal.SIGHUP.name)
+        else:
+            reload()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
+
+
 def _raise_file_limit() -> None:
     """Allow as many open connections and segments as the system permits, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -209,13 +222,20 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
 async def _serve(arguments: argparse.Namespace, config: Config) -> int:
     loop = asyncio.get_running_loop()
     signalled: asyncio.Future[str] = loop.create_future()
-    _on_signal(lambda name: None if signalled.done() else signalled.set_result(name))
+
+    def stop(name: str) -> None:
+        if not signalled.done():
+            signalled.set_result(name)
+
+    _on_signal(stop)
     try:
         broker = await BrokerServer.start(
             config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
         )
     except BrokerError as error:
         _fail_start(error)
+    if broker.certificates:
+        _reload_on_hangup(broker.certificates.reload, stop)
     for listener in broker.listeners:
         streams.say(f"barnabas: listening on {listener.host}:{listener.port}")
     if broker.http_port is not None:
@@ -234,7 +254,7 @@ async def _serve(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def main() -> None:
-    """Run a broker until SIGTERM, SIGINT or SIGHUP."""
+    """Run a broker until SIGTERM or SIGINT, or SIGHUP if no listener speaks TLS."""
     streams.open_closed()
     arguments = _parser().parse_args()
     try:

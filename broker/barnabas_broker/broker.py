@@ -37,7 +37,7 @@ from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import ClusterMember, open_cluster
 from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
-from barnabas_broker.config.checks import advertise, broker_listeners, check_inter_broker, check_protocols
+from barnabas_broker.config.checks import advertise, broker_listeners, check_inter_broker, protocols_of
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
     BROKER_ID,
@@ -74,9 +74,12 @@ from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManage
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.budget import Budget
+from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Dispatcher
 from barnabas_broker.server.refusals import Refusals
+from barnabas_broker.server.sasl import SaslSettings, sasl_settings
 from barnabas_broker.server.server import BACKLOG, SocketServer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
@@ -124,6 +127,7 @@ class BrokerServer:
         server: its connections.
         dispatch: its handlers.
         view: what the HTTP endpoint shows.
+        certificates: those of the listeners that speak TLS.
     """
 
     config: Config
@@ -137,6 +141,7 @@ class BrokerServer:
     server: SocketServer
     dispatch: Dispatch
     view: View
+    certificates: Certificates
     _opened: AsyncExitStack
     _started: float
 
@@ -188,7 +193,7 @@ class BrokerServer:
         config = Config(config.keys, dict(config.given))
         node_id = config[NODE_ID]
         # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
-        listeners, sockets = _bind_listeners(stack, config, host, port)
+        listeners, sockets, certificates, logins = _bind_listeners(stack, config, host, port)
         http = None if http_port is None else _bind_http(stack, http_host, http_port)
         routes = join()
         advertised = advertise(listeners, broker_listeners(config, ADVERTISED_LISTENERS), socket.gethostname())
@@ -225,6 +230,7 @@ class BrokerServer:
         )
         group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
         between = config[INTER_BROKER_LISTENER_NAME]
+        broker_tls = certificates.of(between)
 
         def address(node_id: int) -> tuple[str, int] | None:
             broker = cluster.image.brokers.get(node_id)
@@ -246,7 +252,7 @@ class BrokerServer:
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
 
-        peers = BrokerConnections(f"broker-{node_id}-transactions", address)
+        peers = BrokerConnections(f"broker-{node_id}-transactions", address, broker_tls)
         transactions = TransactionCoordinator(
             config,
             node_id,
@@ -312,7 +318,7 @@ class BrokerServer:
         if member is None:
             replicas.start(cluster.image)
         else:
-            _start_following(stack, config, node_id, member, replicas)
+            _start_following(stack, config, node_id, member, replicas, broker_tls)
         stack.callback(group_partitions.close)
         stack.callback(transaction_partitions.close)
 
@@ -366,7 +372,7 @@ class BrokerServer:
             group_partitions.start()
             transaction_partitions.start()
         for listener, bound in zip(listeners, sockets, strict=True):
-            await server.listen(bound, listener.name)
+            await server.listen(bound, listener.name, certificates.of(listener.name), logins.get(listener.name))
         http_port = None if http is None else http.listener.getsockname()[1]
         started = time.monotonic()
         log.info(
@@ -394,6 +400,7 @@ class BrokerServer:
             server,
             dispatch,
             view,
+            certificates,
             stack.pop_all(),
             started,
         )
@@ -508,7 +515,12 @@ async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endp
 
 
 def _start_following(
-    stack: AsyncExitStack, config: Config, node_id: int, member: ClusterMember, replicas: ReplicaManager
+    stack: AsyncExitStack,
+    config: Config,
+    node_id: int,
+    member: ClusterMember,
+    replicas: ReplicaManager,
+    tls: TlsContexts | None,
 ) -> None:
     """Host partitions in a cluster: follow their leaders, and keep the ISR of the partitions that are led here."""
     cluster, lifecycle = member.cluster, member.lifecycle
@@ -546,11 +558,14 @@ def _start_following(
         lambda: lifecycle.epoch,
         lifecycle.me.directory,
         wall_ms,
+        tls,
     )
     stack.push_async_callback(fetchers.close)
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+    fetchers.image_changed(cluster.image, cluster.image.snapshot())
+    cluster.subscribe(fetchers.image_changed)
 
 
 def _cluster_of(path: Path) -> str | None:
@@ -570,21 +585,22 @@ def _cluster_of(path: Path) -> str | None:
 
 def _bind_listeners(
     stack: AsyncExitStack, config: Config, host: str, port: int
-) -> tuple[tuple[Listener, ...], list[socket.socket]]:
-    """The listeners with the ports in use, and a bound socket for each.
+) -> tuple[tuple[Listener, ...], list[socket.socket], Certificates, dict[str, SaslSettings]]:
+    """The listeners with the ports in use, a bound socket for each, their certificates, and how clients log in.
 
     Raises:
         ConfigError: the listeners contradict other keys.
         BrokerError: an address does not exist or is in use.
     """
     wanted = broker_listeners(config, LISTENERS) or (Listener(PLAINTEXT, host, port),)
-    check_protocols(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
-    check_inter_broker(config[INTER_BROKER_LISTENER_NAME], wanted)
+    protocols = protocols_of(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
+    check_inter_broker(config, wanted, protocols)
+    certificates, logins = Certificates(config, protocols), sasl_settings(config, protocols)
     sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]
     listeners = tuple(
         Listener(each.name, each.host, bound.getsockname()[1]) for each, bound in zip(wanted, sockets, strict=True)
     )
-    return listeners, sockets
+    return listeners, sockets, certificates, logins
 
 
 def _bind_http(stack: AsyncExitStack, host: str, port: int) -> _Http:

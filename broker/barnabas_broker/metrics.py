@@ -78,13 +78,15 @@ class ApiMetrics:
         errors: the number of each error code, anywhere in a response.
     """
 
-    __slots__ = ("_tallies", "errors", "latency", "name")
+    __slots__ = ("_nested", "_own", "errors", "latency", "name")
 
     def __init__(self, key: ApiKey) -> None:
         self.name = key.title
         self.latency = Histogram(LATENCY_BOUNDS)
         self.errors: dict[int, int] = {}
-        self._tallies = tuple(_tally(path) for path in error_paths(api(key).response))
+        paths = list(error_paths(api(key).response))
+        self._own = ("error_code",) in paths
+        self._nested = tuple(_tally(path) for path in paths if path != ("error_code",))
 
     def answered(self, response: Any, seconds: float) -> None:
         """Count a response.
@@ -98,7 +100,9 @@ class ApiMetrics:
         latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         latency.total += seconds
         if response is not None:
-            for tally in self._tallies:
+            if self._own and (code := response.error_code):
+                self.errors[code] = self.errors.get(code, 0) + 1
+            for tally in self._nested:
                 tally(response, self.errors)
 
     def failed(self, code: int, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """The errors of the client: those of :mod:`barnabas_client.errors`."""
 
 from barnabas_client.errors import (
+    AuthenticationFailedError,
     BufferExhaustedError,
     CommitFailedError,
     ConsumerStoppedError,
@@ -42,6 +43,7 @@ from barnabas_client.errors import (
 )
 
 __all__ = [
+    "AuthenticationFailedError",
     "BufferExhaustedError",
     "CommitFailedError",
     "ConsumerStoppedError",

@@ -10,6 +10,7 @@ would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``Pro
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
 
 from barnabas_client.assignors import (
@@ -40,7 +41,8 @@ Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 GroupProtocol = Literal["classic", "consumer"]
 Acks = Literal["all", -1, 0, 1]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -114,6 +116,14 @@ class ClientConfig:
     connections_max_idle_ms: int = 540_000
     security_protocol: SecurityProtocol = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism = "PLAIN"
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.client_id, str):
@@ -121,20 +131,80 @@ class ClientConfig:
         for name, least in _CLIENT_INTEGERS:
             _integer(name, getattr(self, name), least)
         _one_of("security_protocol", self.security_protocol, get_args(SecurityProtocol))
-        if self.ssl_context is not None and self.security_protocol != "SSL":
-            raise ValueError('ssl_context is given but security_protocol is not: give security_protocol="SSL" as well')
+        _flag("ssl_check_hostname", self.ssl_check_hostname)
+        given = [name for name in TLS_SETTINGS if getattr(self, name) != getattr(ClientConfig, name)]
+        if given and self.security_protocol not in ("SSL", "SASL_SSL"):
+            raise ValueError(
+                f'{given[0]} is given but security_protocol is not: give security_protocol="SSL" as well, or "SASL_SSL"'
+            )
+        if self.ssl_context is not None and len(given) > 1:
+            raise ValueError(f"{given[1]} is given with ssl_context: give one of them")
+        if self.ssl_certfile is None and (self.ssl_keyfile is not None or self.ssl_password is not None):
+            raise ValueError("ssl_keyfile or ssl_password is given without ssl_certfile: give both")
+        self._check_login()
+        # Files that cannot be used are an error of the constructor, not of the first connection.
+        self.tls  # noqa: B018
+
+    def _check_login(self) -> None:
+        _one_of("sasl_mechanism", self.sasl_mechanism, get_args(SaslMechanism))
+        given = (self.sasl_plain_username, self.sasl_plain_password)
+        if self.security_protocol not in ("SASL_PLAINTEXT", "SASL_SSL"):
+            if given != (None, None):
+                raise ValueError(
+                    "sasl_plain_username or sasl_plain_password is given but security_protocol is not: give "
+                    'security_protocol="SASL_SSL" as well'
+                )
+        elif not all(isinstance(one, str) and one and "\0" not in one for one in given):
+            raise ValueError("sasl_plain_username and sasl_plain_password are needed: give both, without zero bytes")
+
+    @property
+    def login(self) -> tuple[SaslMechanism, str, str] | None:
+        """Mechanism, user and password of SASL; None without."""
+        if self.sasl_plain_username is None or self.sasl_plain_password is None:
+            return None
+        return self.sasl_mechanism, self.sasl_plain_username, self.sasl_plain_password
 
     @property
     def request_timeout(self) -> float:
         """`request_timeout_ms` in seconds."""
         return self.request_timeout_ms / 1000
 
+    @cached_property
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS context of connections, None for plain text."""
-        if self.security_protocol == "PLAINTEXT":
-            return None
-        return self.ssl_context or ssl.create_default_context()
+        """The TLS context of connections, None for plain text.
 
+        Raises:
+            ValueError: a file cannot be used.
+        """
+        if self.security_protocol not in ("SSL", "SASL_SSL") or self.ssl_context is not None:
+            return self.ssl_context
+        setting = "ssl_cafile"
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
+            context.check_hostname = self.ssl_check_hostname
+            setting = "ssl_certfile"
+            if self.ssl_certfile is not None:
+                # A function, because OpenSSL would otherwise ask for a password at the terminal.
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: self.ssl_password or "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            raise ValueError(
+                f"{setting} is {getattr(self, setting)!r}, which cannot be used ({reason}): give a PEM file"
+                + (", and ssl_password if its key is encrypted" if setting == "ssl_certfile" else "")
+            ) from error
+        return context
+
+
+#: The settings that only TLS has.
+TLS_SETTINGS: Final = (
+    "ssl_context",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_check_hostname",
+)
 
 _CLIENT_INTEGERS: Final = (
     ("request_timeout_ms", 1),
@@ -253,6 +323,14 @@ class ClientSettings(TypedDict, total=False):
     connections_max_idle_ms: int
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
 
 
 class ConsumerSettings(ClientSettings, total=False):

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "AuthenticationFailedError",
     "BufferExhaustedError",
     "CommitFailedError",
     "ConsumerStoppedError",
@@ -213,7 +214,8 @@ class RebalanceListenerError(_Named):
 
 
 class CommitFailedError(_Named):
-    """Offsets were not committed, because this consumer is not a member of its group's current generation."""
+    """Offsets were not committed, and cannot be: this consumer is not a member of its group's current generation, or a
+    topic was deleted and created again."""
 
     CODE = ErrorCode.ILLEGAL_GENERATION
 
@@ -277,6 +279,12 @@ class GroupAuthorizationFailedError(_Named):
     CODE = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
+class AuthenticationFailedError(_Named):
+    """The broker does not accept the user and the password, or the mechanism."""
+
+    CODE = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class TopicAuthorizationFailedError(_Named):
     """This client is not allowed to use the topic."""
 
@@ -326,6 +334,7 @@ _CLASSES: Final = _by_code(
         UnsupportedAssignorError,
         InvalidRegularExpressionError,
         GroupMaxSizeReachedError,
+        AuthenticationFailedError,
         GroupAuthorizationFailedError,
         TopicAuthorizationFailedError,
         TopicAlreadyExistsError,

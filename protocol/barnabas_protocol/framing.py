@@ -37,6 +37,9 @@ class Framer:
 
     Args:
         max_bytes: the largest accepted frame in bytes, without its size field.
+
+    Attributes:
+        pending: whether a part of a frame has arrived.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -48,11 +51,7 @@ class Framer:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_end = 0
-
-    @property
-    def pending(self) -> bool:
-        """Whether a part of a frame has arrived."""
-        return self._large is not None or self._start != self._end
+        self.pending = False
 
     @property
     def room(self) -> int:
@@ -82,7 +81,7 @@ class Framer:
             self._start, self._end = 0, pending
         return self._view[self._end :]
 
-    def received(self, count: int) -> Iterator[bytes | bytearray]:
+    def received(self, count: int) -> Iterator[bytearray]:
         """Count `count` bytes that were written to the last buffer, and yield the frames that are complete now.
 
         It is a generator: exhaust it before the next call of :meth:`get_buffer`.
@@ -93,7 +92,7 @@ class Framer:
         if self._large is not None:
             self._large_end += count
             if self._large_end == self._large_size:
-                frame, self._large = self._large, None
+                frame, self._large, self.pending = self._large, None, False
                 yield frame
             return
         self._end += count
@@ -110,8 +109,10 @@ class Framer:
                 self._large = bytearray(self._view[at : self._end])
                 self._large_size, self._large_end = size, have
                 self._start = self._end = 0
+                self.pending = True
                 return
             else:
                 break
-        if self._start == self._end:
+        self.pending = self._start != self._end
+        if not self.pending:
             self._start = self._end = 0

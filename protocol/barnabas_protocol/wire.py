@@ -67,7 +67,14 @@ def read_exactly(io: Reader, size: int) -> bytes:
 
 
 def read_text(io: Reader, size: int) -> str:
-    """Read `size` bytes of UTF-8; raise :class:`WireError` if fewer are left, `UnicodeError` if they are not UTF-8."""
+    """Read `size` bytes of UTF-8.
+
+    Raises:
+        WireError: fewer are left, or a string may not be so long.
+        UnicodeError: they are not UTF-8.
+    """
+    if size > MAX_STRING:
+        raise WireError(f"string of {size} bytes, over {MAX_STRING}")
     data = io.read(size)
     if len(data) != size:
         raise WireError(f"{size} bytes announced, {len(data)} left")
@@ -150,19 +157,13 @@ def read_compact_string(io: Reader) -> str:
     size = read_uvarint(io)
     if size == 0:
         raise WireError("a string must not be null")
-    return _read_compact_text(io, size - 1)
+    return read_text(io, size - 1)
 
 
 def read_compact_nullable_string(io: Reader) -> str | None:
     """Unsigned varint length + 1 with 0 for null, UTF-8."""
     size = read_uvarint(io)
-    return None if size == 0 else _read_compact_text(io, size - 1)
-
-
-def _read_compact_text(io: Reader, size: int) -> str:
-    if size > MAX_STRING:
-        raise WireError(f"string of {size} bytes, over {MAX_STRING}")
-    return read_text(io, size)
+    return None if size == 0 else read_text(io, size - 1)
 
 
 def read_bytes(io: Reader) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas_broker.broker import product_version
 from tests.broker.command import StartCommand, logged, stop
+from tests.certificates import Authority
 from tests.cluster.harness import eventually
 from tests.wire import PATIENCE
 
@@ -64,6 +65,57 @@ async def test_nohup_is_respected(start_command: StartCommand, tmp_path: Path) -
     status, rest = await stop(process)
     assert status == 0
     assert "reason=SIGTERM" in rest
+
+
+def with_tls(tmp_path: Path) -> tuple[str, ...]:
+    keystore = Authority(tmp_path).issue("broker")
+    given = (
+        "listeners=SSL://127.0.0.1:0",
+        "security.inter.broker.protocol=SSL",
+        f"ssl.keystore.location={keystore}",
+    )
+    return tuple(word for each in given for word in ("--set", each))
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+async def test_with_tls_a_hangup_reloads_certificates(
+    start_command: StartCommand, tmp_path: Path, before: signal.Handlers
+) -> None:
+    flags = with_tls(tmp_path)
+    process = await start_command(tmp_path / "data", *flags, prepare=lambda: signal.signal(signal.SIGHUP, before))
+    await listening(process)
+    process.send_signal(signal.SIGHUP)
+    assert "listener=SSL" in await logged(process, "certificates reloaded")
+    (tmp_path / "broker.pem").unlink()
+    process.send_signal(signal.SIGHUP)
+    assert "No such file" in await logged(process, "certificates not reloaded, the earlier ones stay")
+    status, rest = await stop(process)
+    assert status == 0
+    assert "reason=SIGTERM" in rest
+
+
+async def listening(process: asyncio.subprocess.Process) -> None:
+    """Wait until the broker has said where it listens, which it does last."""
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        assert (await process.stdout.readline()).decode().startswith(LISTENING)
+
+
+async def test_with_tls_a_closed_terminal_still_ends_it(start_command: StartCommand, tmp_path: Path) -> None:
+    flags = with_tls(tmp_path)
+    ours, terminal = os.openpty()
+
+    def prepare() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.dup2(terminal, 0)
+
+    process = await start_command(tmp_path / "data", *flags, prepare=prepare)
+    await listening(process)
+    os.close(terminal)
+    os.close(ours)
+    status, rest = await stop(process, signal.SIGHUP)
+    assert status == 0
+    assert "reason=SIGHUP" in rest
 
 
 @pytest.mark.parametrize("closed", [(0,), (0, 1)])

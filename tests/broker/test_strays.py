@@ -1,6 +1,7 @@
 """Metadata that are older than the logs, or damaged: partitions are set aside, listed and adopted, never deleted."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ async def filled(directory: Path) -> bytes:
 
 
 EVERYTHING = {"old-0": 0, "old-1": 5, "new-0": 0, "new-1": 5}
+
+
+async def status(broker: BrokerServer, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What `barnabas cluster status` prints of a healthy cluster."""
+    argv = ["cluster", "status", "-b", f"127.0.0.1:{broker.port}", *options]
+    assert await asyncio.to_thread(main, argv) == 0
+    return capsys.readouterr().out
 
 
 @pytest.fixture
@@ -116,3 +124,30 @@ async def test_another_topic_id_sets_the_log_aside(tmp_path: Path, run: Run) -> 
     (stray.path / names.PARTITION_METADATA).unlink()
     assert (await run(tmp_path, "--adopt", "new"))[0] == 0
     assert await ends(tmp_path) == EVERYTHING
+
+
+async def test_the_status_of_the_cluster_shows_what_is_set_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found at this start or at an earlier one, and whether or not a topic of that name exists again."""
+    journal = await filled(tmp_path)
+    for name in (NAME, COPY):
+        (tmp_path / name).write_bytes(journal)
+    for _ in range(2):
+        broker = await start(tmp_path)
+        empty, full = find(tmp_path)
+        async with await Wire.connect(broker.port) as wire:
+            await make_topic(wire, "new")
+        found = json.loads(await status(broker, capsys, "--json"))
+        assert found["counts"]["strays"] == 2
+        common = {"broker": 1, "topic": "new", "log_dir": str(tmp_path)}
+        assert sorted(found["strays"], key=lambda one: one["partition"]) == [
+            common | {"partition": stray.where.partition, "size": stray.size, "directory": stray.path.name}
+            for stray in (empty, full)
+        ]
+        assert full.size > 0
+        for options in ((), ("--watch", "--max", "1")):
+            printed = await status(broker, capsys, *options)
+            assert "  2 stray  " in printed
+            assert f"{tmp_path}/{full.path.name}" in printed
+        await broker.stop()

@@ -14,14 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.checker.history import History, Key, Kind, Outcome, Poll, Send, Step
 from tests.wire import Wire
+
+T = TypeVar("T")
 
 #: Seconds that one poll waits.
 _POLL: Final = 0.2
@@ -94,6 +97,8 @@ class Workload:
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
             "session.timeout.ms": session_ms,
+            # A member that is left behind in a call that does not return loses its partitions soon.
+            "max.poll.interval.ms": 30_000,
             "heartbeat.interval.ms": session_ms // 6,
             "fetch.wait.max.ms": 100,
         }
@@ -263,7 +268,7 @@ class Workload:
                         positions.update(moved)
                         self._history.complete(operation, Outcome.OK, [poll])
         finally:
-            consumer.close()
+            _close(consumer)
 
     def _join(self, process: str) -> None:
         rng = random.Random(f"{self._seed} {process}")
@@ -311,13 +316,17 @@ class Workload:
                 moved.clear()
                 taken.clear()
         finally:
-            consumer.close()
+            _close(consumer)
 
     def _commit(self, process: str, consumer: Consumer, offsets: dict[int, int]) -> None:
         operation = self._history.invoke(process, Kind.COMMIT)
         asked = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+
+        def commit() -> list[TopicPartition]:
+            return consumer.commit(offsets=asked, asynchronous=False) or []
+
         try:
-            answers = consumer.commit(offsets=asked, asynchronous=False) or []
+            answers = _within(2 * _LIMIT, commit)
         except KafkaException as error:
             self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
             return
@@ -367,7 +376,7 @@ class Workload:
                     elif error is None and offset is not None and value is not None:
                         found[self._key(partition)].append((offset, value.decode()))
         finally:
-            consumer.close()
+            _close(consumer)
         self._history.complete(operation, Outcome.OK, [Poll(found)])
 
     # Transactions
@@ -398,7 +407,7 @@ class Workload:
                 pass  # the operation has recorded it
             finally:
                 producer.purge()
-                consumer.close()
+                _close(consumer)
                 self._history.do(process, Kind.CRASH)
 
     def _transaction(
@@ -463,15 +472,16 @@ class Workload:
         return Outcome.FAIL
 
 
-def _within(seconds: float, call: Callable[[], object]) -> None:
+def _within(seconds: float, call: Callable[[], T]) -> T:
     """Run a call that may wait for ever whatever its timeout, in a thread that is left behind if it does.
 
-    ``send_offsets_to_transaction`` does when the group's coordinator goes: librdkafka's issues 5456 and 5511.
+    ``send_offsets_to_transaction`` does when the group's coordinator goes: librdkafka's issues 5456 and 5511. So does a
+    synchronous commit, which has no timeout, of a member that has lost its group meanwhile.
 
     Raises:
         KafkaException: of the call; also if it has not returned in so many seconds.
     """
-    returned: Future[object] = Future()
+    returned: Future[T] = Future()
 
     def run() -> None:
         try:
@@ -482,7 +492,12 @@ def _within(seconds: float, call: Callable[[], object]) -> None:
     threading.Thread(target=run, daemon=True).start()
     if not wait([returned], seconds).done:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no return in {seconds:.0f} s"))
-    returned.result()
+    return returned.result()
+
+
+def _close(consumer: Consumer) -> None:
+    with suppress(KafkaException):
+        _within(2 * _LIMIT, consumer.close)
 
 
 def _offset(message: Message) -> int | None:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from barnabas_client.assignors import RangeAssignor, RebalanceProtocol, RoundRob
 from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, common_protocols, parse_servers
 from barnabas_client.consumer.parallel.config import RunConfig
 from barnabas_protocol.records import Codec
+from tests.certificates import Authority
 
 
 @pytest.mark.parametrize(
@@ -116,8 +118,18 @@ def test_compression_is_a_codec() -> None:
     [
         ({"client_id": None}, TypeError, "client_id"),
         ({"request_timeout_ms": 0}, ValueError, "request_timeout_ms"),
-        ({"security_protocol": "SASL_SSL"}, ValueError, "'PLAINTEXT', 'SSL'"),
+        ({"security_protocol": "TLS"}, ValueError, "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'"),
+        ({"security_protocol": "SASL_SSL"}, ValueError, "sasl_plain_username and sasl_plain_password are needed"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_plain_username": "a", "sasl_plain_password": "b\0c"},
+            ValueError,
+            "without zero bytes",
+        ),
+        ({"sasl_plain_username": "a", "sasl_plain_password": "b"}, ValueError, 'give security_protocol="SASL_SSL"'),
+        ({"sasl_mechanism": "GSSAPI"}, ValueError, "'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512'"),
         ({"ssl_context": ssl.create_default_context()}, ValueError, 'give security_protocol="SSL" as well'),
+        ({"ssl_cafile": "x"}, ValueError, 'give security_protocol="SSL" as well'),
+        ({"ssl_check_hostname": "yes"}, TypeError, "give True or False"),
     ],
 )
 def test_refused_settings_of_any_client(settings: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -125,12 +137,53 @@ def test_refused_settings_of_any_client(settings: dict[str, Any], error: type[Ex
         ClientConfig(servers=(("localhost", 9092),), **settings)
 
 
-def test_tls_contexts() -> None:
+def test_tls_contexts(tmp_path: Path) -> None:
     servers = (("localhost", 9092),)
     mine = ssl.create_default_context()
-    assert ClientConfig(servers=servers).tls() is None
-    assert ClientConfig(servers=servers, security_protocol="SSL", ssl_context=mine).tls() is mine
-    assert ClientConfig(servers=servers, security_protocol="SSL").tls() is not None
+    assert ClientConfig(servers=servers).tls is None
+    assert ClientConfig(servers=servers, security_protocol="SSL", ssl_context=mine).tls is mine
+    system = ClientConfig(servers=servers, security_protocol="SSL").tls
+    assert system is not None
+    assert system.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert (system.check_hostname, system.verify_mode) == (True, ssl.CERT_REQUIRED)
+    authority = Authority(tmp_path)
+    certificate = authority.issue("client", password="hush")
+    given = ClientConfig(
+        servers=servers,
+        security_protocol="SSL",
+        ssl_cafile=str(authority.trust),
+        ssl_certfile=str(certificate),
+        ssl_password="hush",
+        ssl_check_hostname=False,
+    )
+    assert given.tls is given.tls is not None
+    assert (given.tls.check_hostname, given.tls.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert len(given.tls.get_ca_certs()) == 1
+    assert "hush" not in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"ssl_cafile": "/no/file"}, "ssl_cafile is '/no/file', which cannot be used .No such file"),
+        ({"ssl_cafile": "{empty}"}, "ssl_cafile is .*which cannot be used"),
+        ({"ssl_certfile": "{locked}"}, "ssl_certfile is .*and ssl_password if its key is encrypted"),
+        ({"ssl_certfile": "{locked}", "ssl_password": "xyzzy"}, "ssl_certfile is .*cannot be used"),
+        ({"ssl_keyfile": "x"}, "without ssl_certfile: give both"),
+        ({"ssl_password": "x"}, "without ssl_certfile: give both"),
+        ({"ssl_cafile": "x", "ssl_context": ssl.create_default_context()}, "ssl_cafile is given with ssl_context"),
+    ],
+)
+def test_refused_certificates(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    Authority(tmp_path).issue("locked", password="hush")
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("empty", "locked")}
+    given: dict[str, Any] = {
+        name: value.format(**files) if isinstance(value, str) else value for name, value in settings.items()
+    }
+    with pytest.raises(ValueError, match=says) as refused:
+        ClientConfig(servers=(("localhost", 9092),), security_protocol="SSL", **given)
+    assert "xyzzy" not in str(refused.value)
 
 
 @pytest.mark.parametrize("make", [Consumer, Producer, Admin])

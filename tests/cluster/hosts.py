@@ -1,6 +1,7 @@
 """Several hosts on one machine: network namespaces around a bridge, whose links can be cut (needs root).
 
 If the *bridge's* end of a link goes down, the host's connections stay open and silent, as in a real network partition.
+A host can also drop what one other host sends to it: a cut between two hosts, or of one direction.
 Without root all hosts are this machine, and no host can be disconnected.
 """
 
@@ -37,6 +38,7 @@ class Hosts:
         self.cuttable = cuttable
         self._mark = uuid.uuid4().hex[:6]
         self._subnet = f"{_NET}.{os.getpid() % 250}"
+        self._dropped: set[tuple[str, str]] = set()
         if cuttable:
             self._make()
 
@@ -52,9 +54,22 @@ class Hosts:
         """Disconnect a host; its connections stay open."""
         self._port(name, "down")
 
+    def drop(self, source: str, target: str) -> None:
+        """Drop the packets from one host to another one, on open connections as well. The other direction works."""
+        if self.cuttable and (source, target) not in self._dropped:
+            self._dropped.add((source, target))
+            self._rule("add", source, target)
+
     def mend(self, name: str) -> None:
-        """Connect a host again."""
+        """Connect a host again, and let its packets and those to it pass."""
         self._port(name, "up")
+        for source, target in [pair for pair in self._dropped if name in pair]:
+            self._dropped.discard((source, target))
+            self._rule("del", source, target)
+
+    def _rule(self, deed: str, source: str, target: str) -> None:
+        priority = str(10 + self.names.index(source))
+        _ip("-n", self._space(target), "rule", deed, "pref", priority, "from", self.address(source), "blackhole")
 
     def _space(self, name: str) -> str:
         return f"bn-{self._mark}-{name}"
@@ -77,14 +92,20 @@ class Hosts:
             _ip("link", "add", far, "type", "veth", "peer", "name", near, "netns", hub)
             _ip("-n", hub, "link", "set", near, "master", "bridge", "up")
             inside: tuple[str, ...] = ()
+            space = self._space(name)
             if name != "here":
-                space = self._space(name)
                 _ip("netns", "add", space)
                 _ip("link", "set", far, "netns", space)
                 inside = ("-n", space)
                 _ip(*inside, "link", "set", "lo", "up")
             _ip(*inside, "addr", "add", f"{self._subnet}.{index + 1}/24", "dev", far)
             _ip(*inside, "link", "set", far, "up")
+            if name != "here":
+                # Rules of `drop` come before the table of the host's own addresses. Without the last setting, packets
+                # for open connections would not be looked up at all.
+                _ip(*inside, "rule", "add", "pref", "100", "lookup", "local")
+                _ip(*inside, "rule", "del", "pref", "0")
+                _ip("netns", "exec", space, "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_early_demux")
 
     def close(self) -> None:
         """Remove the hosts, after their processes have ended."""

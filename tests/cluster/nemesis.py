@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from barnabas_client import Admin, Consumer, KafkaError, NewTopic, TopicPartition
@@ -21,6 +21,7 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.checker.checker import check
 from tests.checker.history import History, Kind, Outcome
 from tests.checker.workload import Workload, serves_transactions
+from tests.cluster.harness import eventually
 from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Reader, Writer, read_all, with_outcome
 from tests.cluster.stand import BROKERS, Machine, Stand
@@ -32,8 +33,11 @@ FOREIGN = "foreign"
 
 
 class Nemesis:
-    """Injects one fault after another into one machine, or into two: an etcd member and a broker. A majority of both
-    always stays healthy."""
+    """Injects one fault after another, each in turn, in random order.
+
+    A majority of the etcd members and of the brokers stays healthy, except for the faults that stop all of them. A disk
+    is lost or damaged only while every partition has all its replicas in sync: two losses in a row are not survived.
+    """
 
     def __init__(self, stand: Stand, chance: random.Random, tell: Callable[[str], None]) -> None:
         self._stand = stand
@@ -43,33 +47,167 @@ class Nemesis:
 
     async def run(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
+        faults: list[Callable[[], Awaitable[None]]] = []
         while time.monotonic() < deadline:
-            victims = [self._chance.choice(self._stand.brokers)]
-            if self._chance.random() < 0.3:
-                victims = [self._chance.choice(self._stand.etcds)] + victims * self._chance.randint(0, 1)
-            kinds = ["kill", "kill", "freeze", "stop"] + ["cut", "cut"] * self._stand.hosts.cuttable
-            deeds = [(victim, self._chance.choice(kinds)) for victim in victims]
-            pause = self._chance.uniform(0.5, 8.0)
-            for victim, kind in deeds:
-                self._tell(f"{kind} {victim.name} for {pause:.1f} s")
-                self.done[kind] += 1
-                await asyncio.to_thread(_begin, victim, kind)
-            await asyncio.sleep(pause)
-            for victim, _ in deeds:
-                await asyncio.to_thread(_finish, victim)
+            if not faults:
+                faults = [*[self.disturb] * 8, self.swap_disk, self.lose_ends, self.replace, self.black_out]
+                faults.append(self.restore_etcd)
+                self._chance.shuffle(faults)
+            await faults.pop()()
             await asyncio.sleep(self._chance.uniform(0.5, 10.0))
 
+    def _say(self, kind: str, text: str) -> None:
+        self.done[kind] += 1
+        self._tell(f"{kind} {text}")
 
-def _begin(victim: Machine, kind: str) -> None:
-    match kind:
-        case "kill":
-            victim.kill()
-        case "stop":
-            victim.stop()
-        case "freeze":
-            victim.freeze()
-        case "cut":
-            victim.cut()
+    async def _short(self, least: float = 0.5, most: float = 8.0) -> None:
+        await asyncio.sleep(self._chance.uniform(least, most))
+
+    async def disturb(self) -> None:
+        """Kill, stop, freeze or cut a broker, an etcd member, or one of each, for some seconds."""
+        victims: list[Machine] = [self._chance.choice(self._stand.brokers)]
+        if self._chance.random() < 0.3:
+            victims = [self._chance.choice(self._stand.etcds)] + victims * self._chance.randint(0, 1)
+        pause = self._chance.uniform(0.5, 8.0)
+        for victim in victims:
+            kinds = ["kill", "kill", "freeze", "stop"]
+            if self._stand.hosts.cuttable:
+                kinds += ["cut", "cut"]
+                if victim in self._stand.brokers:
+                    kinds += ["deafen", "separate"]
+            kind = self._chance.choice(kinds)
+            self._say(kind, f"{victim.name} for {pause:.1f} s")
+            await asyncio.to_thread(self._begin, victim, kind)
+        await asyncio.sleep(pause)
+        for victim in victims:
+            await asyncio.to_thread(_finish, victim)
+
+    def _begin(self, victim: Machine, kind: str) -> None:
+        match kind:
+            case "kill":
+                victim.kill()
+            case "stop":
+                victim.stop()
+            case "freeze":
+                victim.freeze()
+            case "cut":
+                victim.cut()
+            case "deafen":
+                self._stand.deafen(victim)
+            case "separate":
+                self._stand.separate(victim)
+
+    async def _in_sync(self) -> None:
+        async with asyncio.timeout(HEAL_SECONDS):
+            await replicas_in_sync(self._stand.bootstrap)
+
+    async def swap_disk(self) -> None:
+        """A broker is killed, and returns with an empty disk."""
+        await self._in_sync()
+        broker = self._chance.choice(self._stand.brokers)
+        self._say("swap disk", f"of {broker.name}")
+        broker.kill()
+        broker.wipe()
+        await self._short()
+        broker.start()
+
+    async def lose_ends(self) -> None:
+        """A broker is killed, and returns without the ends of some logs."""
+        await self._in_sync()
+        broker = self._chance.choice(self._stand.brokers)
+        self._say("lose ends", f"of logs of {broker.name}")
+        broker.kill()
+        broker.lose_ends(self._chance)
+        await self._short()
+        broker.start()
+
+    async def replace(self) -> None:
+        """A broker is frozen, and replaced by one with the same node id and an empty disk; then it resumes.
+
+        Meanwhile another one may be killed, which may lead: the replacement must not lead with a part of the records.
+        """
+        await self._in_sync()
+        broker = self._chance.choice(self._stand.brokers)
+        self._say("replace", f"{broker.name}, which resumes as a zombie")
+        broker.freeze()
+        replacement = self._stand.replace(broker)
+        await self._short(3.0, 10.0)
+        broker.thaw()
+        await self._short(0.5, 5.0)
+        if self._chance.random() < 0.5:
+            other = self._chance.choice([each for each in self._stand.brokers if each is not replacement])
+            self._tell(f"kill {other.name} meanwhile")
+            other.kill()
+            await self._short()
+            other.start()
+        self._stand.zombies.remove(broker)
+        broker.kill()
+        _finish(replacement)
+
+    async def black_out(self) -> None:
+        """All brokers are killed or stopped, one of them may lose its disk or the ends of logs, and return in any
+        order."""
+        await self._in_sync()
+        brokers = self._chance.sample(self._stand.brokers, len(self._stand.brokers))
+        deeds = {each: self._chance.choice([each.kill, each.stop]) for each in brokers}
+        loser = self._chance.choice([*brokers, None])
+        text = ", ".join(f"{deed.__name__} {each.name}" for each, deed in deeds.items())
+        for deed in deeds.values():
+            await asyncio.to_thread(deed)
+            await self._short(0.0, 2.0)
+        if loser is not None and deeds[loser] == loser.kill and self._chance.random() < 0.5:
+            text += f", {loser.name} loses ends of logs"
+            loser.lose_ends(self._chance)
+        elif loser is not None:
+            text += f", {loser.name} loses its disk"
+            loser.wipe()
+        self._chance.shuffle(brokers)
+        self._say("black out", f"{text}; they return as {', '.join(each.name for each in brokers)}")
+        for broker in brokers:
+            await self._short(0.0, 6.0)
+            broker.start()
+
+    async def restore_etcd(self) -> None:
+        """The data of etcd goes back to a backup; `barnabas cluster restore` stores what the brokers have kept."""
+        self._say("restore etcd", "from a backup")
+        for member in self._stand.etcds:
+            member.kill()
+        for member in self._stand.etcds:
+            member.back_up()
+            member.start()
+        # The metadata changes after the backup: at least by this topic.
+        topic = f"after-backup-{self.done['restore etcd']}"
+        await eventually(f"{topic} is created", lambda: self._create(topic), HEAL_SECONDS)
+        await self._short()
+        for member in self._stand.etcds:
+            member.kill()
+        for member in self._stand.etcds:
+            member.go_back()
+            member.start()
+        await self._stand.halted(HEAL_SECONDS)
+        for broker in self._stand.brokers:
+            await asyncio.to_thread(broker.stop)
+        async with asyncio.timeout(HEAL_SECONDS):
+            await self._stand.restore()
+        for broker in self._chance.sample(self._stand.brokers, len(self._stand.brokers)):
+            broker.start()
+            await self._short(0.0, 2.0)
+        await eventually(f"{topic} is there", lambda: self._has(topic), HEAL_SECONDS)
+
+    async def _create(self, topic: str) -> bool:
+        async with Admin(bootstrap_servers=self._stand.bootstrap) as admin:
+            try:
+                await admin.create_topics([NewTopic(topic, 1, 3)])
+            except KafkaError:
+                return await self._has(topic)
+            return True
+
+    async def _has(self, topic: str) -> bool:
+        try:
+            async with Admin(bootstrap_servers=self._stand.bootstrap) as admin:
+                return topic in await admin.list_topics()
+        except KafkaError:
+            return False
 
 
 def _finish(victim: Machine) -> None:

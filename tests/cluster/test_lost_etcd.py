@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
+from barnabas_broker.cluster.image_file import NAME as IMAGE_FILE
 from barnabas_client import Consumer, Producer, TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.metadata import MetadataResponse
@@ -142,6 +143,15 @@ async def described(brokers: Brokers) -> dict[str, Any]:
     return {"id": topic.topic_id, "epochs": {p.partition_index: p.leader_epoch for p in topic.partitions}}
 
 
+async def in_sync(brokers: Brokers, topic: str) -> None:
+    """Wait until all replicas agree: each of them can lead."""
+    await brokers.agree(
+        "replicas are in sync",
+        lambda metadata: all(len(p.isr_nodes) == 3 for p in metadata.topics[0].partitions),
+        topic,
+    )
+
+
 async def check_restored(brokers: Brokers, before: dict[str, Any]) -> None:
     """Check that everything is there, and that the cluster can be written."""
     await brokers.agree("it has leaders", all_led("kept"), "kept")
@@ -155,12 +165,7 @@ async def check_restored(brokers: Brokers, before: dict[str, Any]) -> None:
         assert await asyncio.wait_for(consumer.committed(place), PATIENCE) == 7
     await write(brokers, "kept", "after")
     assert await values(brokers, "kept") == written("before", "after")
-    # All replicas agree: each of them can lead.
-    await brokers.agree(
-        "replicas are in sync",
-        lambda metadata: all(len(p.isr_nodes) == 3 for p in metadata.topics[0].partitions),
-        "kept",
-    )
+    await in_sync(brokers, "kept")
     assert await create(brokers[2], "new", 1, 3) == ErrorCode.NONE
 
 
@@ -223,3 +228,40 @@ async def test_etcd_goes_back_to_a_backup_under_running_brokers_and_is_restored(
     await eventually("the metadata is restored", restored)
     await start_again(brokers)
     await check_restored(brokers, before)
+
+
+async def test_brokers_without_kept_images_start_on_a_backup_with_larger_leader_epochs(
+    own_etcd: Etcd, brokers: Brokers
+) -> None:
+    """The backup knows smaller leader epochs than the logs: none of these is used for other records."""
+    await brokers.start(3)
+    await filled(brokers)
+    backup = own_etcd.directory / "backup"
+    own_etcd.kill()
+    shutil.copytree(own_etcd.directory / "etcd", backup)
+    own_etcd.start()
+    await brokers.live(3)
+    for node_id in (1, 2, 3):
+        assert await brokers[node_id].stop() == 0
+        await brokers.live(2)
+        await write(brokers, "kept", f"while {node_id} is stopped")
+        await brokers[node_id].start()
+        await brokers.live(3)
+        await in_sync(brokers, "kept")
+    used = await described(brokers)
+    await stop(brokers)
+    own_etcd.kill()
+    shutil.rmtree(own_etcd.directory / "etcd")
+    shutil.copytree(backup, own_etcd.directory / "etcd")
+    for node in brokers.nodes.values():
+        (node.directory / "data" / IMAGE_FILE).unlink()
+    own_etcd.start()
+    await start_again(brokers)
+    await brokers.agree("it has leaders", all_led("kept"), "kept")
+    found = await described(brokers)
+    assert found["id"] == used["id"]
+    assert all(found["epochs"][index] > epoch for index, epoch in used["epochs"].items())
+    await write(brokers, "kept", "after")
+    texts = ["before", *(f"while {node_id} is stopped" for node_id in (1, 2, 3)), "after"]
+    assert await values(brokers, "kept") == written(*texts)
+    await in_sync(brokers, "kept")

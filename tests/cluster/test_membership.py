@@ -53,6 +53,24 @@ async def test_a_killed_broker_is_replaced_before_its_lease_expires(cluster: Bro
     await cluster.live(3)
 
 
+async def test_acks_do_not_wait_for_the_lease_of_a_killed_broker_that_leads_nothing(cluster: Brokers) -> None:
+    await cluster.start(3)
+    assert await create(cluster[1], "one", 1, 3) == ErrorCode.NONE
+    await cluster.agree("the topic is everywhere", lambda metadata: len(leaders(metadata, "one")) == 1, "one")
+    (leader,) = leaders(await cluster[1].metadata("one"), "one")
+    async with Producer(bootstrap_servers=f"127.0.0.1:{cluster[leader].port}", acks="all") as producer:
+        await producer.send_and_wait("one", b"every follower has fetched this")
+        follower = next(node for node in cluster.running if node.node_id != leader)
+        began = time.monotonic()
+        follower.kill()
+        # It is in the ISR, and its lease lasts for five minutes.
+        await producer.send_and_wait("one", b"and this by those that live")
+        print(f"acknowledged {time.monotonic() - began:.3f} s after kill -9")
+        await cluster.live(2)
+    await follower.start()
+    await cluster.live(3)
+
+
 async def test_a_stopped_broker_moves_its_leaderships_at_once(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], "handed", 6, 2) == ErrorCode.NONE

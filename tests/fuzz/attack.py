@@ -1,4 +1,4 @@
-"""Sends requests with odd values, and damaged ones, and watches what they cost the broker.
+"""Sends requests with odd values, damaged ones, and batches of odd records, and watches what they cost the broker.
 
 The broker runs in this event loop. After each request comes an ApiVersions request: its response shows that the broker
 has dealt with the first one. A request may wait for long (a Fetch, a JoinGroup), so that its connection is closed after
@@ -6,28 +6,75 @@ has dealt with the first one. A request may wait for long (a Fetch, a JoinGroup)
 """
 
 import asyncio
+import gc
 import random
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from heapq import heappush, heapreplace
+from typing import Final, NamedTuple
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage.allowance import Allowance
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.codec import encode_request
-from barnabas_protocol.errors import EncodeError
+from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest
+from barnabas_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_protocol.records import iter_batches, iter_records
 from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.schema import Request
+from tests.fuzz.batches import some_batch
 from tests.protocol.support import damaged, some
+from tests.wire import Wire
 
 #: Seconds until a connection with a request that waits is closed.
 PATIENCE: Final = 0.05
 #: Connections at a time.
 CONNECTIONS: Final = 4
+#: Topics that get batches, with their configuration.
+TOPICS: Final = {
+    "batches": {"retention.bytes": "10000000", "segment.bytes": "2000000"},
+    "keyed": {"cleanup.policy": "compact", "segment.bytes": "2000000"},
+}
+#: The share of requests that carry a batch.
+BATCHES: Final = 0.25
+#: Bytes of a batch when it is decompressed, more than the attack sends.
+MOST_DECOMPRESSED: Final = 1 << 26
+#: How many of the longest holds are kept.
+LONGEST: Final = 10
 
 _ASK: Final = encode_request(ApiVersionsRequest(), 0, -7, "fuzz")
 _SIZE: Final = struct.Struct(">i")
+
+
+class Hold(NamedTuple):
+    """A time between two turns of the loop.
+
+    Attributes:
+        seconds: processor time of the loop's thread.
+        collector: how much of that the garbage collector took.
+        number: how many requests had been sent.
+        request: the last one of them.
+    """
+
+    seconds: float
+    collector: float
+    number: int
+    request: str
+
+    def __str__(self) -> str:
+        of = f"{self.seconds * 1000:.0f} ms ({self.collector * 1000:.0f} of the collector)"
+        return f"{of} at request {self.number:,}: {self.request}"
 
 
 @dataclass
@@ -38,17 +85,33 @@ class Findings:
         requests: how many were sent.
         closed: how many of them made the broker close the connection.
         waited: how many waited for longer than :data:`PATIENCE`.
-        held: the longest processor time of the loop's thread between two turns, in seconds.
-        holder: a request that was under way then.
+        garbage: how many objects the garbage collector has freed, because they were in reference cycles.
+        holds: the longest ones; the longest is the last.
         names: requests by API.
     """
 
     requests: int = 0
     closed: int = 0
     waited: int = 0
-    held: float = 0.0
-    holder: str = ""
+    garbage: int = 0
+    holds: list[Hold] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
+
+
+def stored(broker: BrokerServer, topic: str) -> tuple[int, list[int]]:
+    """How many batches the attack has stored in one of :data:`TOPICS`, and the offsets of those that are unreadable."""
+    log = broker.directory.logs[TopicPartition(topic, 0)]
+    assert not log.damage
+    count, unreadable, offset = 0, [], log.log_start_offset
+    while offset < log.log_end_offset and (parts := log.read(offset, 1 << 20, log.log_end_offset, min_one=True)):
+        for header, batch in iter_batches(joined(parts)):
+            count, offset = count + 1, header.next_offset
+            try:
+                for _ in iter_records(batch, max_bytes=MOST_DECOMPRESSED):
+                    pass
+            except DecodeError:
+                unreadable.append(header.base_offset)
+    return count, unreadable
 
 
 class Attack:
@@ -62,32 +125,69 @@ class Attack:
 
     def __init__(self, broker: BrokerServer, seed: int, watch: Callable[[int], None] = lambda sent: None) -> None:
         self.found = Findings()
+        self._broker = broker
         self._port = broker.port
         self._random = random.Random(seed)
         self._watch = watch
         self._left = 0
         self._current = ""
         self._last = time.thread_time()
+        self._collecting = self._collected = 0.0
         self._ended = False
 
     async def run(self, requests: int) -> Findings:
         """Send requests over several connections, and return what they have shown."""
         self._left = requests
+        await self._create_topics()
+        gc.collect()
+        gc.callbacks.append(self._collector)
         self._last = time.thread_time()
         self._turn()
         try:
             await asyncio.gather(*(self._connection() for _ in range(CONNECTIONS)))
         finally:
             self._ended = True
+            gc.collect()
+            gc.callbacks.remove(self._collector)
+        self.found.holds.sort()
         return self.found
 
-    def _turn(self) -> None:
+    async def _create_topics(self) -> None:
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=1,
+                replication_factor=1,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for name, configs in TOPICS.items()
+        ]
+        async with await Wire.connect(self._port) as wire:
+            created = await wire.ask(CreateTopicsRequest(topics=topics), 7, CreateTopicsResponse)
+            assert not any(topic.error_code for topic in created.topics)
+        # All batches are looked into, not only in a share of the time: so all that are accepted can be read.
+        self._broker.directory.logs[TopicPartition("keyed", 0)].disk.inspections = Allowance(lambda: 0.0)
+
+    def _collector(self, phase: str, info: dict[str, int]) -> None:
         now = time.thread_time()
-        if now - self._last > self.found.held:
-            self.found.held, self.found.holder = now - self._last, self._current
-        self._last = now
-        if not self._ended:
-            asyncio.get_running_loop().call_soon(self._turn)
+        if phase == "start":
+            self._collecting = now
+        else:
+            self._collected += now - self._collecting
+            self.found.garbage += info["collected"]
+
+    def _turn(self) -> None:
+        if self._ended:
+            return
+        now, holds = time.thread_time(), self.found.holds
+        hold = Hold(now - self._last, self._collected, self.found.requests, self._current)
+        if len(holds) < LONGEST:
+            heappush(holds, hold)
+        elif hold > holds[0]:
+            heapreplace(holds, hold)
+        self._last, self._collected = now, 0.0
+        asyncio.get_running_loop().call_soon(self._turn)
 
     async def _connection(self) -> None:
         while self._left > 0:
@@ -104,10 +204,13 @@ class Attack:
         self.found.requests += 1
         if not self.found.requests % 1000:
             self._watch(self.found.requests)
+        began = time.thread_time()
         frame = self._request()
+        self._last += time.thread_time() - began  # making the request is not the broker's work
         try:
             async with asyncio.timeout(PATIENCE):
                 writer.write(frame + _ASK)
+                del frame  # a reset connection would keep it until the collector runs
                 while True:
                     (size,) = _SIZE.unpack(await reader.readexactly(4))
                     body = await reader.readexactly(size)
@@ -122,16 +225,28 @@ class Attack:
     def _request(self) -> bytes:
         chance = self._random
         while True:
-            key = chance.choice(list(APIS))
-            declared = api(ApiKey(key)).request
-            version = chance.choice(list(declared.VERSIONS))
+            batch = chance.random() < BATCHES
+            if batch:
+                key, version = ApiKey.PRODUCE, chance.randrange(3, 13)
+                message: Request = self._produce()
+            else:
+                key = ApiKey(chance.choice(list(APIS)))
+                declared = api(key).request
+                version = chance.choice(list(declared.VERSIONS))
+                message = some(chance, declared, version)
             try:
-                frame = encode_request(some(chance, declared, version), version, 1, "fuzz")
+                frame = encode_request(message, version, 1, "fuzz")
             except EncodeError:
                 continue
             body = frame[4:]
-            if chance.random() < 0.5:
+            if not batch and chance.random() < 0.5:
                 body = damaged(chance, body)
-            self._current = f"{ApiKey(key).name} v{version}: {body[:200].hex()}"
-            self.found.names[ApiKey(key).name] += 1
+            self._current = f"{key.name} v{version}: {body[:200].hex()}"
+            self.found.names[key.name] += 1
             return _SIZE.pack(len(body)) + body
+
+    def _produce(self) -> ProduceRequest:
+        chance = self._random
+        partition = PartitionProduceData(index=0, records=some_batch(chance))
+        topic = TopicProduceData(name=chance.choice(list(TOPICS)), partition_data=[partition])
+        return ProduceRequest(acks=chance.choice((-1, 0, 1)), timeout_ms=1000, topic_data=[topic])

@@ -34,12 +34,13 @@ class Group:
         for created in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             created.result(PATIENCE)
 
-    def join(self, *subscription: str) -> Consumer:
+    def join(self, *subscription: str, protocol: str = "consumer", **settings: str | int) -> Consumer:
         member = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "group.id": self.topic,
-                "group.protocol": "consumer",
+                "group.protocol": protocol,
+                **settings,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "reconnect.backoff.max.ms": 200,

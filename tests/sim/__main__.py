@@ -1,4 +1,7 @@
-"""Run the simulation: ``python -m tests.sim --seeds 20000``. It prints seeds that fail; replay one by ``--seed N``."""
+"""Run the simulation: ``python -m tests.sim --seeds 20000``. It prints seeds that fail; replay one by ``--seed N``.
+
+``--mixed`` runs groups with members of the classic and of the consumer protocol.
+"""
 
 import argparse
 import logging
@@ -8,17 +11,23 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any
 
+from tests.sim import mixed_bugs
 from tests.sim.bugs import BUGS, OF_TRANSACTIONS
+from tests.sim.mixed import run_mixed_seed
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
 
 
-def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:
-    seed, bug = task
-    planted: AbstractContextManager[Any] = BUGS[bug]() if bug is not None else nullcontext()
+def _one(task: tuple[int, str | None, bool]) -> tuple[int, str | None]:
+    seed, bug, mixed = task
+    bugs = mixed_bugs.BUGS if mixed else BUGS
+    planted: AbstractContextManager[Any] = bugs[bug]() if bug is not None else nullcontext()
     with planted:
         try:
-            run_seed(seed, transactional=bug in OF_TRANSACTIONS)
+            if mixed:
+                run_mixed_seed(seed)
+            else:
+                run_seed(seed, transactional=bug in OF_TRANSACTIONS)
         except Violation as violation:
             return seed, str(violation)
         except Exception as error:
@@ -36,7 +45,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run only this seed")
-    parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and stop when it is found")
+    parser.add_argument("--mixed", action="store_true", help="members of both group protocols")
+    bugs = sorted({*BUGS, *mixed_bugs.BUGS})
+    parser.add_argument("--bug", choices=bugs, help="plant a bug of such groups, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
     if arguments.seed is not None:
@@ -46,7 +57,7 @@ def main() -> int:
     started = time.monotonic()
     ran = failed = 0
     with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_quiet) as pool:
-        for _, violation in pool.imap(_one, ((seed, arguments.bug) for seed in seeds), chunksize=5):
+        for _, violation in pool.imap(_one, ((seed, arguments.bug, arguments.mixed) for seed in seeds), chunksize=5):
             ran += 1
             if violation is not None:
                 failed += 1

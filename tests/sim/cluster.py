@@ -6,11 +6,13 @@ from itertools import count
 from typing import Any, Final
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offset_service import Verify
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller, EventType, GroupEvent
 from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest
@@ -33,6 +35,10 @@ _CONFIG: Final = Config(
         "offsets.topic.num.partitions": str(PARTITIONS),
         "group.initial.rebalance.delay.ms": "1000",
         "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+        "group.consumer.heartbeat.interval.ms": "2000",
         "offsets.commit.timeout.ms": "3000",
     },
 )
@@ -151,6 +157,7 @@ class Node:
         self.deferred: dict[int, tuple[float, Request]] = {}
         self._ids = count(1)
         self._requests = count(1)
+        self._topics: Sequence[Topic] = ()
 
     def start(self) -> None:
         """Start; only the log is left of an earlier life."""
@@ -167,7 +174,18 @@ class Node:
             loop=Loop(self),
             on_event=self._event,
         )
+        self._tell_topics()
         self.world.note("node %d starts", self.node_id)
+
+    def topics_changed(self, topics: Sequence[Topic]) -> None:
+        """Learn the topics of the cluster, which the coordinator assigns in groups of the consumer protocol."""
+        self._topics = topics
+        if self.alive:
+            self._tell_topics()
+
+    def _tell_topics(self) -> None:
+        if self._topics:
+            self.groups.topics_changed({topic.name: topic.partitions for topic in self._topics}, self._topics)
 
     def kill(self, *, power: bool) -> None:
         """Die at once, at any point; `power`: with the whole machine."""
@@ -228,6 +246,9 @@ class Node:
                 self.moment("heartbeat asks to rejoin")
         elif isinstance(request, LeaveGroupRequest):
             answer = groups.leave(request, 5, caller)
+        elif isinstance(request, ConsumerGroupHeartbeatRequest):
+            self.moment("join received" if request.member_epoch == 0 else "heartbeat received")
+            answer = groups.consumer_heartbeat(request, 1, caller)
         elif isinstance(request, OffsetCommitRequest):
             invariants.commit_arrives(self.node_id, self.epochs.get(index, -1), request)
             answer = finish(groups.commit_offsets(request, 9, caller))

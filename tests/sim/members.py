@@ -30,6 +30,12 @@ from tests.sim.world import Timer, World
 TOPIC = "topic"
 #: Tickets of the program's own requests, beside those of the machine.
 _OWN = 1_000_000_000
+#: Errors with which a membership may fail for good: those of a second process with an instance id, and of a full disk.
+_EXPECTED = (
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
 
 
 class Consumer:
@@ -73,7 +79,7 @@ class Consumer:
         self._nodes = nodes
         self._partitions = partitions
         self._positions: dict[int, int] = {}
-        self._machine = ClassicMember(
+        self._machine = self._member(
             MemberConfig(
                 group_id=group,
                 instance_id=instance,
@@ -82,9 +88,7 @@ class Consumer:
                 max_poll_interval=12.0,
                 rebalance_timeout=12.0,
                 request_timeout=8.0,
-            ),
-            [RangeAssignor()],
-            lambda: world.between(0.8, 1.2),
+            )
         )
         self._connections: dict[int, Connection] = {}
         self._timer: Timer | None = None
@@ -92,6 +96,10 @@ class Consumer:
         self._own_tickets = _OWN
         self._stalled_until = 0.0
         self._later: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def _member(self, config: MemberConfig) -> Any:
+        """The state machine of the membership."""
+        return ClassicMember(config, [RangeAssignor()], lambda: self.world.between(0.8, 1.2))
 
     @property
     def stable(self) -> bool:
@@ -196,7 +204,7 @@ class Consumer:
             elif isinstance(effect, Fail):
                 self.world.note("%s gives up: %s", self.name, effect.error)
                 self.retired = effect.error.code == ErrorCode.FENCED_INSTANCE_ID
-                if effect.error.code not in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_SERVER_ERROR):
+                if effect.error.code not in _EXPECTED:
                     self.world.fail(f"{self.name} gives up: {effect.error}")
                 self._end()
                 self.gave_up(self)
@@ -314,7 +322,7 @@ class Consumer:
     def _commit(self) -> None:
         positions = {partition: self._positions[partition] for partition in self.held & self._positions.keys()}
         try:
-            identity = self._machine.commit_identity()
+            identity = self._machine.view().commit_identity()
         except KafkaError:
             return
         if not positions or identity.generation != self.generation:

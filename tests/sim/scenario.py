@@ -1,7 +1,7 @@
 """One run: groups on two brokers, a time with faults, and a time in which the groups must recover."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.sim.cluster import GROUPS, Node
 from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
@@ -53,7 +53,7 @@ class Scenario:
         choice = Random(f"transactions {seed}")
         some = choice.random() < 1 / 3
         self.transactional = {group for group in self.groups if transactional or (some and choice.random() < 0.7)}
-        self.invariants = {group: Invariants(world) for group in self.groups}
+        self.invariants = {group: self._rules() for group in self.groups}
         self.transactions = Transactions(world)
         self.transactions.send = self._send_marker
         self.logs = [OffsetsPartition(world, index, synced) for index in range(PARTITIONS)]
@@ -71,6 +71,10 @@ class Scenario:
             node.died = self._node_died
             node.start()
         world.check = self._check
+
+    def _rules(self) -> Invariants:
+        """The invariants of a group."""
+        return Invariants(self.world)
 
     def run(self) -> None:
         """Run it.
@@ -133,6 +137,7 @@ class Scenario:
         fault = chance.choice(_FAULTS)
         if fault == "grow":
             self.partitions += 1
+            self._grew()
             for consumer in self.consumers.values():
                 world.after(world.between(0.0, 3.0), consumer.topic_grew, self.partitions)
         elif fault == "node":
@@ -162,17 +167,23 @@ class Scenario:
                 self._lives += 1
                 self._start(victim.group, f"{victim.name}~{self._lives}", True, victim.instance)
 
+    def _grew(self) -> None:
+        """The topic has more partitions now."""
+
     def _start(self, group: str, name: str, static: bool, instance: str | None = None) -> None:
         if static and instance is None:
             instance = name
         identity = instance if static else None
         invariants = self.invariants[group]
         arguments = (self.world, invariants, group, name, identity, self.nodes, self.partitions)
-        transactional = group in self.transactional
-        consumer = Processor(self.transactions, *arguments) if transactional else Consumer(*arguments)
+        consumer = self._consumer(group, arguments)
         consumer.gave_up = self._gave_up
         self.consumers[name] = consumer
         consumer.start()
+
+    def _consumer(self, group: str, arguments: Any) -> Consumer:
+        """A consumer of a group, which its members' kind depends on."""
+        return Processor(self.transactions, *arguments) if group in self.transactional else Consumer(*arguments)
 
     def _send_marker(self, marker: Marker, done: Done) -> None:
         """A marker arrives at the broker that leads its partition, or believes to."""

@@ -318,6 +318,8 @@ class Running:
         )
         isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+        fetchers.image_changed(cluster.image, cluster.image.snapshot())
+        cluster.subscribe(fetchers.image_changed)
         cluster.subscribe(replicas.image_changed)
         sessions = FetchSessionCache(100, 10_000, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)

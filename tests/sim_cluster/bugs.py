@@ -7,7 +7,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.cluster import controller, etcd_store, kv, lifecycle
-from barnabas_broker.cluster.controller import leaders, topics
+from barnabas_broker.cluster.controller import IsrChange, isr, leaders, topics
 from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import BrokerInfo, Image, PartitionInfo
 from barnabas_broker.cluster.kv import Created, Holds, KeyChanges, TxnOutcome
@@ -18,6 +18,7 @@ from barnabas_broker.replication.leadership import Leadership
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory
+from barnabas_protocol.errors import ErrorCode
 from tests.sim_cluster.etcd import SimKv
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -299,6 +300,31 @@ def watch_continues_with_a_gap() -> AbstractContextManager[Any]:
     return patch.object(SimKv, "watch", wrong)
 
 
+def a_leader_resigns_in_favour_of_any_replica() -> AbstractContextManager[Any]:
+    """A leader that no follower reaches lets a replica lead that is not in sync."""
+    right = isr._alter
+
+    def wanted(self: Leadership, since: float, min_isr: int, live: Any) -> tuple[int, ...]:
+        silent = [
+            node
+            for node, follower in self.followers.items()
+            if node in live and max(follower.fetched_at, follower.caught_up_at) < since
+        ]
+        return tuple(sorted(silent, key=lambda n: n in self.info.isr)) if len(silent) > 1 else ()
+
+    def altered(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | ErrorCode:
+        nodes = [node for node, _ in change.isr]
+        partition = image.topics[change.topic].partitions[change.partition]
+        if node_id in nodes or partition.leader != node_id:
+            return right(image, node_id, change)
+        return leaders.led_by(partition, nodes[0], nodes, 0)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Leadership, "wanted_without_me", wanted))
+    stack.enter_context(patch.object(isr, "_alter", altered))
+    return stack
+
+
 def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
     """A broken watch stays silent for ever."""
 
@@ -346,5 +372,6 @@ BUGS: Final[dict[str, Plant]] = {
         appends_are_not_fenced,
         watch_continues_with_a_gap,
         broken_watch_is_not_set_up_again,
+        a_leader_resigns_in_favour_of_any_replica,
     )
 }

@@ -20,6 +20,7 @@ from barnabas_broker.cluster.kv import KeyChanges
 from barnabas_broker.handlers import dispatch
 from barnabas_broker.replication import isr, replica
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
+from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
@@ -299,7 +300,11 @@ class Checker:
         ledger, at = self.ledger(where), self._verified.get(key, 0)
         grown = False
         while at < mark:
-            data = joined(log.read(at, _CHUNK, mark, min_one=True))
+            try:
+                data = joined(log.read(at, _CHUNK, mark, min_one=True))
+            except DamagedLog as error:
+                self.world.fail(f"{where}: {key[:2]} has lost committed records: {error}")
+                return
             if not data:
                 self.world.fail(f"{where}: {key[:2]} cannot read its log at {at}, below its high watermark {mark}")
                 return

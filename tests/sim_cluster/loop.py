@@ -61,6 +61,8 @@ class Life:
     def kill(self) -> None:
         """SIGKILL."""
         self.alive = False
+        for handle in self.parked:
+            _drop(handle)
         self.parked.clear()
 
 
@@ -72,6 +74,13 @@ class _Handle(asyncio.Handle):
 class _TimerHandle(asyncio.TimerHandle):
     __slots__ = ("life",)
     life: Life | None
+
+
+def _drop(handle: Any) -> None:
+    """A callback of a process that has been killed: what it would have retrieved is not reported as forgotten."""
+    for each in handle._args or ():
+        if isinstance(each, asyncio.Future) and each.done() and not each.cancelled():
+            each.exception()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -160,6 +169,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 life = handle.life
                 if life is not None:
                     if not life.alive:
+                        _drop(handle)
                         continue
                     if life.frozen:
                         life.parked.append(handle)

@@ -21,17 +21,13 @@ STARTS = [
 BUG_SEEDS = 200
 #: The seed to start from for bugs that few seeds show: a little before the first one that does.
 BUG_START = {
-    "a-proposal-is-forgotten-after-any-change": 30,
-    "appends-are-not-fenced": 8,
-    "directories-are-not-compared": 70,
-    "fetches-count-for-the-node-id": 60,
-    "leader-epochs-are-not-compared": 408,
-    "lease-is-trusted-for-too-long": 44,
-    "no-replica-is-eligible-outside-of-the-isr": 16,
-    "producer-ids-only-follow-the-metadata": 880,
-    "the-first-report-decides": 30,
-    "the-first-to-return-leads": 16,
-    "unclean-stops-are-forgotten": 16,
+    "a-proposal-is-forgotten-after-any-change": 130,
+    "appends-are-not-fenced": 6,
+    "directories-are-not-compared": 85,
+    "fetches-count-for-the-node-id": 250,
+    "leader-epochs-are-not-compared": 315,
+    "producer-ids-only-follow-the-metadata": 1440,
+    "the-first-report-decides": 85,
 }
 
 

@@ -1,7 +1,7 @@
 """Checks of a whole configuration: keys that have no effect or are refused, and keys that depend on each other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.config.keys import (
@@ -11,13 +11,16 @@ from barnabas_broker.config.keys import (
     COMPRESSION_TYPE,
     CONSUMER_GROUP_BOUNDS,
     CONTROLLER_LISTENER_NAMES,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_KEYS,
     LISTENERS,
     LOG_DIRS,
     PROCESS_ROLES,
+    SECURITY_INTER_BROKER_PROTOCOL,
     ConfigError,
     Key,
 )
-from barnabas_broker.config.listeners import PLAINTEXT, PROTOCOLS, Listener
+from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, SASL_PROTOCOLS, Listener, prefix_of
 from barnabas_broker.config.properties import Config
 from barnabas_broker.config.unserved import PREFIXES, UNSERVED, without_effect
 from barnabas_protocol.suggestions import did_you_mean, nearest
@@ -47,6 +50,8 @@ def check_config(config: Config) -> list[str]:
             config.keys[name].read(text)
         elif unserved is not None and unserved.refused:
             _check_refused(config, name, text.strip())
+        elif (key := _key_of_listener(name)) is not None:
+            _check_of_listener(config, name, key, text)
         elif (why := without_effect(name)) is not None:
             ignored.setdefault(why, []).append(name)
         else:
@@ -79,7 +84,40 @@ def _check_refused(config: Config, name: str, text: str) -> None:
     unserved = UNSERVED[name]
     if text in ("", unserved.default) or (name == "metadata.log.dir" and same_directory(text, config[LOG_DIRS])):
         return
-    raise ConfigError(f"{name}={text!r}: {unserved.why}; leave it out")
+    shown = "" if name.endswith("password") else f"={text!r}"
+    raise ConfigError(f"{name}{shown}: {unserved.why}; leave it out")
+
+
+def _key_of_listener(name: str) -> str | None:
+    """The key that is given for one listener; None if `name` is no such key."""
+    if not name.startswith(PREFIX):
+        return None
+    # The name of a listener may contain dots.
+    keys = [*LISTENER_KEYS, *(key for key in UNSERVED if key.startswith("ssl.") and _is_refused(key))]
+    return next((key for key in keys if name.endswith(f".{key}")), None)
+
+
+def _is_refused(name: str) -> bool:
+    return name in UNSERVED and UNSERVED[name].refused
+
+
+def _check_of_listener(config: Config, name: str, key: str, text: str) -> None:
+    """Check a key that is given for one listener.
+
+    Raises:
+        ConfigError: its value cannot be read, it is refused, or there is no such listener: then a mistyped name would
+            leave a listener less secure than it looks.
+    """
+    names = [each.name for each in config[LISTENERS]] or [PLAINTEXT]
+    if not any(name.startswith(prefix_of(each)) for each in (*names, *config[CONTROLLER_LISTENER_NAMES])):
+        raise ConfigError(f"{name}: there is no such listener; listeners has {', '.join(names)}")
+    if _is_refused(key):
+        _check_refused(config, key, text.strip())
+        return
+    try:
+        config.keys[key].read(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name.removesuffix(key)}{error}") from None
 
 
 def _check_aliases(config: Config) -> None:
@@ -129,21 +167,26 @@ def broker_listeners(config: Config, key: Key[tuple[Listener, ...]]) -> tuple[Li
     return found
 
 
-def check_protocols(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> None:
-    """Check that all listeners speak PLAINTEXT, as names do that are not mapped and are not the name of a protocol.
+def protocols_of(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> dict[str, str]:
+    """What each listener speaks, by its name.
+
+    Without ``listener.security.protocol.map``, names that are not those of protocols speak PLAINTEXT. With it, they
+    must be in it, as in Kafka: a mistyped name must not open a listener without TLS.
 
     Raises:
-        ConfigError: a listener speaks another protocol.
+        ConfigError: a listener is not in the map.
     """
     mapped = {name: name for name in PROTOCOLS}
     mapped |= {name: protocol for name, _, protocol in (entry.partition(":") for entry in protocols)}
+    found = {}
     for each in listeners:
-        protocol = mapped.get(each.name, PLAINTEXT)
-        if protocol != PLAINTEXT:
+        if protocols and each.name not in mapped:
             raise ConfigError(
-                f"listeners: {each} is to speak {protocol} (listener.security.protocol.map), which is not served: "
-                "map it to PLAINTEXT, or leave it out"
+                f"listeners: {each} is not in listener.security.protocol.map: add {each.name}:SSL or "
+                f"{each.name}:PLAINTEXT to it"
             )
+        found[each.name] = mapped.get(each.name, PLAINTEXT)
+    return found
 
 
 def advertise(listeners: Sequence[Listener], given: tuple[Listener, ...], hostname: str) -> tuple[Listener, ...]:
@@ -175,12 +218,23 @@ def _reachable(host: str, hostname: str) -> str:
     return hostname if host in _ANYWHERE else host
 
 
-def check_inter_broker(name: str, listeners: Sequence[Listener]) -> None:
+def check_inter_broker(config: Config, listeners: Sequence[Listener], protocols: Mapping[str, str]) -> None:
     """Check that the listener that brokers use among themselves exists.
 
     Raises:
-        ConfigError: no listener has this name.
+        ConfigError: no listener has this name, two keys name it, or a broker of a cluster would have to log in there.
     """
+    name = config[INTER_BROKER_LISTENER_NAME]
+    if INTER_BROKER_LISTENER_NAME.name in config.given and SECURITY_INTER_BROKER_PROTOCOL.name in config.given:
+        raise ConfigError("inter.broker.listener.name and security.inter.broker.protocol: give one of them")
     names = [each.name for each in listeners]
     if name not in names:
-        raise ConfigError(f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}")
+        raise ConfigError(
+            f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}. To do: set it to the "
+            "one by which brokers reach each other"
+        )
+    if config[CLUSTER_URL] and protocols[name] in SASL_PROTOCOLS:
+        raise ConfigError(
+            f"inter.broker.listener.name={name}: it speaks {protocols[name]}, and brokers cannot log in to each other. "
+            "To do: give them a listener with SSL, and ssl.client.auth=required"
+        )

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
-from barnabas_broker.config.listeners import PLAINTEXT, Listener, parse_advertised, parse_listeners, parse_protocols
+from barnabas_broker.config.listeners import (
+    PLAINTEXT,
+    PROTOCOLS,
+    Listener,
+    parse_advertised,
+    parse_listeners,
+    parse_protocols,
+)
 from barnabas_broker.errors import BrokerError
 
 T = TypeVar("T")
@@ -30,6 +37,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,11 @@ class Key(Generic[T]):
     broker: "Key[T] | None" = None
 
     @property
+    def secret(self) -> bool:
+        """Whether its value is left out of DescribeConfigs, logs and errors."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
     def unit(self) -> str:
         """The unit of its value, which Kafka puts into the name; "" for none."""
         for ending, unit in _UNITS.items():
@@ -72,7 +85,8 @@ class Key(Generic[T]):
         try:
             return self.parse(text.strip())
         except ValueError as error:
-            raise ConfigError(f"{self.name}={text!r}: {error}") from None
+            shown = "" if self.secret else f"={text!r}"
+            raise ConfigError(f"{self.name}{shown}: {error}") from None
 
 
 def show(value: object) -> str | None:
@@ -103,6 +117,8 @@ LONG_MAX: Final = 2**63 - 1
 BROKER_KEYS: Final[dict[str, Key[Any]]] = {}
 TOPIC_KEYS: Final[dict[str, Key[Any]]] = {}
 GROUP_KEYS: Final[dict[str, Key[Any]]] = {}
+#: Keys that a listener may have of its own, as ``listener.name.NAME.KEY``.
+LISTENER_KEYS: Final[set[str]] = set()
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -153,6 +169,11 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _one_of_any_case(*choices: str) -> Callable[[str], str]:
+    parse = _one_of(*choices)
+    return lambda text: parse(text.lower())
+
+
 def _assignors(text: str) -> tuple[str, ...]:
     values = tuple(part.strip() for part in text.split(",") if part.strip())
     if not values:
@@ -170,6 +191,24 @@ def _list_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
         return values
 
     return parse
+
+
+def _store_type(text: str) -> str:
+    if text.upper() == "PEM":
+        return "PEM"
+    first = "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12, then "
+    raise ValueError(
+        "only PEM is served. To do: convert the store with "
+        f"{first if text.upper() == 'JKS' else ''}openssl pkcs12 -in FILE{'.p12' if text.upper() == 'JKS' else ''} "
+        "-out FILE.pem, and set the type to PEM"
+    )
+
+
+def _tls_versions(text: str) -> tuple[str, ...]:
+    versions = _list_of("TLSv1.2", "TLSv1.3")(text)
+    if not versions:
+        raise ValueError("must name TLSv1.2, TLSv1.3 or both")
+    return versions
 
 
 def _directory(text: str) -> str:
@@ -215,6 +254,15 @@ def _flag(name: str, default: bool, doc: str) -> Key[bool]:
 
 def _text(name: str, default: str, doc: str) -> Key[str]:
     return _broker(Key(name, ConfigType.STRING, default, str, doc))
+
+
+def _secret(name: str, doc: str) -> Key[str]:
+    return _of_listener(_broker(Key(name, ConfigType.PASSWORD, "", str, doc)))
+
+
+def _of_listener(key: Key[T]) -> Key[T]:
+    LISTENER_KEYS.add(key.name)
+    return key
 
 
 def _topic(name: str, broker: Key[T]) -> Key[T]:
@@ -296,6 +344,15 @@ ADVERTISED_LISTENERS: Final[Key[tuple[Listener, ...]]] = _broker(
         "out advertises its own address.",
     )
 )
+SECURITY_INTER_BROKER_PROTOCOL = _broker(
+    Key(
+        "security.inter.broker.protocol",
+        ConfigType.STRING,
+        PLAINTEXT,
+        _one_of(*PROTOCOLS),
+        "The listener by which brokers reach each other, if it has the name of its protocol.",
+    )
+)
 INTER_BROKER_LISTENER_NAME = _broker(
     Key(
         "inter.broker.listener.name",
@@ -303,6 +360,7 @@ INTER_BROKER_LISTENER_NAME = _broker(
         PLAINTEXT,
         str.upper,
         "The listener by which brokers reach each other; the same on all of them.",
+        ((SECURITY_INTER_BROKER_PROTOCOL, 1),),
     )
 )
 LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
@@ -311,9 +369,115 @@ LISTENER_SECURITY_PROTOCOL_MAP: Final[Key[tuple[str, ...]]] = _broker(
         ConfigType.STRING,
         (),
         parse_protocols,
-        "What listeners speak: NAME:PROTOCOL, separated by commas. Only PLAINTEXT is served.",
+        "What listeners speak: NAME:PROTOCOL, separated by commas, with PLAINTEXT or SSL. Without it, a listener "
+        "speaks the protocol that it is named after, and otherwise PLAINTEXT.",
     )
 )
+
+# TLS. Each of these may be given for a listener alone, as listener.name.NAME.KEY.
+SSL_KEYSTORE_TYPE = _of_listener(
+    _broker(
+        Key("ssl.keystore.type", ConfigType.STRING, "PEM", _store_type, "The format of certificate and key: PEM only.")
+    )
+)
+SSL_KEYSTORE_LOCATION = _of_listener(
+    _text("ssl.keystore.location", "", "A PEM file with the private key, the certificate and its chain.")
+)
+SSL_KEYSTORE_CERTIFICATE_CHAIN = _secret(
+    "ssl.keystore.certificate.chain", "The certificate and its chain as PEM text, in place of a file."
+)
+SSL_KEYSTORE_KEY = _secret("ssl.keystore.key", "The private key as PEM text, in place of a file.")
+SSL_KEY_PASSWORD = _secret("ssl.key.password", "The password of the private key.")
+SSL_TRUSTSTORE_TYPE = _of_listener(
+    _broker(
+        Key(
+            "ssl.truststore.type",
+            ConfigType.STRING,
+            "PEM",
+            _store_type,
+            "The format of trusted certificates: PEM only.",
+        )
+    )
+)
+SSL_TRUSTSTORE_LOCATION = _of_listener(
+    _text("ssl.truststore.location", "", "A PEM file with trusted certificates, of clients and of other brokers.")
+)
+SSL_TRUSTSTORE_CERTIFICATES = _secret("ssl.truststore.certificates", "The same as PEM text, in place of a file.")
+SSL_CLIENT_AUTH = _of_listener(
+    _broker(
+        Key(
+            "ssl.client.auth",
+            ConfigType.STRING,
+            "none",
+            _one_of("required", "requested", "none"),
+            "Whether clients must send a certificate, may send one, or are not asked.",
+        )
+    )
+)
+_both_versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+SSL_ENABLED_PROTOCOLS = _of_listener(
+    _broker(
+        Key("ssl.enabled.protocols", ConfigType.LIST, _both_versions, _tls_versions, "The versions of TLS: 1.2, 1.3.")
+    )
+)
+SSL_PROTOCOL = _of_listener(
+    _broker(
+        Key(
+            "ssl.protocol",
+            ConfigType.STRING,
+            "TLSv1.3",
+            _one_of("TLSv1.2", "TLSv1.3"),
+            "The newest version of TLS that is used.",
+        )
+    )
+)
+SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = _of_listener(
+    _broker(
+        Key(
+            "ssl.endpoint.identification.algorithm",
+            ConfigType.STRING,
+            "https",
+            lambda text: _one_of("https", "")(text.lower()),
+            "https checks that the certificates of other brokers are for their advertised host names; empty does not.",
+        )
+    )
+)
+SSL_PRINCIPAL_MAPPING_RULES = _of_listener(
+    _text(
+        "ssl.principal.mapping.rules",
+        "DEFAULT",
+        "How the subject of a client's certificate becomes the name of its principal (KIP-371).",
+    )
+)
+
+# SASL
+_no_mechanisms: tuple[str, ...] = ()
+SASL_ENABLED_MECHANISMS = _of_listener(
+    _broker(
+        Key(
+            "sasl.enabled.mechanisms",
+            ConfigType.LIST,
+            _no_mechanisms,
+            _list_of("PLAIN"),
+            "The SASL mechanisms that clients may choose: PLAIN.",
+        )
+    )
+)
+PLAIN_SASL_JAAS_CONFIG = _secret(
+    "plain.sasl.jaas.config",
+    "The users of PLAIN and their passwords, as Kafka's PlainLoginModule has them. In Kafka it must be given for a "
+    "listener, as listener.name.NAME.plain.sasl.jaas.config.",
+)
+SASL_SERVER_MAX_RECEIVE_SIZE = _int(
+    "sasl.server.max.receive.size", 524_288, "The largest request of a client that has not authenticated, in bytes."
+)
+CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = _int(
+    "connection.failed.authentication.delay.ms",
+    100,
+    "Ms until a client whose authentication failed is answered and disconnected.",
+)
+
+# Connections
 SOCKET_REQUEST_MAX_BYTES = _int("socket.request.max.bytes", 104_857_600, "The largest request, in bytes.", 1)
 CONNECTIONS_MAX_IDLE_MS = _long(
     "connections.max.idle.ms",
@@ -566,6 +730,17 @@ GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS = _int(
     10_000,
 )
 GROUP_CONSUMER_MAX_SIZE = _int("group.consumer.max.size", INT_MAX, "Members of a consumer group at most.", 1)
+GROUP_CONSUMER_MIGRATION_POLICY = _broker(
+    Key(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        _one_of_any_case("disabled", "upgrade", "downgrade", "bidirectional"),
+        "Whether groups with members change their protocol: a classic group becomes a consumer group when a member of "
+        "the consumer protocol joins (upgrade), and classic again when the last one is gone (downgrade); bidirectional "
+        "is both. With disabled, members of the classic protocol may not join consumer groups either.",
+    )
+)
 #: The keys of consumer groups that two others bound.
 CONSUMER_GROUP_BOUNDS: Final = (
     (

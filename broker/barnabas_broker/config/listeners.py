@@ -1,14 +1,20 @@
 """Listeners: the named addresses of a broker, so that each client gets the address that it can reach (KIP-103).
 
 ``listeners`` says where to listen, ``advertised.listeners`` the address that clients of a listener get, and
-``inter.broker.listener.name`` the listener that brokers use among themselves. All of them speak PLAINTEXT.
+``inter.broker.listener.name`` the listener that brokers use among themselves. ``listener.security.protocol.map`` says
+what they speak; a key of TLS may be given for one listener, as ``listener.name.NAME.KEY``.
 """
 
 import re
 from typing import Final, NamedTuple
 
 PLAINTEXT: Final = "PLAINTEXT"
-PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SSL: Final = "SSL"
+SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS: Final = (SSL, "SASL_SSL")
+PROTOCOLS: Final = (PLAINTEXT, SSL, *SASL_PROTOCOLS)
+#: What keys of a single listener begin with.
+PREFIX: Final = "listener.name."
 _ADDRESS: Final = re.compile(r"(?:([\w.-]+)://)?\[?([^\[\]/,\s]*)\]?:([0-9]{1,5})", re.ASCII)
 
 
@@ -22,6 +28,11 @@ class Listener(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}" if self.name else f"{host}:{self.port}"
+
+
+def prefix_of(name: str) -> str:
+    """What the keys of the listener `name` begin with."""
+    return f"{PREFIX}{name.lower()}."
 
 
 def _parts(text: str) -> list[str]:

@@ -17,9 +17,11 @@ from barnabas_broker.config.keys import (
     CONSUMER_HEARTBEAT_INTERVAL_MS,
     CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_KEYS,
+    LISTENER_KEYS,
     ConfigError,
     Key,
 )
+from barnabas_broker.config.listeners import prefix_of
 from barnabas_protocol.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -84,6 +86,13 @@ class Config:
             (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.given, ConfigSource.STATIC_BROKER_CONFIG),
         )
+
+    def of_listener(self, name: str) -> "Config":
+        """What was given before the start, as it is for the listener `name`: its own keys over those of all."""
+        prefix = prefix_of(name)
+        keys = {key: key.removeprefix(prefix) for key in self.given if key.startswith(prefix)}
+        own = {short: self.given[key] for key, short in keys.items() if short in LISTENER_KEYS}
+        return Config(self.keys, self.given | own)
 
     def set_static(self, key: Key[Any], text: str) -> None:
         """Set a value before the start, over what was given; it must have been checked before."""

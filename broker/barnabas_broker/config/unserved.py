@@ -66,14 +66,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         refused=True,
     ),
     **_group(
-        "Security between brokers",
-        "brokers reach each other over PLAINTEXT only",
-        """
-        security.inter.broker.protocol | PLAINTEXT | The security protocol among brokers.
-        """,
-        refused=True,
-    ),
-    **_group(
         "Placement of data",
         "Barnabas keeps data and metadata in the one directory of log.dirs, and can take no part of it out of use",
         """
@@ -233,10 +225,9 @@ UNSERVED: Final[dict[str, Unserved]] = {
     ),
     **_group(
         "Newer group protocols",
-        "share and streams groups and online migrations are not served",
+        "share and streams groups are not served",
         """
         group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
-        group.consumer.migration.policy | bidirectional | Whether classic groups may become consumer groups, and back.
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
         group.share.assignors | simple | Assignors of share groups.
         group.share.delivery.count.limit | 5 | How often a record is delivered at most.
@@ -302,42 +293,33 @@ UNSERVED: Final[dict[str, Unserved]] = {
         """,
     ),
     **_group(
-        "TLS",
-        "TLS is not served, and listeners of type SSL or SASL_SSL are refused",
+        "TLS of Java",
+        "TLS is that of OpenSSL, and a new certificate may have any name",
         """
         ssl.allow.dn.changes | false | Whether a new certificate may have another name.
         ssl.allow.san.changes | false | Whether a new certificate may have other alternative names.
-        ssl.cipher.suites | | Cipher suites.
-        ssl.client.auth | none | Whether clients must have certificates.
-        ssl.enabled.protocols | TLSv1.2,TLSv1.3 | Versions of TLS.
-        ssl.endpoint.identification.algorithm | https | How the broker checks the names of other brokers.
-        ssl.engine.factory.class | | The class that makes TLS engines.
-        ssl.key.password | | Password of the private key.
         ssl.keymanager.algorithm | SunX509 | Java's algorithm for key managers.
-        ssl.keystore.certificate.chain | | The certificate chain, as PEM.
-        ssl.keystore.key | | The private key, as PEM.
-        ssl.keystore.location | | File of the key store.
-        ssl.keystore.password | | Password of the key store.
-        ssl.keystore.type | JKS | Type of the key store.
-        ssl.principal.mapping.rules | DEFAULT | How the name of a certificate becomes a principal.
-        ssl.protocol | TLSv1.3 | The preferred version of TLS.
         ssl.provider | | Java's TLS provider.
         ssl.secure.random.implementation | | Java's random number generator.
         ssl.trustmanager.algorithm | PKIX | Java's algorithm for trust managers.
-        ssl.truststore.certificates | | Trusted certificates, as PEM.
-        ssl.truststore.location | | File of the trust store.
-        ssl.truststore.password | | Password of the trust store.
-        ssl.truststore.type | JKS | Type of the trust store.
         security.providers | | Java's security providers.
         """,
     ),
     **_group(
-        "SASL and tokens",
-        "SASL is not served, and listeners of type SASL_PLAINTEXT or SASL_SSL are refused",
+        "TLS",
+        "OpenSSL's own choice of cipher suites is used, and a PEM file has no password but that of its key",
         """
-        connection.failed.authentication.delay.ms | \
-            100 | \
-            Delay before a connection that failed to authenticate is closed.
+        ssl.cipher.suites | | Cipher suites.
+        ssl.engine.factory.class | | The class that makes TLS engines.
+        ssl.keystore.password | | Password of the key store; of a key in PEM it is ssl.key.password.
+        ssl.truststore.password | | Password of the trust store; trusted certificates in PEM have none.
+        """,
+        refused=True,
+    ),
+    **_group(
+        "SASL and tokens",
+        "of SASL the mechanism PLAIN is served, for clients",
+        """
         connections.max.reauth.ms | 0 | Time after which a connection must authenticate again.
         delegation.token.expiry.check.interval.ms | 3600000 | How often expired tokens are removed.
         delegation.token.expiry.time.ms | 86400000 | Life of a token until it is renewed.
@@ -345,7 +327,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         delegation.token.secret.key | | The key that signs tokens.
         early.start.listeners | | Listeners that open before the authorizer is ready.
         sasl.client.callback.handler.class | | The class that gives the broker's own credentials.
-        sasl.enabled.mechanisms | GSSAPI | SASL mechanisms.
         sasl.jaas.config | | Login modules and their options.
         sasl.kerberos.kinit.cmd | /usr/bin/kinit | Path of kinit.
         sasl.kerberos.min.time.before.relogin | 60000 | Shortest time between two logins.
@@ -398,7 +379,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         sasl.oauthbearer.sub.claim.name | sub | Claim with the subject.
         sasl.oauthbearer.token.endpoint.url | | Where tokens come from.
         sasl.server.callback.handler.class | | The class that checks credentials.
-        sasl.server.max.receive.size | 524288 | Largest SASL message.
         """,
     ),
     **_group(
@@ -445,7 +425,7 @@ REMOVED: Final[dict[str, str]] = {
 
 #: Prefixes of keys whose rest is a name: of a listener, a plugin or ZooKeeper's client.
 PREFIXES: Final[dict[str, str]] = {
-    "listener.name.": "keys of single listeners are for TLS, SASL and limits, which are not served",
+    "listener.name.": "only keys of TLS and SASL can be set for a single listener",
     "rlmm.config.": "tiered storage is not served",
     "rsm.config.": "tiered storage is not served",
     "zookeeper.": "there is no ZooKeeper; brokers coordinate through etcd (cluster.url)",

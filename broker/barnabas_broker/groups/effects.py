@@ -1,5 +1,6 @@
 """Effects: what a group's state machine asks its shell to do. The machine decides and returns them; the shell acts."""
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -7,6 +8,7 @@ from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
 from barnabas_protocol.schema import Data
 
@@ -43,7 +45,11 @@ class Reply(NamedTuple):
     """Respond to the request that `token` stands for. The response has the newest version's shape."""
 
     token: Token
-    response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
+    response: JoinGroupResponse | SyncGroupResponse | LeaveGroupResponse | ConsumerGroupHeartbeatResponse
+
+
+#: Key and value of a record in the schemas of :mod:`barnabas_protocol.coordinator_records`; None for a tombstone.
+CoordinatorRecord = tuple[Data, Data | None]
 
 
 class Persist(NamedTuple):
@@ -51,15 +57,14 @@ class Persist(NamedTuple):
 
     The machine does not know the time of day. The shell sets `value.current_state_timestamp` from `state_since`, the
     time at which the group entered its state: seconds on the clock of `now`, None if unknown.
+
+    `before` are records that are appended with it, all or none, in front of it.
     """
 
     ticket: int
     value: GroupMetadataValue
     state_since: float | None
-
-
-#: Key and value of a record in the schemas of :mod:`barnabas_protocol.coordinator_records`; None for a tombstone.
-CoordinatorRecord = tuple[Data, Data | None]
+    before: Sequence[CoordinatorRecord] = ()
 
 
 class PersistRecords(NamedTuple):
@@ -118,6 +123,8 @@ class EventType(Enum):
     OFFSETS_COMMITTED = "offsets_committed"
     HISTORY_BEGAN = "history_began"
     HISTORY_GAP = "history_gap"
+    GROUP_UPGRADED = "group_upgraded"
+    GROUP_DOWNGRADED = "group_downgraded"
 
 
 class GroupEvent(NamedTuple):

@@ -182,11 +182,11 @@ def _rows(
         rows.append(
             DescribeConfigsResourceResult(
                 name=key.name,
-                value=show(value),
+                value=None if key.secret else show(value),
                 read_only=key.broker is None and key.name not in DYNAMIC_KEYS,
                 is_default=version == 0 and source is ConfigSource.DEFAULT_CONFIG,
                 config_source=source,
-                is_sensitive=False,
+                is_sensitive=key.secret,
                 synonyms=_synonyms(config, key, value, source) if request.include_synonyms else [],
                 config_type=key.type,
                 documentation=key.doc if request.include_documentation else None,
@@ -199,10 +199,10 @@ def _synonyms(config: Config, key: Key[Any], value: Any, source: ConfigSource) -
     """Where the value comes from, and the values behind it, most specific first."""
     broker = key if key.broker is None else key.broker
     given: list[tuple[str, str | None, ConfigSource]] = [
-        (each.name, text, layer) for each, text, layer in config.synonyms(broker)
+        (each.name, None if each.secret else text, layer) for each, text, layer in config.synonyms(broker)
     ]
     given += [
-        (each.name, show(each.default), ConfigSource.DEFAULT_CONFIG)
+        (each.name, None if each.secret else show(each.default), ConfigSource.DEFAULT_CONFIG)
         for each in (broker, *(fallback for fallback, _ in broker.fallbacks))
         if each.name not in _UNSET
     ]

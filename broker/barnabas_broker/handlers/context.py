@@ -10,6 +10,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.security.principals import Principal
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.refusals import Feature, Refusals
@@ -63,14 +64,17 @@ class RequestContext:
         peer: the client's end of the connection.
         version: the version of the API in the request.
         client_id: the client id in the request's header, "" if there is none.
-        principal: the principal that the client was authenticated as.
     """
 
     services: Services
     peer: Peer
     version: int
     client_id: str
-    principal: str = "User:ANONYMOUS"
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client is."""
+        return self.peer.principal
 
     def warn_not_served(self, feature: Feature) -> None:
         """Log, once for this client, that it asks for something that the broker does not serve."""

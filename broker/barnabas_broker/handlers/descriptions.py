@@ -12,6 +12,7 @@ from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage.names import parse_stray_directory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.alter_replica_log_dirs import (
@@ -114,7 +115,11 @@ def _described(
 def handle_describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> Steps[DescribeLogDirsResponse]:
-    """Answer DescribeLogDirs: the one directory, and the sizes of the requested partitions."""
+    """Answer DescribeLogDirs: the one directory, and the sizes of the requested partitions.
+
+    Known deviation: with all partitions, also those that were set aside (`barnabas log strays`), as topics with the
+    names of their directories, which are not names of topics in the metadata. Apache Kafka does not show them.
+    """
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for where, replica in list(context.services.replicas.all()):
@@ -126,6 +131,15 @@ def handle_describe_log_dirs(
                 )
             )
     directory = context.services.replicas.directory
+    if asked is None:
+        for name, size in directory.strays.items():
+            stray = parse_stray_directory(name)
+            if stray is not None:
+                topics[name] = [
+                    DescribeLogDirsPartition(
+                        partition_index=stray.partition, partition_size=size, offset_lag=0, is_future_key=False
+                    )
+                ]
     failed = directory.failure is not None
     try:
         disk = shutil.disk_usage(directory.path)

@@ -233,6 +233,8 @@ class Dispatch:
                     deferred.give(answer)
             else:
                 deferred.give(answer)
+            finally:
+                del finished  # the traceback of its error has this frame
 
         # A handler that returns a future keeps a reference to it until it is done; a task needs one of ours.
         pending: asyncio.Future[Response | _Encoded | None]
@@ -260,11 +262,12 @@ class Dispatch:
             correlation_id=header.correlation_id,
         )
         response_class = api(key).response
-        if any(f.name == "error_code" and f.type is INT16 for f in response_class.FIELDS):
+        version = header.api_version
+        if any(f.name == "error_code" and f.type is INT16 and version in f.versions for f in response_class.FIELDS):
             values = {f.name: f.absent() for f in response_class.FIELDS}
             values["error_code"] = ErrorCode.UNKNOWN_SERVER_ERROR
             response = response_class(**values)
-            return encode(response, header.api_version, header.correlation_id)
+            return encode(response, version, header.correlation_id)
         raise CloseConnection(f"{key.name} failed")
 
 

@@ -1,8 +1,9 @@
 """Fetch: read the available records, or wait for more (long poll).
 
-The request's session is resolved first, then every partition is read once. If there are fewer than ``min_bytes`` and no
-partition has an error, the fetch waits on its partitions until enough is appended or ``max_wait_ms`` is over, and reads
-again.
+The request's session is resolved first, then every partition is read once. If the event loop would have to wait for the
+disk, a thread reads the data into the page cache, and all partitions are read again. If there are fewer than
+``min_bytes`` and no partition has an error, the fetch waits on its partitions until enough is appended or
+``max_wait_ms`` is over, and reads again.
 """
 
 import asyncio
@@ -52,37 +53,41 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
     if fetch.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
-    cold = yield from reading.cold()
-    if cold:
-        return _when_warm(context, reading, cold)
     enough = yield from reading.read()
+    if reading.loading:
+        return _when_loaded(context, reading)
     if enough or request.max_wait_ms <= 0:
-        return (yield from reading.response())
+        return reading.response()
     return reading.wait()
 
 
-async def _when_warm(context: RequestContext, reading: "_Reading", cold: list["asyncio.Future[None]"]) -> FetchResponse:
+async def _when_loaded(context: RequestContext, reading: "_Reading") -> FetchResponse:
     """Read when the data is in the page cache; there is data then, so the fetch need not wait for more."""
-    await asyncio.wait(cold)
+    await asyncio.wait(reading.loading)
     return await context.services.lane.enqueue(reading.read_again())
 
 
 class _Reading:
-    """One fetch, from its first read to its response."""
+    """One fetch, from its first read to its response.
+
+    Attributes:
+        loading: what a thread reads into the page cache, after which everything is read again.
+    """
 
     __slots__ = (
-        "_answers",
+        "_again",
         "_by_id",
         "_committed",
         "_context",
         "_fetch",
         "_follower",
         "_in_memory",
-        "_recorded",
         "_replicas",
         "_request",
         "_reserved",
         "_size",
+        "_topics",
+        "loading",
     )
 
     def __init__(self, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
@@ -91,63 +96,66 @@ class _Reading:
         self._fetch = fetch
         self._by_id = context.version >= _BY_ID
         self._replicas: list[Replica] = []
-        self._answers: list[tuple[TopicKey, PartitionData]] = []
+        self._topics: list[FetchableTopicResponse] = []
         self._size = 0
         #: Bytes of it that are not in files; they count until the response is encoded, and then by the connection.
         self._in_memory = 0
-        self._reserved = Reserved(context.services.responses)
+        self._reserved: Reserved | None = None
+        self.loading: list[asyncio.Future[None]] = []
+        #: Whether this is not the first read, which loads what is not in the page cache and records a follower's
+        #: position.
+        self._again = False
         state = request.replica_state
         #: Node id and broker epoch of the follower that fetches; -1 for consumers.
         self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
-        self._recorded = False
         #: Whether a `read_committed` consumer fetches. Followers fetch everything.
         self._committed = request.isolation_level == _READ_COMMITTED and self._follower[0] < 0
 
-    def cold(self) -> Steps[list["asyncio.Future[None]"]]:
-        """Have a thread read the data into the page cache where the event loop would have to wait for the disk."""
-        services = self._context.services
-        image, loading = services.cluster.image, []
-        for n, ((target, _), wanted) in enumerate(self._fetch.wanted.items()):
-            if n:
-                yield
-            try:
-                name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
-                log = services.replicas.find(name, wanted.partition).log
-            except KafkaError:
-                continue  # the read answers with the error
-            future = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
-            if future is not None:
-                loading.append(future)
-        return loading
-
     def read(self) -> Steps[bool]:
-        """Read every partition.
+        """Read every partition; the consecutive partitions of a topic share an entry of the response.
 
         Returns:
             Whether the response need not wait.
         """
-        image = self._context.services.cluster.image
-        self._answers, self._replicas, self._size, self._in_memory = [], [], 0, 0
         services = self._context.services
-        self._reserved.set(0)
+        image, responses = services.cluster.image, services.responses
+        topics, last = self._start(), None
         left = min(self._request.max_bytes, services.config[FETCH_MAX_BYTES])
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
-            if self._answers:
+            if last is not None:
+                self._reserve()
                 yield
+            if target != last:
+                topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))
+                last = target
             before = self._size
-            answer = yield from self._read_partition(image, target, wanted, min(left, services.responses.left))
-            self._answers.append((target, answer))
-            self._reserved.set(self._in_memory)
+            answer = yield from self._read_partition(image, target, wanted, min(left, responses.left))
+            topics[-1].partitions.append(answer)
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
-        self._recorded = True
+        self._again = True
+        self._reserve()
         return at_once or self._size >= self._request.min_bytes
+
+    def _start(self) -> list[FetchableTopicResponse]:
+        self._replicas, self._size, self._in_memory = [], 0, 0
+        self._reserve()
+        self._topics = []
+        return self._topics
+
+    def _reserve(self) -> None:
+        """Count what was read, because others may read before this is encoded."""
+        if self._reserved is not None:
+            self._reserved.set(self._in_memory)
+        elif self._in_memory:
+            self._reserved = Reserved(self._context.services.responses)
+            self._reserved.set(self._in_memory)
 
     def read_again(self) -> Steps[FetchResponse]:
         """Read every partition, and respond with what is there."""
         yield from self.read()
-        return (yield from self.response())
+        return self.response()
 
     def _read_partition(
         self, image: Image, target: TopicKey, wanted: CachedPartition, left: int
@@ -159,7 +167,8 @@ class _Reading:
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
         self._replicas.append(replica)
-        log, mark = replica.log, replica.high_watermark
+        log = replica.log
+        mark = log.high_watermark
         follows, committed = self._follower[0] >= 0, self._committed
         stable = log.last_stable_offset
         end = log.log_end_offset if follows else stable if committed else mark
@@ -180,22 +189,28 @@ class _Reading:
                 if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                     answer.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                     return answer
-            if follows and not self._recorded:
+            if follows and not self._again:
                 self._record_position(replica, wanted)
                 answer.high_watermark, answer.last_stable_offset = replica.high_watermark, log.last_stable_offset
             if wanted.fetch_offset == end:
                 return answer
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
-            if limit > 0 or not self._size:
+            if not self._again:
+                loading = log.warm(wanted.fetch_offset, min(wanted.max_bytes, self._request.max_bytes))
+                if loading is not None:
+                    self.loading.append(loading)
+            if (limit > 0 or not self._size) and not self.loading:
                 if committed:
                     parts, aborted = yield from log.read_committed(wanted.fetch_offset, limit, min_one=not self._size)
                     answer.aborted_transactions = yield from self._list(aborted)
                 else:
                     parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
                 answer.records = chain(parts)
-                self._size += sum(map(len, parts))
-                self._in_memory += sum([len(part) for part in parts if isinstance(part, memoryview)])
+                for part in parts:
+                    self._size += len(part)
+                    if isinstance(part, memoryview):
+                        self._in_memory += len(part)
         except KafkaError as error:
             nothing = _nothing(wanted.partition, error.code)
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -229,11 +244,10 @@ class _Reading:
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch(self._request.min_bytes - self._size)
         # It is read again when there is enough: until then it takes no memory.
-        self._answers = []
-        self._reserved.set(0)
+        replicas, _ = self._replicas, self._start()
         answered: asyncio.Future[FetchResponse] = loop.create_future()
         waiting = []
-        for replica in self._replicas:
+        for replica in replicas:
             if self._committed:
                 replica.wait_committed(delayed)
                 waiting.append(replica.waiting_committed)
@@ -268,18 +282,9 @@ class _Reading:
         delayed.woken.add_done_callback(woken)
         return answered
 
-    def response(self) -> Steps[FetchResponse]:
-        """The response with what was read; consecutive partitions of a topic share an entry."""
-        topics: list[FetchableTopicResponse] = []
-        last: TopicKey | None = None
-        for target, answer in self._answers:
-            if topics:
-                yield
-            if target != last:
-                topics.append(FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[]))
-                last = target
-            topics[-1].partitions.append(answer)
-        response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
+    def response(self) -> FetchResponse:
+        """The response with what was read."""
+        response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=self._topics)
         self._fetch.trim(response)
         return response
 

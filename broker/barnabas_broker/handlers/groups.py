@@ -1,7 +1,7 @@
 """The APIs of the group coordinator. Each handler passes the request and its sender on to the coordinator."""
 
 from asyncio import Future
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH
@@ -24,6 +24,8 @@ from barnabas_protocol.schema import Response
 #: A method of the coordinator. What takes longer with more in the request is a generator of steps.
 Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any] | Steps[Any]]
 
+_ANSWERS: Final = (Response, Future)
+
 
 def handler_for(method: Method) -> Handler:
     """A handler that calls `method` of the coordinator."""
@@ -34,7 +36,7 @@ def handler_for(method: Method) -> Handler:
             services.group_partitions.reconcile()  # Unloads all partitions: the answer is NOT_COORDINATOR.
         caller = Caller(context.client_id, f"/{context.peer.host}")
         handled = method(services.groups, request, context.version, caller)
-        return services.lane.respond(handled, context.peer) if isinstance(handled, Generator) else handled
+        return handled if isinstance(handled, _ANSWERS) else services.lane.respond(handled, context.peer)
 
     return handle
 

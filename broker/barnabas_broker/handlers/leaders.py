@@ -39,6 +39,10 @@ from barnabas_protocol.registry import ApiKey
 log = logger("replicas")
 
 
+#: From this version on, ElectLeaders answers have an error of their own.
+_FIRST_WITH_ERROR: Final = 1
+
+
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer ElectLeaders: all elections in one change."""
     if request.election_type not in tuple(ElectionType):
@@ -50,7 +54,10 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     try:
         answers = await context.services.cluster.change(lambda image: controller.elect_leaders(image, kind, asked))
     except KafkaError as error:
-        return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
+        if context.version >= _FIRST_WITH_ERROR:
+            return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
+        # As in Kafka: each partition has the error, if the request names any.
+        answers = dict.fromkeys(asked or (), error.code)
     return await context.services.lane.enqueue(_elected(answers))
 
 

@@ -8,13 +8,13 @@ version 12 on to add it (KIP-890). Later batches of the transaction need no ques
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
@@ -27,7 +27,7 @@ from barnabas_broker.storage.producers import Producers, Verification
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -39,7 +39,7 @@ from barnabas_protocol.messages.produce import (
 from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL, read_header
 from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
+from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.wire import Buffer
 
 #: The first version with record batches of magic 2, the only format that is stored.
@@ -118,18 +118,15 @@ _FINAL: Final = frozenset(
 _Check = tuple[Log, Buffer, Callable[[KafkaError | None], None]]
 
 
-@stepwise
-def handle_produce(
-    context: RequestContext, request: Produce
-) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+def handle_produce(context: RequestContext, request: Produce) -> Handled:
     """Append the batches, and answer when they are as durable as acks and the topic's configuration ask for.
 
     Raises:
         CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
-    transactional = [] if refusal is not None else _transactional(request)
-    if transactional:
+    verified: _Verified = {}
+    if refusal is None and (transactional := _transactional(request)):
         refusal = _refuse_transactional(request, transactional)
         if refusal is None:
             asked, verified = _ask(context, transactional)
@@ -137,13 +134,12 @@ def handle_produce(
                 appending = asyncio.ensure_future(_verify_and_append(context, request, asked, verified))
                 context.peer.hold(appending)
                 return _respond_when(appending)
-            return (yield from _append_all(context, request, None, verified))
-    return (yield from _append_all(context, request, refusal, {}))
+    return context.services.lane.respond(_append_all(context, request, refusal, verified), context.peer)
 
 
 def _append_all(
     context: RequestContext, request: Produce, refusal: KafkaError | None, verified: _Verified
-) -> Steps[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+) -> Steps[Handled]:
     """Append the batches of a request.
 
     Raises:
@@ -189,12 +185,12 @@ class _Asked(NamedTuple):
 
 def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
     """The batches that say that they are part of a transaction."""
-    return [
-        ((topic, index), records)
-        for topic, partitions in request.topics
-        for index, records in partitions
-        if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL
-    ]
+    found: list[tuple[_Partition, Buffer]] = []
+    for topic, partitions in request.topics:
+        for index, records in partitions:
+            if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL:
+                found.append(((topic, index), records))
+    return found
 
 
 def _refuse_transactional(request: Produce, transactional: list[tuple[_Partition, Buffer]]) -> KafkaError | None:
@@ -249,7 +245,7 @@ async def _verify_and_append(
     request: Produce,
     asked: list[_Asked],
     verified: dict[_Partition, Verification | KafkaError],
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Handled:
     """Ask the coordinator, and append the batches of the partitions that belong to the transaction."""
     codes = await context.services.transactions.verify(
         request.head.transactional_id or "",
@@ -283,11 +279,12 @@ def _verification_error(code: ErrorCode, version: int) -> KafkaError:
     return KafkaError(code)
 
 
-async def _respond_when(
-    appending: "asyncio.Future[ProduceResponse | Awaitable[ProduceResponse | None] | None]",
-) -> ProduceResponse | None:
-    handled = await appending
-    return handled if handled is None or isinstance(handled, ProduceResponse) else await handled
+async def _respond_when(appending: "asyncio.Future[Handled]") -> Response | None:
+    try:
+        handled = await appending
+    finally:
+        del appending  # the traceback of its error has this frame
+    return handled if isinstance(handled, Response | None) else await handled
 
 
 async def _check_and_append(checks: list[_Check]) -> None:
@@ -306,7 +303,10 @@ async def _respond_after(
     response: ProduceResponse,
     delayed: DelayedOperation[ProduceResponse],
 ) -> ProduceResponse | None:
-    await checking
+    try:
+        await checking
+    finally:
+        del checking  # the traceback of its error has this frame
     answer = _respond(request, response, delayed)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
@@ -340,15 +340,14 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     return None
 
 
-def _check_batch(records: Buffer, version: int) -> None:
-    """Check that this request may carry a batch of this type.
+def _check_codec(records: Buffer, version: int) -> None:
+    """Check that a request without zstd does not carry it.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if len(records) < HEADER_SIZE:
-        return  # the append refuses it as corrupt
-    if version < _FIRST_WITH_ZSTD and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
+    # The append refuses a batch without a whole header as corrupt.
+    if len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {version} has no zstd, only {_FIRST_WITH_ZSTD} and newer (KIP-110).",
@@ -392,9 +391,10 @@ def _append(
         allowed: that its transaction may begin on the partition, or why not; None if it is part of none, or has begun.
     """
     log_start_offset = -1
+    if refusal is not None:
+        _refuse(answer, refusal, log_start_offset)
+        return
     try:
-        if refusal is not None:
-            raise refusal
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
         replica = services.replicas.find(name, answer.index)
@@ -402,13 +402,16 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
-        _check_batch(records, context.version)
+        if context.version < _FIRST_WITH_ZSTD:
+            _check_codec(records, context.version)
         if isinstance(allowed, KafkaError):
-            raise allowed
+            _refuse(answer, allowed, log_start_offset)
+            return
         log_start_offset = replica.log.log_start_offset
         if acks == -1:
             replica.check_isr()
-        if checks is not None and takes_long(records, replica.log.settings):
+        settings = replica.log.settings
+        if settings.compact and checks is not None and takes_long(records, settings):
 
             def append(error: KafkaError | None) -> None:
                 if error is not None:
@@ -426,7 +429,9 @@ def _append(
         return
     answer.base_offset = info.first_offset
     answer.log_append_time_ms, answer.log_start_offset = info.log_append_time, info.log_start_offset
-    delayed.add(replica.unacknowledged(info.last_offset, acks_all=acks == -1), partial(_acknowledge, answer))
+    conditions = replica.unacknowledged(info.last_offset, acks_all=acks == -1)
+    if conditions:
+        delayed.add(conditions, partial(_acknowledge, answer))
 
 
 def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:
@@ -444,5 +449,6 @@ ROUTES: Final = (
             requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
         ),
         decode=decode_produce,
+        encode=encode_produce_response,
     ),
 )

@@ -1,5 +1,8 @@
-"""SASL, ACLs, client quotas and SCRAM credentials. None of them is supported; the responses are those of a Kafka broker
-without security."""
+"""SASL, ACLs, client quotas and SCRAM credentials.
+
+The exchange of SASL is over before handlers see a request (:mod:`barnabas_broker.server.sasl`): what comes here is out
+of place. The others are not supported; their responses are those of a Kafka broker without them.
+"""
 
 from typing import Final
 
@@ -8,6 +11,7 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.principals import ANONYMOUS
 from barnabas_broker.server.refusals import SASL
 from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode
@@ -27,20 +31,27 @@ from barnabas_protocol.registry import ApiKey
 
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
+_AGAIN: Final = "SaslAuthenticate request received after successful authentication"
 
 
 def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Answer SaslHandshake, as Kafka does on a listener without SASL."""
-    context.warn_not_served(SASL)
+    """Answer SaslHandshake, as Kafka does on a listener without SASL, or when it comes again."""
+    _warn(context)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
 def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """Answer SaslAuthenticate, likewise."""
-    context.warn_not_served(SASL)
+    _warn(context)
+    message = _NO_SASL if context.principal == ANONYMOUS else _AGAIN
     return SaslAuthenticateResponse(
-        error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL, auth_bytes=b"", session_lifetime_ms=0
+        error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"", session_lifetime_ms=0
     )
+
+
+def _warn(context: RequestContext) -> None:
+    if context.principal == ANONYMOUS:
+        context.warn_not_served(SASL)
 
 
 def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

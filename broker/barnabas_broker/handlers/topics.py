@@ -148,7 +148,7 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
         try:
             created = await services.cluster.change(decide)
         except KafkaError as error:
-            refused[name] = error
+            refused[name] = error.with_traceback(None)  # which would have this frame, and so be in a reference cycle
         else:
             if created is not None:
                 _log_created(context, created, automatic=True)

@@ -81,6 +81,7 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
         "members": [
             {
                 **member.identity(),
+                "protocol": "consumer" if member.classic is None else "classic",
                 "member_epoch": member.epoch,
                 "state": member.state.name,
                 "rebalance_timeout_ms": member.rebalance_timeout_ms,

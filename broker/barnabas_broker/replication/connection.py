@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from barnabas_broker.security.tls import TlsContexts
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.exchange import Exchange
@@ -19,24 +20,41 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     Args:
         client_id: the client id of this broker.
+
+    Attributes:
+        lost: why it was closed; None while it is open.
+        on_lost: called when it is closed.
     """
 
     def __init__(self, client_id: str) -> None:
+        self.lost: ConnectionError | None = None
+        self.on_lost: Callable[[], object] | None = None
         self._client_id = client_id
         self._framer = Framer(_MOST_BYTES)
         self._exchange: Exchange[asyncio.Future[bytes | bytearray]] = Exchange()
         self._transport: asyncio.Transport | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, client_id: str, timeout: float) -> "BrokerConnection":
+    async def open(
+        cls, host: str, port: int, client_id: str, timeout: float, tls: TlsContexts | None = None
+    ) -> "BrokerConnection":
         """Connect.
+
+        Args:
+            host: the broker's address.
+            port: its port.
+            client_id: the client id of this broker.
+            timeout: seconds for all of it.
+            tls: the certificates of this broker; None for plain text.
 
         Raises:
             OSError: no connection, or not in time (TimeoutError).
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(lambda: cls(client_id), host, port)
+            _, connection = await loop.create_connection(
+                lambda: cls(client_id), host, port, ssl=None if tls is None else tls.client
+            )
         return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,6 +81,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _end(self, error: ConnectionError) -> None:
         self.close()
+        self.lost = self.lost or error
+        if self.on_lost is not None:
+            self.on_lost()
         for waiter in self._exchange.abandon():
             if not waiter.done():
                 waiter.set_exception(error)
@@ -93,10 +114,14 @@ class BrokerConnections:
     Args:
         client_id: of this broker.
         address: finds the host and port of a broker; None while it is not registered.
+        tls: the certificates of this broker; None for plain text.
     """
 
-    def __init__(self, client_id: str, address: Callable[[int], tuple[str, int] | None]) -> None:
+    def __init__(
+        self, client_id: str, address: Callable[[int], tuple[str, int] | None], tls: TlsContexts | None = None
+    ) -> None:
         self._client_id = client_id
+        self._tls = tls
         self._address = address
         self._open: dict[int, tuple[tuple[str, int], asyncio.Task[BrokerConnection]]] = {}
 
@@ -113,7 +138,7 @@ class BrokerConnections:
         known = self._open.get(node_id)
         if known is None or known[0] != address:
             self._drop(node_id, known)
-            opening = BrokerConnection.open(*address, self._client_id, timeout)
+            opening = BrokerConnection.open(*address, self._client_id, timeout, self._tls)
             known = self._open[node_id] = address, asyncio.get_running_loop().create_task(opening)
         try:
             # Others wait for the same connection: it goes on to be opened if this request is cancelled.

@@ -1,17 +1,22 @@
 """Fetches from leaders: one fetcher per leader broker, one Fetch at a time for all partitions that follow it.
 
-Batches are appended as they are, with their offsets and leader epochs. A partition that fails (the log cannot be
-written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does not lead it yet, because
-the new image has not arrived there, the pauses begin with a few milliseconds and grow to that time. After a connection
-error all partitions of the leader pause, but not if the connection was older than such a pause: an idle connection to a
-broker that was restarted fails when it is used again. Pauses are short for some attempts if the broker has accepted a
-connection before: they show whether its process has ended.
+Batches are appended as they are, with their offsets and leader epochs. The next Fetch tells the leader that they are in
+the log, so it waits for their fsync, if ``flush.messages`` asks for one before an acknowledgement. A partition that
+fails (the log cannot be written) pauses for ``replica.fetch.backoff.ms`` while the others continue. If the broker does
+not lead it yet, because the new image has not arrived there, the pauses begin with a few milliseconds and grow to that
+time. After a connection error all partitions of the leader pause, but not if the connection was older than such a
+pause: an idle connection to a broker that was restarted fails when it is used again. Pauses are short for some attempts
+if the broker has accepted a connection before: they show whether its process has ended.
+
+Each broker has a connection to every registered one, also if there is nothing to fetch: a process that leads nothing
+may be in ISRs, and acks=all waits for it until its end is known.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_broker.cluster.image import BrokerRegistered, Event, Image
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     REPLICA_FETCH_BACKOFF_MS,
@@ -33,6 +38,7 @@ from barnabas_broker.replication.following import (
     truncation_offset,
 )
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.checkpoints import id_bytes
 from barnabas_broker.storage.epochs import UNDEFINED
@@ -78,6 +84,7 @@ class ReplicaFetcherManager:
             another broker may have its node id by now.
         directory: the id of this broker's data directory.
         wall_ms: the time of day, in ms.
+        tls: the certificates of this broker; None for plain text.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class ReplicaFetcherManager:
         broker_epoch: Callable[[], int],
         directory: str,
         wall_ms: Callable[[], int],
+        tls: TlsContexts | None = None,
     ) -> None:
         self.config = config
         self.node_id = node_id
@@ -97,8 +105,10 @@ class ReplicaFetcherManager:
         self.broker_epoch = broker_epoch
         self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
+        self.tls = tls
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._closed = False
 
     def follow(self, replica: Replica, leader: int) -> None:
         """Fetch a partition from `leader`; -1 stops fetching it."""
@@ -109,20 +119,31 @@ class ReplicaFetcherManager:
         if leader < 0:
             return
         self._leaders[where] = leader
-        fetcher = self._fetchers.get(leader)
+        self._fetcher(leader).add(where, replica)
+
+    def image_changed(self, image: Image, events: Sequence[Event]) -> None:
+        """Connect to brokers that were registered, or registered again."""
+        if any(isinstance(event, BrokerRegistered) for event in events) and not self._closed:
+            for node_id in image.brokers:
+                if node_id != self.node_id:
+                    self._fetcher(node_id).look()
+
+    def _fetcher(self, node_id: int) -> "_ReplicaFetcher":
+        fetcher = self._fetchers.get(node_id)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = _ReplicaFetcher(self, leader)
-        fetcher.add(where, replica)
+            fetcher = self._fetchers[node_id] = _ReplicaFetcher(self, node_id)
+        return fetcher
 
     async def close(self) -> None:
         """Stop all fetchers."""
+        self._closed = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._leaders.clear()
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers))
 
 
 class _ReplicaFetcher:
-    """Fetches from one leader broker."""
+    """Fetches from one broker what it leads, and notices that its process has ended."""
 
     def __init__(self, manager: ReplicaFetcherManager, leader: int) -> None:
         self._manager = manager
@@ -142,6 +163,8 @@ class _ReplicaFetcher:
         self._paused: dict[TopicPartition, asyncio.TimerHandle] = {}
         #: How often partitions were refused in a row because the broker does not lead them.
         self._early: dict[TopicPartition, int] = {}
+        #: What the next Fetch waits for: the fsyncs of what was appended.
+        self._syncs: dict[TopicPartition, asyncio.Future[None]] = {}
         self._process = LeaderProcess()
         self._changed = asyncio.Event()
         self._failing = False
@@ -151,6 +174,10 @@ class _ReplicaFetcher:
         self._partitions[where] = replica
         self._early.pop(where, None)
         self._wake(where)
+
+    def look(self) -> None:
+        """The broker is registered: connect to it, if there is no connection."""
+        self._changed.set()
 
     def drop(self, where: TopicPartition) -> None:
         self._partitions.pop(where, None)
@@ -203,6 +230,9 @@ class _ReplicaFetcher:
                 await asyncio.sleep(_UNREGISTERED_SECONDS)
                 continue
             registered = self._manager.registered(self._leader)
+            if registered is None and not self._partitions:
+                self._changed.clear()
+                continue
             began, pause = asyncio.get_running_loop().time(), self._backoff
             if registered is not None:
                 try:
@@ -230,17 +260,20 @@ class _ReplicaFetcher:
         return self._backoff
 
     def _report(self, reason: str) -> None:
-        if not self._failing:
+        if not self._failing and self._partitions:
             self._failing = True
             log.warning("cannot fetch from leader", leader=self._leader, reason=reason)
 
     async def _fetch(self, at: Registered) -> None:
         client_id = f"broker-{self._manager.node_id}-fetcher"
-        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout)
+        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout, self._manager.tls)
         self._process.accepted(at.epoch)
         self._session.reset()
+        connection.on_lost = self._changed.set
         try:
             while True:
+                if connection.lost is not None:
+                    raise connection.lost
                 asked = self._states()
                 if not asked:
                     self._changed.clear()
@@ -260,8 +293,18 @@ class _ReplicaFetcher:
                     self._failing = False
                     log.info("fetching from leader again", leader=self._leader)
                 self._handle(response, asked)
+                if self._syncs:
+                    await self._synced()
         finally:
             connection.close()
+
+    async def _synced(self) -> None:
+        """Wait until what was appended is on the disk; partitions whose disk fails pause."""
+        syncs, self._syncs = self._syncs, {}
+        results = await asyncio.gather(*syncs.values(), return_exceptions=True)
+        for where, result in zip(syncs, results, strict=True):
+            if isinstance(result, KafkaError) and result.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._pause(where, result.code)
 
     def _handle(
         self,
@@ -314,7 +357,9 @@ class _ReplicaFetcher:
         if answer.records:
             if replica_log.log_end_offset != state.offset:
                 return  # the log has changed since the request
-            replica_log.append_as_follower(answer.records, now_ms=self._manager.wall_ms())
+            appended = replica_log.append_as_follower(answer.records, now_ms=self._manager.wall_ms())
+            if (sync := replica_log.durable(appended.last_offset)) is not None:
+                self._syncs[replica_log.topic_partition] = sync
         mark = min(answer.high_watermark, replica_log.log_end_offset)
         if mark > replica_log.high_watermark:
             replica_log.set_high_watermark(mark)

@@ -4,6 +4,10 @@
 A follower is proposed as soon as a fetch shows that it has caught up. Followers that lag are removed by a check of all
 partitions every half of ``replica.lag.time.max.ms``. One request is in flight at a time.
 
+A leader that registered followers do not reach resigns, if they can go on without it. Apache Kafka's leader removes
+them from the ISR, and refuses writes until they reach it. Any member of the ISR may lead at any time, so this needs no
+proof that the leader is cut off. Partitions with silent followers are looked for twice in the time that counts.
+
 It also reports the ends of logs that may have lost records, if a partition has no leader and waits for them.
 """
 
@@ -14,7 +18,7 @@ from typing import Final
 from barnabas_broker.cluster.controller import IsrChange, LogEnd
 from barnabas_broker.cluster.image import BrokerInfo
 from barnabas_broker.config import Config
-from barnabas_broker.config.keys import REPLICA_LAG_TIME_MAX_MS
+from barnabas_broker.config.keys import BROKER_SESSION_TIMEOUT_MS, REPLICA_LAG_TIME_MAX_MS
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
@@ -72,9 +76,9 @@ class AlterPartitionManager:
         self._wake.set()
 
     async def _run(self) -> None:
-        checked = self._now()
+        checked = looked = self._now()
         while True:
-            left = checked + self._config[REPLICA_LAG_TIME_MAX_MS] / 2000 - self._now()
+            left = looked + self._silent_seconds() / 2 - self._now()
             try:
                 async with asyncio.timeout(left):
                     await self._wake.wait()
@@ -82,11 +86,25 @@ class AlterPartitionManager:
             except TimeoutError:
                 left = 0
             if left <= 0:  # also when followers keep joining: lagging ones must be found
-                candidates, checked = [replica for _, replica in self._replicas.all()], self._now()
+                looked = self._now()
+                if looked - checked >= self._config[REPLICA_LAG_TIME_MAX_MS] / 2000:
+                    candidates, checked = [replica for _, replica in self._replicas.all()], looked
+                else:
+                    candidates = [*dict.fromkeys([*self._joining, *self._with_silent_followers(looked)])]
             self._joining.clear()
             self._wake.clear()
             await self._change(candidates)
             await self._report_ends([each for each in candidates if self._replicas.is_awaited(each)])
+
+    def _with_silent_followers(self, now: float) -> list[Replica]:
+        since = now - self._silent_seconds()
+        replicas = (replica for _, replica in self._replicas.all())
+        return [each for each in replicas if each.leading is not None and each.leading.silent(since)]
+
+    def _silent_seconds(self) -> float:
+        """How long followers do not fetch until a leader counts as cut off: they are in the ISR for longer than that,
+        and a broker that has ended is fenced by then."""
+        return min(self._config[REPLICA_LAG_TIME_MAX_MS] / 2, self._config[BROKER_SESSION_TIMEOUT_MS]) / 1000
 
     async def _report_ends(self, replicas: Collection[Replica]) -> None:
         ends = []
@@ -118,7 +136,16 @@ class AlterPartitionManager:
             leading = replica.leading
             if leading is None or leading.proposed is not None:
                 continue
-            wanted = leading.wanted_isr(replica.high_watermark, now, lag, live)
+            wanted = leading.wanted_without_me(now - self._silent_seconds(), replica.min_isr, live)
+            if wanted:
+                log.warning(
+                    "followers do not fetch from this leader: another replica in sync is to lead",
+                    partition=str(replica.log.topic_partition),
+                    isr=list(leading.info.isr),
+                    wanted=list(wanted),
+                )
+            else:
+                wanted = leading.wanted_isr(replica.high_watermark, now, lag, live)
             if set(wanted) != set(leading.info.isr) or replica.outgrows_elr():
                 where, info = replica.log.topic_partition, leading.info
                 log.info("proposing an ISR", partition=str(where), isr=list(info.isr), wanted=list(wanted))

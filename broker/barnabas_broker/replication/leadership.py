@@ -178,6 +178,35 @@ class Leadership:
                     isr.append(node_id)
         return tuple(isr)
 
+    def silent(self, since: float) -> list[int]:
+        """The followers in the ISR that lack records, and have not fetched since then: a time, in seconds."""
+        end, isr = self.log_end, self.info.isr
+        return [
+            node_id
+            for node_id, each in self.followers.items()
+            if each.log_end_offset < end and max(each.fetched_at, each.caught_up_at) < since and node_id in isr
+        ]
+
+    def wanted_without_me(self, since: float, min_isr: int, live: Mapping[int, BrokerInfo]) -> tuple[int, ...]:
+        """The ISR to propose if this leader seems to be cut off from its followers, which could go on without it.
+
+        These are silent, and registered. With the others there would be too few in sync, and all writes were refused.
+
+        Args:
+            since: the time from which on they have not fetched, in seconds.
+            min_isr: of the topic (``min.insync.replicas``).
+            live: the registered brokers.
+
+        Returns:
+            The new leader and the other members; empty if the leader should stay.
+        """
+        isr, silent = self.info.isr, self.silent(since)
+        if len(isr) - len(silent) >= min_isr:
+            return ()
+        reached = (node_id for node_id in self.followers if node_id in isr and node_id not in silent)
+        registered = tuple(node_id for node_id in (*silent, *reached) if node_id in live)
+        return registered if len(registered) >= min_isr else ()
+
     def propose(self, isr: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Note a proposal; the followers in it count from now on.
 

@@ -146,8 +146,7 @@ class ReplicaManager:
     def _configure(self, topic: TopicInfo) -> None:
         config = self._topic_config(topic)
         for replica in self._replicas.get(topic.name, {}).values():
-            replica.log.configure(config)
-            replica.advance()  # min.insync.replicas may be another one
+            replica.configure(config)
             self._check(replica)
 
     def _update(self, topic: TopicInfo, indexes: Iterable[int]) -> list[int]:

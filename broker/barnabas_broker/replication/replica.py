@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.config import TopicConfig
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_broker.storage.log import MARKER_SIZE
@@ -53,6 +54,7 @@ class Replica:
     Attributes:
         log: the log.
         info: the partition in the cluster image.
+        min_isr: the smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas.
         leading: the leadership while this broker leads the partition; otherwise None.
         waiting: consumers' fetches, which wait for the high watermark.
         waiting_committed: `read_committed` consumers' fetches, which wait for the last stable offset.
@@ -68,13 +70,14 @@ class Replica:
         "info",
         "leading",
         "log",
+        "min_isr",
         "waiting",
         "waiting_committed",
     )
 
     def __init__(self, partition_log: Log, info: PartitionInfo) -> None:
         self.log = partition_log
-        self.info = info
+        self._describe(info)
         self.leading: Leadership | None = None
         self.waiting: set[DelayedFetch] = set()
         self.waiting_committed: set[DelayedFetch] = set()
@@ -82,11 +85,22 @@ class Replica:
         #: The last stable offset up to which bytes were counted into `waiting_committed`, while there are any.
         self._stable = 0
         #: Appends beyond the high watermark: the offset after each, and its bytes.
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._uncommitted: deque[tuple[int, int]] | None = None
         #: Acknowledgements that wait for the high watermark.
         self._acks: OffsetWaiters[None] = OffsetWaiters()
         #: DeleteRecords requests that wait for the low watermark.
         self._deletions: OffsetWaiters[int] = OffsetWaiters()
+
+    def configure(self, config: TopicConfig) -> None:
+        """Apply a new configuration of the topic."""
+        self.log.configure(config)
+        self._describe(self.info)
+        self.advance()
+
+    def _describe(self, info: PartitionInfo) -> None:
+        """Set what follows from the cluster image and the topic's configuration."""
+        self.info = info
+        self.min_isr = min(self.log.settings.min_insync_replicas, len(info.replicas))
 
     @property
     def leader_epoch(self) -> int:
@@ -120,7 +134,7 @@ class Replica:
         """Become the leader; in the same leader epoch, take over a new ISR or new replicas."""
         leading = self.leading
         again = leading is not None and info.leader_epoch == leading.info.leader_epoch
-        self.info = info
+        self._describe(info)
         if leading is not None and again:
             leading.changed(info, now)
         else:
@@ -131,7 +145,7 @@ class Replica:
 
     def follow(self, info: PartitionInfo) -> None:
         """Become a follower, or follow another leader, from which damage and all after it is fetched again."""
-        self.info = info
+        self._describe(info)
         self.step_down()
         if info.leader >= 0:
             self.log.drop_damaged()
@@ -139,7 +153,7 @@ class Replica:
     def step_down(self) -> None:
         """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
         self.leading = None
-        self._uncommitted.clear()
+        self._uncommitted = None
         reason = "This broker does not lead the partition any more."
         self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
@@ -246,14 +260,11 @@ class Replica:
             if self.waiting_committed:
                 self._count_stable(before, size)
         else:
+            if self._uncommitted is None:
+                self._uncommitted = deque()
             self._uncommitted.append((end, size))
         for delayed in self.following:
             delayed.appended(size)
-
-    @property
-    def min_isr(self) -> int:
-        """The smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas."""
-        return min(self.log.settings.min_insync_replicas, len(self.info.replicas))
 
     @property
     def _may_commit(self) -> bool:
@@ -278,12 +289,11 @@ class Replica:
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
         """
-        needed = self.min_isr
-        if len(self.info.isr) < needed:
+        if len(self.info.isr) < self.min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.info.isr)} is insufficient to satisfy the min.isr requirement "
-                f"of {needed} for partition {self.log.topic_partition}",
+                f"of {self.min_isr} for partition {self.log.topic_partition}",
             )
 
     def unacknowledged(self, offset: int, *, acks_all: bool) -> "list[asyncio.Future[None]]":

@@ -125,7 +125,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def resolve(self, request: FetchRequest, version: int, now: float) -> Steps[FetchContext]:
-        """Resolve a request with its session to the partitions to read.
+        """Resolve a request with its session to the partitions to read, one per step.
 
         Args:
             request: the request.
@@ -133,7 +133,21 @@ class FetchSessionCache:
             now: the time, in seconds.
         """
         by_id = version >= 13
-        requested = yield from _requested_partitions(request)
+        requested: dict[tuple[TopicKey, int], CachedPartition] = {}
+        for topic in request.topics:
+            topic_key = TopicKey(topic.topic, topic.topic_id)
+            for p in topic.partitions:
+                if requested:
+                    yield
+                requested[topic_key, p.partition] = CachedPartition(
+                    p.partition,
+                    p.fetch_offset,
+                    p.partition_max_bytes,
+                    p.current_leader_epoch,
+                    p.last_fetched_epoch,
+                    p.log_start_offset,
+                    p.replica_directory_id,
+                )
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._drop(self._sessions.get(request.session_id))
             if request.session_epoch == FINAL_EPOCH or not requested:
@@ -153,9 +167,9 @@ class FetchSessionCache:
             if known is not None and known.leader_epoch == wanted_now.leader_epoch:
                 wanted_now.high_watermark, wanted_now.log_start_offset = known.high_watermark, known.log_start_offset
             session.partitions[key] = wanted_now
-        for topic in request.forgotten_topics_data:
-            for partition in topic.partitions:
-                session.partitions.pop((TopicKey(topic.topic, topic.topic_id), partition), None)
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                session.partitions.pop((TopicKey(forgotten.topic, forgotten.topic_id), partition), None)
         self._partitions += len(session.partitions) - before
         if not session.partitions:
             self._drop(session)
@@ -192,23 +206,3 @@ class FetchSessionCache:
         if session is not None:
             del self._sessions[session.session_id]
             self._partitions -= len(session.partitions)
-
-
-def _requested_partitions(request: FetchRequest) -> Steps[dict[tuple[TopicKey, int], CachedPartition]]:
-    """The partitions that a request names, one per step."""
-    wanted: dict[tuple[TopicKey, int], CachedPartition] = {}
-    for topic in request.topics:
-        key = TopicKey(topic.topic, topic.topic_id)
-        for p in topic.partitions:
-            if wanted:
-                yield
-            wanted[key, p.partition] = CachedPartition(
-                p.partition,
-                p.fetch_offset,
-                p.partition_max_bytes,
-                p.current_leader_epoch,
-                p.last_fetched_epoch,
-                p.log_start_offset,
-                p.replica_directory_id,
-            )
-    return wanted

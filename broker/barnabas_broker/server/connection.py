@@ -19,6 +19,7 @@ The types that a dispatcher needs are here as well: :class:`Peer`, :class:`Defer
 import asyncio
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
@@ -26,6 +27,7 @@ from typing import Any, Final, Protocol, cast
 from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_protocol.errors import DecodeError
@@ -87,15 +89,17 @@ class DeferredResponse:
         alone: no further request is started before this one is answered, as Kafka does with all. For responses whose
             size is large and not known before.
         answer: the encoded response, once it is ready.
+        held: its bytes in memory, if it waits for an earlier one.
         reason: why the connection must be closed instead.
         settled: called when the response is given or refused. The connection sets it.
     """
 
-    __slots__ = ("alone", "answer", "reason", "settled")
+    __slots__ = ("alone", "answer", "held", "reason", "settled")
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.alone = False
         self.answer = answer
+        self.held = 0
         self.reason = ""
         self.settled: Callable[[DeferredResponse], None] = _ignore
 
@@ -112,7 +116,11 @@ class DeferredResponse:
 
 def _in_memory(answer: Answer) -> int:
     """The bytes of a response that are not in files."""
-    return sum([len(part) for part in answer if isinstance(part, _IN_MEMORY)])
+    size = 0
+    for part in answer:
+        if isinstance(part, _IN_MEMORY):
+            size += len(part)
+    return size
 
 
 def _ignore(deferred: DeferredResponse) -> None:
@@ -127,17 +135,19 @@ class Peer:
         port: its port.
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
+        principal: who it is.
         cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         released: called when `works` has become empty. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "port", "released", "software", "works")
+    __slots__ = ("cached", "host", "listener", "port", "principal", "released", "software", "works")
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
         self.port = port
         self.listener = listener
+        self.principal = ANONYMOUS
         self.software = ""
         self.cached: Any = None
         self.works: set[asyncio.Future[Any]] = set()
@@ -176,6 +186,27 @@ class Dispatcher(Protocol):
         """
 
 
+class Gate(Dispatcher, Protocol):
+    """Answers the requests of a client until it has proved who it is."""
+
+    def close(self) -> None:
+        """The connection is lost."""
+
+
+class Login(Protocol):
+    """What a client has to get through before its requests are served.
+
+    Attributes:
+        max_receive_size: bytes of a frame at most until then.
+    """
+
+    @property
+    def max_receive_size(self) -> int: ...
+
+    def begin(self, connection: "Connection", dispatch: Dispatcher) -> Gate:
+        """The gate of a new connection, in front of `dispatch`."""
+
+
 class ConnectionOwner(Protocol):
     """What a connection needs of the server that accepted it.
 
@@ -212,6 +243,8 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         server: accepted it.
         listener: the name of the listener.
+        identify: the principal of a TLS connection; None for plain text.
+        login: what a client has to get through before its requests are served; None if it need not log in.
 
     Attributes:
         peer: the client.
@@ -219,12 +252,22 @@ class Connection(asyncio.BufferedProtocol):
         began: when the request that has arrived in part began, or was read on after a pause; None if there is none.
     """
 
-    def __init__(self, server: ConnectionOwner, listener: str = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        server: ConnectionOwner,
+        listener: str = PLAINTEXT,
+        identify: Callable[[ssl.SSLObject], Principal] | None = None,
+        login: "Login | None" = None,
+    ) -> None:
         self.server = server
         self.peer = Peer("?", 0, listener)
+        self._identify = identify
         self.active = 0.0
         self.began: float | None = None
         self._traffic = server.traffic
+        self._login = login
+        self._gate: Gate | None = None
+        self._dispatch = server.dispatch
         self._framer = Framer(server.max_request_bytes)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
@@ -262,10 +305,25 @@ class Connection(asyncio.BufferedProtocol):
         self.active = self.server.now()
         if not self.server.admit(self):
             self._transport.abort()
+        elif self._identify is not None:
+            try:
+                self.peer.principal = self._identify(transport.get_extra_info("ssl_object"))
+            except NoRuleApplies as error:
+                self._refuse(str(error))
+                self._transport.abort()
+                return
+        if self._login is not None:
+            self._gate = self._dispatch = self._login.begin(self, self.server.dispatch)
+            self._framer.max_bytes = self._login.max_receive_size
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.peer.cached = None
+        # These end reference cycles: its buffers are freed now, not when the collector runs.
+        self.peer.released = _nothing
+        if self._gate is not None:
+            self._gate.close()
+            self._gate, self._dispatch = None, self.server.dispatch
         for work in tuple(self.peer.works):
             work.cancel()
         self._backlog.clear()
@@ -310,7 +368,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.close()
-        return True
+        # A TLS connection has no half that stays open.
+        return self._identify is None
 
     # Requests in, responses out
 
@@ -335,16 +394,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._working or transport is None:
             return
         self._working = True
-        backlog, pending, dispatch, peer = self._backlog, self._pending, self.server.dispatch, self.peer
+        backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
         out: list[Buffer | Unread] = []
         size = 0
         try:
             while True:
                 answer = pending[0].answer if pending else None
                 if answer is not None:
-                    pending.popleft()
-                    self._ready -= _in_memory(answer)
-                elif backlog and self._may_start():
+                    self._ready -= pending.popleft().held
+                elif (
+                    backlog
+                    and self._writable
+                    and not (peer.works or self._unsent or self._ending)
+                    and (not pending or self._may_queue())
+                ):
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -353,8 +416,9 @@ class Connection(asyncio.BufferedProtocol):
                         pending.append(started)
                         continue
                     if pending:
-                        pending.append(DeferredResponse(started))
-                        self._ready += _in_memory(started)
+                        started = DeferredResponse(started)
+                        pending.append(started)
+                        self._hold(started)
                         continue
                     answer = started
                 else:
@@ -382,7 +446,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._working = False
-        self._count()
+        if self._ready or self._sending or self._counted:
+            self._count()
         if self._ending:
             self._end_if_answered()
         elif (not backlog and self._has_room()) is not self._reading:
@@ -394,15 +459,12 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
 
-    def _may_start(self) -> bool:
-        """Whether the next request may be started."""
-        pending = self._pending
+    def _may_queue(self) -> bool:
+        """Whether another request may be started while responses are pending."""
+        last = self._pending[-1]
         return (
-            self._writable
-            and not self.peer.works
-            and len(pending) < MAX_IN_FLIGHT
-            and not (self._unsent or self._ending)
-            and not (pending and pending[-1].alone and pending[-1].answer is None)
+            len(self._pending) < MAX_IN_FLIGHT
+            and not (last.alone and last.answer is None)
             # A connection without such responses goes on whatever the others hold: what they wait for may be on it.
             and (
                 not self._ready
@@ -445,23 +507,34 @@ class Connection(asyncio.BufferedProtocol):
         if deferred.answer is None:
             self._refuse(deferred.reason)
         elif self._transport is not None:
-            self._ready += _in_memory(deferred.answer)
-            if self._pending and (self._pending[0] is deferred or deferred.alone):
+            pending = self._pending
+            first = bool(pending) and pending[0] is deferred
+            if not first:
+                self._hold(deferred)
+            if first or (pending and deferred.alone):
                 self._work()
             else:
                 self._count()
 
+    def _hold(self, deferred: DeferredResponse) -> None:
+        """Count a response that is ready and waits for an earlier one."""
+        deferred.held = _in_memory(deferred.answer or ())
+        self._ready += deferred.held
+
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
         in_memory = _in_memory(out)
-        self._sending += in_memory
         if self._unsent or in_memory < size:
+            self._sending += in_memory
             self._unsent += out
             self._pump(transport)
-        elif len(out) == 1:
+            return
+        if len(out) == 1:
             transport.write(cast(Buffer, out[0]))
         elif out:
             transport.writelines(cast(Sequence[Buffer], out))
+        if not self._writable:
+            self._sending += in_memory
 
     def _go_on(self) -> None:
         if self._transport is not None:
@@ -576,6 +649,15 @@ class Connection(asyncio.BufferedProtocol):
         transport.abort()
 
     # What the server calls
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection; the reason is logged."""
+        self._refuse(reason)
+
+    def authenticated(self) -> None:
+        """The client has proved who it is: serve its requests."""
+        self._gate, self._dispatch = None, self.server.dispatch
+        self._framer.max_bytes = self.server.max_request_bytes
 
     def end(self) -> None:
         """Read nothing more; close when the requests that were started are answered."""

@@ -34,8 +34,8 @@ class Feature:
     advice: str
 
 
-TLS: Final = Feature("TLS", "set security.protocol=PLAINTEXT in the client")
-SASL: Final = Feature("SASL", "set security.protocol=PLAINTEXT in the client")
+TLS: Final = Feature("TLS", "set security.protocol=PLAINTEXT in the client, or connect to a listener with TLS")
+SASL: Final = Feature("SASL", "set security.protocol=PLAINTEXT in the client, or connect to a listener with SASL")
 HTTP: Final = Feature("HTTP", "this port speaks Kafka's protocol; start the broker with --http-port for HTTP")
 SHARE_GROUPS: Final = Feature("share groups (KIP-932)", "use a consumer group")
 STREAMS_GROUPS: Final = Feature("the streams protocol of KIP-1071", "set group.protocol=classic in the client")

@@ -3,7 +3,9 @@
 import asyncio
 import math
 import socket
+import ssl
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Final
 
 from barnabas_broker.config import PLAINTEXT, Config
@@ -16,9 +18,12 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.security.principals import ANONYMOUS, Principal
+from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.budget import Budget, Waiter
-from barnabas_broker.server.connection import Connection, Dispatcher, Peer
+from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
+from barnabas_broker.server.tls import HandshakeLane, TlsListener
 from barnabas_broker.shortages import most_descriptors
 
 log = logger("server")
@@ -29,6 +34,11 @@ BACKLOG: Final = 1024
 SWEEP_SECONDS: Final = 5.0
 #: Seconds for the rest of a request while others wait for memory.
 FRAME_SECONDS: Final = 10.0
+
+
+def _not_logged_in(connection: ssl.SSLObject) -> Principal:
+    """The principal of a client that still has to log in, whatever its certificate says."""
+    return ANONYMOUS
 
 
 class SocketServer:
@@ -72,18 +82,40 @@ class SocketServer:
         self._max_connections = min(config[MAX_CONNECTIONS], max(most_descriptors() // 2, 1))
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._handshakes = HandshakeLane()
         #: The connection that goes on while others wait for memory, and since when.
         self._ahead: Waiter | None = None
         self._ahead_since = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
-    async def listen(self, listener: socket.socket, name: str = PLAINTEXT) -> None:
-        """Start to accept connections on a bound socket, the listener `name`; there may be several."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self, name), sock=listener, backlog=BACKLOG)
-        self._listeners.append(server)
+    async def listen(
+        self,
+        listener: socket.socket,
+        name: str = PLAINTEXT,
+        tls: TlsContexts | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """Start to accept connections on a bound socket, the listener `name`; there may be several.
+
+        Args:
+            listener: the socket.
+            name: the listener's name.
+            tls: its certificates; None for plain text.
+            login: what clients have to get through first; None if they need not log in.
+        """
+        if tls is None:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(
+                partial(Connection, self, name, None, login), sock=listener, backlog=BACKLOG
+            )
+            self._listeners.append(server)
+        else:
+            make = partial(Connection, self, name, tls.principal if login is None else _not_logged_in, login)
+            self._listeners.append(
+                TlsListener(listener, tls, make, self._admits, self.traffic, self._handshakes, BACKLOG)
+            )
         if self._sweeper is None:
             self._sweep_again()
 
@@ -91,6 +123,11 @@ class SocketServer:
     def connections(self) -> int:
         """The number of open connections."""
         return len(self._connections)
+
+    @property
+    def handshakes(self) -> int:
+        """The number of connections whose TLS handshake is not complete."""
+        return sum(len(each.pending) for each in self._listeners if isinstance(each, TlsListener))
 
     @property
     def peers(self) -> list[Peer]:
@@ -112,13 +149,22 @@ class SocketServer:
         """Register a new connection; False if ``max.connections`` are open."""
         self.traffic.accepted += 1
         if len(self._connections) >= self._max_connections:
-            self.traffic.refused += 1
-            log.warning(
-                "connection refused", peer=str(connection.peer), reason=f"max.connections={self._max_connections}"
-            )
+            self._too_many(str(connection.peer))
             return False
         self._connections.add(connection)
         return True
+
+    def _admits(self, peer: str) -> bool:
+        """Whether a handshake may begin: together with those that have begun there are not too many connections."""
+        if len(self._connections) + self.handshakes < self._max_connections:
+            return True
+        self.traffic.accepted += 1
+        self._too_many(peer)
+        return False
+
+    def _too_many(self, peer: str) -> None:
+        self.traffic.refused += 1
+        log.warning("connection refused", peer=peer, reason=f"max.connections={self._max_connections}")
 
     def forget(self, connection: Connection) -> None:
         """Unregister a connection that is lost."""

@@ -7,7 +7,7 @@ Pure. Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpo
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -107,24 +107,73 @@ def parse_partition_metadata(text: str) -> bytes:
 
 
 def format_meta_properties(cluster_id: str, node_id: int, directory_id: str) -> bytes:
-    """Format ``meta.properties``: the cluster and the node that a directory belongs to, and its own id (KIP-858)."""
-    return f"#\ncluster.id={cluster_id}\ndirectory.id={directory_id}\nnode.id={node_id}\nversion=1\n".encode()
+    """Format ``meta.properties``: the cluster and the node that a directory belongs to, and its own id (KIP-858).
+
+    The checksum is ours; Apache Kafka does not read it.
+    """
+    properties = {"cluster.id": cluster_id, "directory.id": directory_id, "node.id": str(node_id), "version": "1"}
+    lines = "".join(f"{key}={value}\n" for key, value in properties.items())
+    return f"#\n{lines}checksum={_meta_checksum(properties)}\n".encode()
+
+
+def check_meta_properties(properties: Mapping[str, str]) -> None:
+    """Compare the properties with their checksum, if they have one.
+
+    Raises:
+        BadCheckpoint: they are not as they were written.
+    """
+    if properties.get("checksum") not in (None, _meta_checksum(properties)):
+        raise BadCheckpoint("wrong checksum")
+
+
+def _meta_checksum(properties: Mapping[str, str]) -> str:
+    values = [properties.get(key, "") for key in ("cluster.id", "directory.id", "node.id")]
+    return f"{crc32c(' '.join(values).encode()):08x}"
+
+
+class CleanShutdown(NamedTuple):
+    """The marker of a clean shutdown.
+
+    Attributes:
+        intact: the broker epochs since which the directory has lost nothing; (-1, -1) if the marker does not say that.
+        checked: the marker has a checksum, as this version writes it; Apache Kafka's and earlier ones have none.
+    """
+
+    intact: tuple[int, int] = (-1, -1)
+    checked: bool = False
 
 
 def format_clean_shutdown(intact: tuple[int, int]) -> bytes:
     """Format the marker of a clean shutdown: the broker epochs since which the directory has lost nothing."""
     first, last = intact
-    return json.dumps({"version": 0, "brokerEpoch": last, "firstBrokerEpoch": first}, separators=(",", ":")).encode()
+    fields = {"version": 0, "brokerEpoch": last, "firstBrokerEpoch": first, "checksum": _checksum(first, last)}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def parse_clean_shutdown(data: bytes) -> tuple[int, int]:
-    """What :func:`format_clean_shutdown` wrote; (-1, -1) if it is something else."""
+def _checksum(first: int, last: int) -> str:
+    return f"{crc32c(b'%d %d' % (first, last)):08x}"
+
+
+def parse_clean_shutdown(data: bytes) -> CleanShutdown:
+    """Parse what :func:`format_clean_shutdown` wrote, or Apache Kafka.
+
+    Raises:
+        BadCheckpoint: the marker is damaged.
+    """
+    if not data:
+        return CleanShutdown()
     try:
         fields = json.loads(data)
-        first, last = fields["firstBrokerEpoch"], fields["brokerEpoch"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return -1, -1
-    return (first, last) if isinstance(first, int) and isinstance(last, int) else (-1, -1)
+        first, last, checksum = (fields.get(key) for key in ("firstBrokerEpoch", "brokerEpoch", "checksum"))
+    except (ValueError, AttributeError, RecursionError):
+        raise BadCheckpoint("not a marker of a clean shutdown") from None
+    if not isinstance(first, int) or not isinstance(last, int):
+        if checksum is not None:
+            raise BadCheckpoint("the broker epochs are missing")
+        return CleanShutdown()
+    if checksum not in (None, _checksum(first, last)):
+        raise BadCheckpoint("wrong checksum")
+    return CleanShutdown((first, last), checksum is not None)
 
 
 def new_id(random_bytes: bytes) -> str:

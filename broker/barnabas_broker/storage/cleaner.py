@@ -17,7 +17,7 @@ from barnabas_broker.storage import names
 from barnabas_broker.storage.compaction import MOST_KEYS, CleanedTransactions, collect, filter_batch
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.files import Files, read_all, write_file
-from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset
+from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset, format_checksums
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.scan import scan
@@ -316,12 +316,24 @@ def _write_group(
     if newest.timestamp >= 0:
         time_index.maybe_append(*newest)
     contents = [(names.INDEX, index.content()), (names.TIME_INDEX, time_index.content())]
-    if transactions.kept:
-        transaction_index = TransactionIndex(base)
-        for transaction in transactions.kept:
-            transaction_index.append(transaction)
-        contents.append((names.TXN_INDEX, transaction_index.content()))
-        transactions.kept = []
+    kept = TransactionIndex(base)
+    for transaction in transactions.kept:
+        kept.append(transaction)
+    transactions.kept = []
+    if kept.count:
+        contents.append((names.TXN_INDEX, kept.content()))
+    contents.append(
+        (
+            names.CHECKSUMS,
+            format_checksums(
+                [
+                    (index.count, index.content()),
+                    (time_index.count, time_index.content()),
+                    (kept.count, kept.content()),
+                ]
+            ),
+        )
+    )
     for suffix, content in contents:
         write_file(files, names.offset_path(work.directory, base, suffix + names.CLEANED), content)
     return position

@@ -22,6 +22,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
+    check_meta_properties,
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
@@ -32,9 +33,10 @@ from barnabas_broker.storage.checkpoints import (
     parse_partition_metadata,
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
+from barnabas_broker.storage.copies import read_with_copy, with_copy
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
-from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
+from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file
 from barnabas_broker.storage.flush import SyncFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
@@ -86,6 +88,7 @@ class LogDirectory:
         cluster_id: the cluster that the data belongs to.
         directory_id: the id of this directory (KIP-858): an empty directory that takes its place has another one.
         logs: the log of every partition.
+        strays: the directories of partitions that were set aside, by name: the bytes of their logs.
         was_clean: whether the last shutdown was clean.
         intact: the broker epochs since which nothing was lost, as the marker of the last clean shutdown has them;
             (-1, -1) without one. The broker sets them before it closes the directory.
@@ -105,8 +108,11 @@ class LogDirectory:
         self.cluster_id = cluster_id
         self.directory_id = directory_id
         self.logs: dict[TopicPartition, Log] = {}
+        self.strays: dict[str, int] = {}
         self.was_clean = False
         self.intact = (-1, -1)
+        #: Whether this version wrote the checkpoints, with copies.
+        self._copied = True
         self._config = config
         self._disk = disk
         self._lock = lock
@@ -220,7 +226,11 @@ class LogDirectory:
         marker = path / names.CLEAN_SHUTDOWN
         self.was_clean = files.exists(marker)
         if self.was_clean:
-            self.intact = parse_clean_shutdown(read_all(files, marker))
+            try:
+                self.intact, self._copied = parse_clean_shutdown(read_all(files, marker))
+            except BadCheckpoint as error:
+                log.error("marker of a clean shutdown is damaged", file=str(marker), reason=str(error))
+                self.was_clean = False
         points = self._read_offsets(names.RECOVERY_POINTS)
         starts = self._read_offsets(names.LOG_STARTS)
         self._trusted = dict(points)
@@ -235,6 +245,8 @@ class LogDirectory:
             if names.is_deleted_directory(name):
                 if name.endswith("-delete"):
                     self._disk.discard([where], 0)
+                elif names.parse_stray_directory(name) is not None:
+                    self.strays[name] = self._size_of_logs(where)
                 continue
             partition = names.parse_partition_directory(name)
             if partition is None:
@@ -247,6 +259,7 @@ class LogDirectory:
                 watermarks.get(partition, 0),
                 self._cleaner.offsets.get(partition, 0),
                 self.was_clean,
+                self._copied,
             )
             recovered = Recovery(files, where, settings, known, now_ms).load()
             self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
@@ -254,7 +267,7 @@ class LogDirectory:
         # At once: on a full disk this makes room.
         self._disk.empty_trash()
         self._stale = {*points, *starts} - self.logs.keys()
-        if self.was_clean:
+        if files.exists(marker):
             # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
             files.sync_directory(path)
@@ -262,11 +275,20 @@ class LogDirectory:
         shutdown = {"clean": self.was_clean} if self.logs else {}
         log.info("log directory opened", directory=str(path), partitions=len(self.logs), **shutdown)
 
+    def _size_of_logs(self, path: Path) -> int:
+        """The bytes of the segments in a directory."""
+        files, size = self._disk.files, 0
+        for name in files.names(path):
+            if name.endswith(names.LOG):
+                handle = files.open(path / name)
+                size += files.size(handle)
+                files.close(handle)
+        return size
+
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        content = read_with_copy(self._disk.files, self.path / name, copied=self._copied)
         try:
-            return parse_offsets(read_all(self._disk.files, self.path / name).decode(errors="replace"))
-        except FileNotFoundError:
-            return {}
+            return parse_offsets((content or b"").decode(errors="replace"))
         except BadCheckpoint as error:
             log.warning("checkpoint is corrupt", file=str(self.path / name), reason=str(error))
             return {}
@@ -357,7 +379,9 @@ class LogDirectory:
         try:
             stray.close()
         finally:
+            size = stray.size
             self._put_away(stray, target)
+        self.strays[target] = size
 
     def _put_away(self, each: Log, target: str) -> None:
         """Close a log and rename its directory."""
@@ -477,7 +501,9 @@ class LogDirectory:
             with self._checkpoint_lock:
                 if number > self._checkpoint_written:
                     for name, content in contents:
-                        replace_file(files, path / name, content)
+                        for target, data in with_copy(path / name, content):
+                            put_file(files, target, data)
+                    files.sync_directory(path)
                     self._checkpoint_written = number
                     self._trusted = points
 
@@ -546,6 +572,12 @@ def _identify(
     meta = path / names.META_PROPERTIES
     if files.exists(meta):
         properties = parse_properties(read_all(files, meta).decode(errors="replace"))
+        try:
+            check_meta_properties(properties)
+        except BadCheckpoint as error:
+            raise LogDirectoryError(
+                f"{meta} is damaged: {error}. Restore it, or remove its line `checksum` if you have edited it"
+            ) from error
         node = properties.get("node.id", properties.get("broker.id", str(node_id)))
         if node != str(node_id):
             raise ForeignDataError(f"{path} belongs to node {node}, this is node {node_id}")

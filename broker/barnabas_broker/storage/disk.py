@@ -232,9 +232,13 @@ class Disk:
                 await waiting
             finally:
                 stopped = True
-        if isinstance(results[0], Exception):
-            raise results[0]
-        return results[0]
+        result = results.pop()
+        if not isinstance(result, Exception):
+            return result
+        try:
+            raise result
+        finally:
+            del result  # its traceback has this frame: without this, the batch would stay until the collector runs
 
     def discard(self, paths: list[Path], delay_ms: int) -> None:
         """Unlink renamed files after `delay_ms` or later."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
+from barnabas_broker.storage.copies import with_copy
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, put_file
@@ -126,9 +127,9 @@ class Flusher:
         self._full_wanted = False
         #: Grows with each truncation: an fsync that began earlier says nothing about the log as it is now.
         self._generation = 0
-        self._paths: set[Path] = set()
+        self._paths: dict[Path, None] = {}
         #: Those of them that the last flush was given.
-        self._collected: set[Path] = set()
+        self._collected: dict[Path, None] = {}
         # What a killed process left may be in the page cache only, and so may the names of its segments.
         self._new_names = end_offset > recovery_point
         #: Whether the directory's own name and ``partition.metadata`` may not be on the disk yet.
@@ -172,7 +173,7 @@ class Flusher:
 
     def wrote(self, path: Path) -> None:
         """A file beside the segments was written; the next full flush syncs it."""
-        self._paths.add(path)
+        self._paths[path] = None
 
     def truncated(self, end_offset: int) -> None:
         """The log was cut, or replaced by an empty one, and ends at `end_offset`."""
@@ -279,13 +280,13 @@ class Flusher:
             # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
             for segment in self._segments.since(self.recovery_point, closed_at=True):
                 segment.save_indexes()
-                paths += segment.path(names.INDEX), segment.path(names.TIME_INDEX)
+                paths += [segment.path(each) for each in (names.INDEX, names.TIME_INDEX, names.CHECKSUMS)]
                 if segment.has_aborted:
                     paths.append(segment.path(names.TXN_INDEX))
             paths += self._paths
-            self._collected, self._paths = self._paths, set()
+            self._collected, self._paths = self._paths, {}
             if self._leader_epochs.dirty:
-                replaced.append((self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries())))
+                replaced += with_copy(self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries()))
                 self._leader_epochs.dirty = False
         if self._new_directory and any(self._topic_id):
             replaced.append((self._path / names.PARTITION_METADATA, format_partition_metadata(self._topic_id)))

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs, parse_offsets, parse_partition_metadata
+from barnabas_broker.storage.copies import copy_path, parse_copy
 from barnabas_broker.storage.files import Files, RealFiles, read_all
-from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex, parse_checksums
 from barnabas_broker.storage.producers import CorruptSnapshot, read_snapshot
 from barnabas_broker.storage.scan import LONG_MAX, BadBatch, find_sound, scan
 from barnabas_broker.storage.transaction_index import TransactionIndex
@@ -142,10 +143,8 @@ def check(path: Path, *, records: bool = False, files: Files | None = None) -> R
         where = path / name
         if name in (names.RECOVERY_POINTS, names.LOG_STARTS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS):
             report.files += 1
-            try:
-                parse_offsets(read_all(files, where).decode(errors="replace"))
-            except BadCheckpoint as error:
-                report.problems.append(Problem(where, -1, -1, str(error)))
+            if (problem := _text_problem(files, where, parse_offsets)) is not None:
+                report.problems.append(Problem(where, -1, -1, problem))
         elif files.is_directory(where) and names.parse_partition_directory(name) is not None:
             _check_partition(files, where, report, records)
     return report
@@ -197,10 +196,13 @@ def _check_partition(files: Files, path: Path, report: Report, records: bool) ->
 
 
 def _text_problem(files: Files, path: Path, parse: Callable[[str], object]) -> str | None:
+    content = read_all(files, path)
     try:
-        parse(read_all(files, path).decode(errors="replace"))
+        parse(content.decode(errors="replace"))
     except BadCheckpoint as error:
         return str(error)
+    if files.exists(copy_path(path)) and parse_copy(read_all(files, copy_path(path))) != content:
+        return "differs from its copy: one of the two is damaged, or older"
     return None
 
 
@@ -213,7 +215,7 @@ def _check_segment(
     #: By position: the last offset of the batch, and the largest timestamp up to it.
     batches: dict[int, tuple[int, int]] = {}
     by_offset: dict[int, int] = {}
-    newest, end, sparse = -1, base, False
+    newest, end, sparse, epoch = -1, base, False, -1
     report.files += 1
     for item in dump(file, files=files, following=following):
         if isinstance(item, Problem):
@@ -221,6 +223,10 @@ def _check_segment(
             end = max(end, item.next_offset)
             continue
         header = item.header
+        if header.leader_epoch < epoch:
+            reason = f"leader epoch {header.leader_epoch} after {epoch}"
+            problems.append(Problem(file, item.position, header.base_offset, reason, header.next_offset))
+        epoch = header.leader_epoch
         sparse = sparse or header.is_sparse or header.base_offset > end
         end = header.next_offset
         newest = max(newest, header.max_timestamp)
@@ -244,6 +250,7 @@ def _check_segment(
                 problems.append(Problem(index_file, position, offset, "no batch at this position ends at this offset"))
         time_index = TimeIndex(base, memoryview(read_all(files, time_file)))
         time_index.check()
+        _check_checksums(files, path, base, index, time_index, report)
         for n in range(time_index.count):
             timestamp, offset = time_index.entry(n)
             if by_offset.get(offset) != timestamp:
@@ -255,3 +262,21 @@ def _check_segment(
     except CorruptIndex as error:
         problems.append(Problem(index_file, -1, -1, str(error)))
     return end, sparse
+
+
+def _check_checksums(
+    files: Files, path: Path, base: int, index: OffsetIndex, time_index: TimeIndex, report: Report
+) -> None:
+    """Compare the indexes of a segment with their checksums; those of Apache Kafka have none."""
+    file = names.offset_path(path, base, names.CHECKSUMS)
+    if not files.exists(file):
+        return
+    report.files += 1
+    try:
+        offsets, times, aborted = parse_checksums(read_all(files, file))
+        index.verify(offsets)
+        time_index.verify(times)
+        transactions = names.offset_path(path, base, names.TXN_INDEX)
+        TransactionIndex(base, read_all(files, transactions) if files.exists(transactions) else b"").verify(aborted)
+    except CorruptIndex as error:
+        report.problems.append(Problem(file, -1, -1, f"{error}; a broker rebuilds the indexes at start"))

@@ -30,11 +30,10 @@ from barnabas_broker.storage.segments import Segments, TimestampAt
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import Part
 from barnabas_broker.storage.snapshots import (
-    load_snapshot,
+    load_producers,
     remove_snapshots_after,
     remove_snapshots_before,
     replay,
-    replay_segments,
     snapshot_offsets,
     write_snapshot,
 )
@@ -614,8 +613,9 @@ class Log:
                 segment.truncate(position, offset)
             self._set_end(offset)
             remove_snapshots_after(self.disk.files, self.path, offset)
-            load_snapshot(self.disk.files, self.path, self.producers, self.log_start_offset, offset)
-            replay_segments(self.segments.items, self.producers, offset)
+            load_producers(
+                self.disk.files, self.path, self.segments.items, self.producers, self.log_start_offset, offset
+            )
             self.producers.replicated(self.high_watermark)
         except OSError as error:
             raise self.disk.fail(f"truncation of {self.topic_partition}", error, lasting=True) from error

@@ -9,10 +9,12 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
+#: The checksums of a segment's indexes, which Kafka does not have.
+CHECKSUMS: Final = ".checksums"
 #: The files of a segment.
-SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, CHECKSUMS)
 
-INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX, CHECKSUMS)
 
 #: What recovery has set aside.
 DAMAGED: Final = ".damaged"
@@ -25,6 +27,9 @@ SWAP: Final = ".swap"
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+
+#: The copy of a file that has no checksum.
+COPY: Final = ".copy"
 
 META_PROPERTIES: Final = "meta.properties"
 LOCK: Final = ".lock"

@@ -12,7 +12,7 @@ after the last marker was written. Pure: the log reads and writes the bytes of s
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -252,6 +252,16 @@ class ProducerState:
         self.last_timestamp = timestamp
         self.transaction_start = -1
 
+    def wrote_before(self, header: BatchHeader) -> None:
+        """Add a batch that was appended before those that are kept, if it comes right before the first of them."""
+        if not self.batches or len(self.batches) == REMEMBERED or header.producer_epoch != self.epoch:
+            return
+        first = self.batches[0]
+        following = (header.last_sequence + 1) & _MAX_SEQUENCE
+        if header.last_offset < first.first_offset and following == first.first_sequence:
+            delta = header.last_offset_delta
+            self.batches.insert(0, BatchInfo(header.last_sequence, header.last_offset, delta, header.max_timestamp))
+
     def copy(self) -> "ProducerState":
         """An independent copy."""
         return ProducerState(
@@ -282,7 +292,7 @@ class Producers:
         self.states: dict[int, ProducerState] = {}
         self.end_offset = 0
         self.open: OrderedDict[int, int] = OrderedDict()
-        self.unreplicated: deque[tuple[int, int]] = deque()
+        self.unreplicated: deque[tuple[int, int]] | None = None
         self.verifications: dict[int, Verification] = {}
         #: The smallest first offset in `unreplicated`.
         self._first_unreplicated = 0
@@ -419,12 +429,17 @@ class Producers:
             return None
         self.open.pop(first, None)
         self._first_unreplicated = min(first, self._first_unreplicated) if self.unreplicated else first
+        if self.unreplicated is None:
+            self.unreplicated = deque()
         self.unreplicated.append((first, offset))
         return CompletedTransaction(producer_id, first, offset, aborted, next(iter(self.open), offset + 1))
 
     def replicated(self, high_watermark: int) -> None:
         """Everything before `high_watermark` is replicated: transactions that ended there are stable."""
-        waiting, before = self.unreplicated, len(self.unreplicated)
+        waiting = self.unreplicated
+        if not waiting:
+            return
+        before = len(waiting)
         while waiting and waiting[0][1] < high_watermark:
             waiting.popleft()
         if waiting and len(waiting) < before:
@@ -454,13 +469,24 @@ class Producers:
         """Remove all producers; the log continues at `end_offset`."""
         self._replace([], end_offset)
 
+    def recall(self, headers: Sequence[BatchHeader]) -> None:
+        """Add the batches before the last one of each producer, which a snapshot does not have.
+
+        Args:
+            headers: of batches in the log before the snapshot, in order.
+        """
+        for header in reversed(headers):
+            if header.producer_id in self.states and header.base_sequence >= 0:
+                self.states[header.producer_id].wrote_before(header)
+
     def _replace(self, states: Iterable[ProducerState], end_offset: int) -> None:
         self.states, self.end_offset = {state.producer_id: state for state in states}, end_offset
         starts = ((state.transaction_start, state.producer_id) for state in self.states.values())
         self.open = OrderedDict(sorted(each for each in starts if each[0] >= 0))
         # The snapshot does not say which markers are replicated.
-        self.unreplicated = deque(each for each in self.unreplicated if each[1] < end_offset)
-        self._first_unreplicated = min((first for first, _ in self.unreplicated), default=0)
+        kept = [each for each in self.unreplicated or () if each[1] < end_offset]
+        self.unreplicated = deque(kept) if kept else None
+        self._first_unreplicated = min((first for first, _ in kept), default=0)
         self.verifications.clear()
 
     def snapshot(self) -> bytes:

@@ -15,15 +15,22 @@ from typing import NamedTuple
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
+from barnabas_broker.storage.copies import read_with_copy
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_broker.storage.files import Files, read_all
+from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.index import CorruptIndex
 from barnabas_broker.storage.producers import Producers
 from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
-from barnabas_broker.storage.snapshots import load_snapshot, remove_snapshots_after, replay, replay_segments
+from barnabas_broker.storage.snapshots import (
+    load_producers,
+    load_snapshot,
+    remove_snapshots_after,
+    replay,
+    replay_segments,
+)
 from barnabas_protocol.records.batches import BatchHeader
 from barnabas_protocol.wire import Buffer
 
@@ -44,13 +51,17 @@ class Recovered(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """A log's entries in the checkpoint files; 0 where there is none. It is compacted up to `cleaned`."""
+    """A log's entries in the checkpoint files; 0 where there is none. It is compacted up to `cleaned`.
+
+    Copies of its files count if `copied` is true (:mod:`.copies`).
+    """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     cleaned: int = 0
     clean: bool = False
+    copied: bool = True
 
 
 class Recovery:
@@ -81,7 +92,7 @@ class Recovery:
             OSError: the disk failed.
         """
         files, path, known = self._files, self._path, self._known
-        self._epochs = self._read_epochs()
+        epochs = self._read_epochs()
         bases = self._tidy()
         if not bases:
             return self.empty(max(known.log_start_offset, known.recovery_point, *(gap.offset for gap in self._gaps)))
@@ -89,12 +100,14 @@ class Recovery:
         log_start = max(known.log_start_offset, bases[0])
         trusted = LONG_MAX if known.clean else known.recovery_point
         rebuilt = self._load_indexes(segments)
+        for segment, following in pairwise(segments):
+            segment.following = following.base_offset
+        self._epochs = self._find_epochs(segments, trusted) if epochs is None else epochs
         self._check_transactions(segments, rebuilt, log_start, trusted)
         if not known.clean:
             # Beyond it the batches are scanned anyway, and the checkpoint may be older than a truncation.
             self._epochs.truncate_end(trusted)
-            load_snapshot(files, path, self._producers, log_start, trusted)
-            replay_segments(segments, self._producers, trusted)
+            load_producers(files, path, segments, self._producers, log_start, trusted)
         else:
             # The scan must not replay anything: the snapshot of the shutdown is loaded once the end is known.
             self._producers.end_offset = LONG_MAX
@@ -103,8 +116,7 @@ class Recovery:
         if remove_snapshots_after(files, path, min(end, trusted)):
             files.sync_directory(path)
         if known.clean:
-            load_snapshot(files, path, self._producers, log_start, end)
-            replay_segments(segments, self._producers, end)
+            load_producers(files, path, segments, self._producers, log_start, end)
         self._producers.end_offset = end
         if log_start > end:
             log.error(
@@ -139,15 +151,29 @@ class Recovery:
 
     # Files
 
-    def _read_epochs(self) -> LeaderEpochs:
+    def _read_epochs(self) -> LeaderEpochs | None:
+        """The leader epochs in their checkpoint; None if it is missing or damaged."""
         path = self._path / names.EPOCH_CHECKPOINT
+        content = read_with_copy(self._files, path, copied=self._known.copied)
+        if content is None:
+            return None
         try:
-            return LeaderEpochs(parse_epochs(read_all(self._files, path).decode(errors="replace")))
-        except FileNotFoundError:
-            return LeaderEpochs()
+            return LeaderEpochs(parse_epochs(content.decode(errors="replace")))
         except BadCheckpoint as error:
             log.warning("leader epoch checkpoint is corrupt", file=str(path), reason=str(error))
-            return LeaderEpochs()
+            return None
+
+    def _find_epochs(self, segments: Sequence[Segment], trusted: int) -> LeaderEpochs:
+        """The leader epochs in the headers of the batches up to `trusted`."""
+        epochs = LeaderEpochs()
+        for n, segment in enumerate(segments):
+            if segment.base_offset >= trusted:
+                break
+            for _, header, _ in segment.walk(0, verify=False):
+                epochs.assign(header.leader_epoch, header.base_offset)
+            if n + 1 < len(segments):
+                segment.close()
+        return epochs
 
     def _tidy(self) -> list[int]:
         """Finish or undo an interrupted compaction or deletion; the base offsets of the segments."""
@@ -256,8 +282,6 @@ class Recovery:
     def _check(self, segments: list[Segment], rebuilt: set[Segment], trusted: int) -> int:
         """Check the batches beyond the recovery point; the log end offset."""
         end = segments[0].base_offset
-        for segment, following in pairwise(segments):
-            segment.following = following.base_offset
         for segment in segments:
             # Where the recovery point is the end of a closed segment, the entry that sealing added to its time index
             # may not have been synced.
@@ -268,6 +292,8 @@ class Recovery:
             if segment.following is not None:
                 segment.seal()
                 end = segment.following
+            elif segment in rebuilt:
+                segment.save_indexes()
         last, synced = segments[-1], self._known.recovery_point
         if not last.size:
             # Compaction keeps the last record of a log: a gap that nothing follows is a loss.
@@ -306,9 +332,22 @@ class Recovery:
             start: the position.
         """
         offset, compacted, sound = segment.base_offset, False, start
+        #: The epoch before the last batch, and that batch's position, offset and epoch.
+        earlier, last = -1, (start, offset, -1)
         interval = self._settings.index_interval_bytes
         for at, header, batch in segment.walk(start, verify=True):
             segment.note(at, header.last_offset, header.max_timestamp, interval)
+            if header.leader_epoch < last[2]:
+                # Epochs never fall within a log: one of the two is damaged, outside its CRC.
+                position, base, epoch = last
+                if header.leader_epoch >= earlier:
+                    epoch = header.leader_epoch
+                    self._epochs.truncate_end(base)
+                else:
+                    position, base, header.leader_epoch = at, header.base_offset, epoch
+                segment.restore_epoch(position, base, epoch)
+                self._epochs.assign(epoch, base)
+            earlier, last = last[2], (at, header.base_offset, header.leader_epoch)
             self._take(segment, header, batch)
             if at != sound:
                 start = at

@@ -1,5 +1,5 @@
-"""One segment of a log: a ``.log`` file, its two indexes, and the index of its aborted transactions (Kafka's
-``LogSegment``).
+"""One segment of a log: a ``.log`` file, its two indexes, the index of its aborted transactions, and the checksums of
+these three (Kafka's ``LogSegment``).
 
 Only the last segment of a log is written. Its indexes grow in memory, and are written to their files when the log is
 flushed, rolled or closed; recovery rebuilds them beyond the recovery point. The files of the other segments are opened
@@ -16,7 +16,17 @@ from barnabas_broker.shortages import is_shortage
 from barnabas_broker.storage import names
 from barnabas_broker.storage.damage import Damage, DamagedLog
 from barnabas_broker.storage.files import Files, put_file, read_all
-from barnabas_broker.storage.index import MOST_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, CorruptIndex, OffsetIndex, TimeIndex
+from barnabas_broker.storage.index import (
+    CHECKSUMS_SIZE,
+    MOST_RELATIVE,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    format_checksums,
+    parse_checksums,
+)
 from barnabas_broker.storage.scan import CHUNK, BadBatch, find_sound, scan, sizes
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import FileSlice, OpenFile, Part
@@ -32,7 +42,10 @@ log = logger("storage")
 _LOOK: Final = 4096
 #: Batches of more bytes than this stay in the file until they are sent.
 _WORTH_LEAVING: Final = 256 * 1024
+_INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+#: Where the leader epoch is in a batch.
+_EPOCH_AT: Final = 12
 
 
 class Segment:
@@ -60,6 +73,7 @@ class Segment:
         "_index",
         "_indexed_at",
         "_saved",
+        "_summed",
         "_time_index",
         "_transactions",
         "_verified",
@@ -101,6 +115,8 @@ class Segment:
         self._indexed_at = 0
         #: The number of entries of each index in its file.
         self._saved = (0, 0, 0)
+        #: As many have a checksum; None if the file of checksums is missing or not valid.
+        self._summed: tuple[int, int, int] | None = None
         #: The range of the file whose CRCs this process has written or checked.
         self._verified = (0, 0)
         #: The offset after that range, if it is known.
@@ -115,6 +131,7 @@ class Segment:
         segment._index, segment._time_index = OffsetIndex(base_offset), TimeIndex(base_offset)
         segment._rewrite_indexes()
         files.remove(segment.path(names.TXN_INDEX))
+        segment._write_checksums()
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -143,6 +160,7 @@ class Segment:
         """
         self.size = self.files.size(self.handle)
         self.has_aborted = self.files.exists(self.path(names.TXN_INDEX))
+        self._verify_indexes()
         last_offset, last_position = self.index.last()
         if last_position >= self.size > 0 or last_offset < self.base_offset:
             raise CorruptIndex(f"entry at position {last_position} of {self.size} bytes")
@@ -156,6 +174,17 @@ class Segment:
             first = HEADER.unpack(self.files.read(self.handle, HEADER_SIZE, 0))
             if first[3] == 2:
                 self.first_timestamp = first[8]
+
+    def _verify_indexes(self) -> None:
+        try:
+            index, time_index, transactions = parse_checksums(read_all(self.files, self.path(names.CHECKSUMS)))
+        except FileNotFoundError:
+            return  # of Apache Kafka, or of an earlier version
+        self.index.verify(index)
+        self.time_index.verify(time_index)
+        self.transactions.verify(transactions)
+        self.has_aborted = self.transactions.count > 0
+        self._summed = (index.entries, time_index.entries, transactions.entries)
 
     @property
     def index(self) -> OffsetIndex:
@@ -286,7 +315,7 @@ class Segment:
         """Write index entries that are not in the files yet."""
         index, time_index, transactions = self.index, self.time_index, self.transactions
         now = (index.count, time_index.count, transactions.count)
-        if now == self._saved:
+        if now == self._saved == self._summed:
             return
         for suffix, entry_size, saved, content in (
             (names.INDEX, OFFSET_ENTRY.size, self._saved[0], index.content(self._saved[0])),
@@ -296,6 +325,27 @@ class Segment:
             if content:
                 self._write(suffix, content, saved * entry_size)
         self._saved = now
+        self._write_checksums()
+
+    def _write_checksums(self) -> None:
+        """Write the checksums of the entries that are in the files, in one step that a kill does not interrupt."""
+        index, time_index, transactions = self._saved
+        content = format_checksums(
+            [
+                (index, self.index.content()[: index * OFFSET_ENTRY.size]),
+                (time_index, self.time_index.content()[: time_index * TIME_ENTRY.size]),
+                (transactions, self.transactions.content()[: transactions * TRANSACTION_ENTRY.size]),
+            ]
+        )
+        self._put_checksums(content)
+        self._summed = self._saved
+
+    def _put_checksums(self, content: bytes) -> None:
+        handle = self.files.open(self.path(names.CHECKSUMS), create=True)
+        try:
+            self.files.write(handle, [content], 0)
+        finally:
+            self.files.close(handle)
 
     def _write(self, suffix: str, content: bytes, position: int) -> None:
         handle = self.files.open(self.path(suffix), create=True)
@@ -313,6 +363,9 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Empty the indexes; :meth:`note` must be called again for all batches."""
+        # Until they are complete they are not valid, whenever the process is killed.
+        self._put_checksums(bytes(CHECKSUMS_SIZE))
+        self._summed = None
         self._index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         self._indexed_at = 0
         self._rewrite_indexes()
@@ -325,6 +378,7 @@ class Segment:
         self.time_index.truncate(next_offset)
         self._rewrite_indexes()
         self._cut_transactions(next_offset)
+        self._write_checksums()
         self.files.truncate(self.handle, position)
         self.size = position
         self._indexed_at = self.index.last()[1]
@@ -353,6 +407,8 @@ class Segment:
             self._write(names.TXN_INDEX, b"", saved * TRANSACTION_ENTRY.size)
         self.has_aborted = self._saved[2] > 0 or transactions.count > 0
         self._saved = (*self._saved[:2], saved)
+        if self._summed is not None and self._summed[2] > saved:
+            self._write_checksums()
 
     def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
         """Replace the index of aborted transactions, and its file, in one step."""
@@ -363,6 +419,8 @@ class Segment:
         if self.has_aborted:
             put_file(self.files, self.path(names.TXN_INDEX), index.content())
         self._saved = (*self._saved[:2], index.count)
+        if self._summed is not None:
+            self._write_checksums()
 
     def resume(self, offset: int) -> int:
         """Keep the index entries up to `offset`, and remove the others.
@@ -497,6 +555,17 @@ class Segment:
             offset=damage.offset,
             next_offset=damage.next_offset,
             reason=damage.reason,
+        )
+
+    def restore_epoch(self, position: int, offset: int, leader_epoch: int) -> None:
+        """Replace the leader epoch of the batch at `position`, which is damaged: the batches beside it prove that."""
+        self.files.write(self.handle, [_INT32.pack(leader_epoch)], position + _EPOCH_AT)
+        log.warning(
+            "leader epoch of a batch was damaged and is restored",
+            file=str(self.path(names.LOG)),
+            position=position,
+            offset=offset,
+            leader_epoch=leader_epoch,
         )
 
     def _verify(self, start: int, end: int) -> bool:

@@ -19,6 +19,9 @@ log = logger("storage")
 
 #: Bytes of the records of a control batch at most; there is one, of a few bytes.
 _MOST_CONTROL: Final = 64 * 1024
+#: Entries of the index before a snapshot from which on the batches of its producers are looked up. With the default of
+#: `log.index.interval.bytes` these are 128 KB of small batches, or as many batches of more than 4 KB.
+_RECALLED: Final = 32
 
 
 def snapshot_offsets(files: Files, path: Path) -> list[int]:
@@ -64,6 +67,34 @@ def load_snapshot(files: Files, path: Path, producers: Producers, start: int, en
             else:
                 return
     producers.clear(start)
+
+
+def load_producers(
+    files: Files, path: Path, segments: Sequence[Segment], producers: Producers, start: int, end: int
+) -> None:
+    """Bring the producers to the state at `end`: the newest snapshot, and the log after it.
+
+    A snapshot has the last batch of each producer only, as in Kafka. Clients may send earlier ones again, after a stop
+    of all brokers as well: they are looked up at the end of the log before the snapshot.
+    """
+    load_snapshot(files, path, producers, start, end)
+    _recall(segments, producers)
+    replay_segments(segments, producers, end)
+
+
+def _recall(segments: Sequence[Segment], producers: Producers) -> None:
+    taken, left = producers.end_offset, _RECALLED
+    found: list[list[BatchHeader]] = []
+    for segment in reversed(segments if producers.states else ()):
+        if segment.base_offset < taken and left > 0:
+            position = segment.index.tail(taken, left)
+            left -= segment.index.count
+            found.append([])
+            for _, header, _ in segment.walk(position, verify=False):
+                if header.next_offset > taken:
+                    break
+                found[-1].append(header)
+    producers.recall([header for headers in reversed(found) for header in headers])
 
 
 def remove_snapshots_after(files: Files, path: Path, end: int) -> bool:

@@ -12,8 +12,10 @@ from heapq import merge
 from itertools import starmap
 from typing import Final, NamedTuple, Protocol
 
+from crc32c import crc32c
+
 from barnabas_broker.steps import Steps
-from barnabas_broker.storage.index import CorruptIndex
+from barnabas_broker.storage.index import Checksum, CorruptIndex
 
 ENTRY: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = struct.Struct(">18xq")
@@ -134,6 +136,20 @@ class TransactionIndex:
             if version != _VERSION or not 0 <= first < last or last <= before or not stable <= last_stable <= last + 1:
                 raise CorruptIndex(f"entry ({version}, {first}, {last}, {last_stable}) after ({before}, {stable})")
             before, stable = last, last_stable
+
+    def verify(self, checksum: Checksum) -> None:
+        """As that of the other indexes.
+
+        Raises:
+            CorruptIndex: entries are missing, or not as they were.
+        """
+        size = checksum.entries * ENTRY.size
+        if len(self._bytes) < size or crc32c(self._bytes[:size]) != checksum.crc:
+            raise CorruptIndex(f"wrong checksum of {checksum.entries} aborted transactions")
+        if self.count != checksum.entries:
+            self.count = checksum.entries
+            self._bytes = self.content()
+            self._least.clear()
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add a transaction, whose marker is after those of all others."""

@@ -44,7 +44,7 @@ from barnabas_client.admin.types import (
     TransactionListings,
 )
 from barnabas_client.checks import offsets_of
-from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SecurityProtocol, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SaslMechanism, SecurityProtocol, parse_servers
 from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
 from barnabas_client.lifecycle import Home, Lifecycle
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
@@ -112,9 +112,19 @@ class Admin:
         retry_backoff_max_ms: the longest pause before a retry. Default: 1000 ms.
         metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
-        security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
-        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
-            `ssl.create_default_context`.
+        security_protocol: "PLAINTEXT", "SSL" for TLS, "SASL_SSL" to log in over TLS, or "SASL_PLAINTEXT" to log in
+            without it. Default: "PLAINTEXT".
+        ssl_context: the context for TLS. Default: None, which makes one of the next five.
+        ssl_cafile: a PEM file with the certificates to trust. Default: None, which trusts the system's.
+        ssl_certfile: a PEM file with this client's certificate, and its key unless `ssl_keyfile` is given. Default:
+            None.
+        ssl_keyfile: a PEM file with the key of that certificate. Default: None.
+        ssl_password: the password of an encrypted key. Default: None.
+        ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
+        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256" or "SCRAM-SHA-512". Default:
+            "PLAIN".
+        sasl_plain_username: the user, for all mechanisms. Default: None.
+        sasl_plain_password: the user's password. Default: None.
 
     Raises:
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
@@ -132,6 +142,14 @@ class Admin:
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
         security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        ssl_cafile: str | None = ClientConfig.ssl_cafile,
+        ssl_certfile: str | None = ClientConfig.ssl_certfile,
+        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
+        ssl_password: str | None = ClientConfig.ssl_password,
+        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
+        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
+        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
+        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
     ) -> None:
         self._config = ClientConfig(
             servers=parse_servers(bootstrap_servers),
@@ -143,6 +161,14 @@ class Admin:
             connections_max_idle_ms=connections_max_idle_ms,
             security_protocol=security_protocol,
             ssl_context=ssl_context,
+            ssl_cafile=ssl_cafile,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            ssl_password=ssl_password,
+            ssl_check_hostname=ssl_check_hostname,
+            sasl_mechanism=sasl_mechanism,
+            sasl_plain_username=sasl_plain_username,
+            sasl_plain_password=sasl_plain_password,
         )
         self._state = Lifecycle.NEW
         self._home = Home("admin client")

@@ -15,6 +15,7 @@ def _common(arguments: Namespace) -> dict[str, Any]:
         "bootstrap_servers": arguments.servers.text,
         "request_timeout_ms": max(round(arguments.timeout * 1000), 1),
         "client_id": CLIENT_ID,
+        **arguments.servers.security,
     }
 
 

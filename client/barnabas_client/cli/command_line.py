@@ -140,6 +140,7 @@ class CommandLine:
         try:
             if not command.offline:
                 arguments.servers = servers.find_servers(arguments.bootstrap, arguments.cluster, os.environ)
+                arguments.servers.check()
             outcome = command.run(arguments, output)
             return outcome if isinstance(outcome, int) else _in_loop(outcome)
         except UsageError as error:

@@ -11,6 +11,7 @@ from barnabas_client.cli.clients import CLIENT_ID
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output
+from barnabas_client.cli.servers import Servers
 from barnabas_client.config import Address
 from barnabas_client.network.connection import Connection
 from barnabas_protocol.errors import KafkaError
@@ -24,7 +25,7 @@ async def ping(arguments: Namespace, output: Output) -> int:
     servers = arguments.servers.addresses
     deadline = time.monotonic() + (arguments.wait or 0)
     while True:
-        found = await asyncio.gather(*(_ask(server, arguments.timeout) for server in servers))
+        found = await asyncio.gather(*(_ask(server, arguments.timeout, arguments.servers) for server in servers))
         answered = [one for one in found if not isinstance(one, KafkaError)]
         if answered or time.monotonic() >= deadline:
             break
@@ -42,11 +43,14 @@ async def ping(arguments: Namespace, output: Output) -> int:
     return DONE if len(answered) == len(servers) else FAILED
 
 
-async def _ask(server: Address, timeout: float) -> dict[str, Any] | KafkaError:
+async def _ask(server: Address, timeout: float, servers: Servers) -> dict[str, Any] | KafkaError:
     """Ask a server about the cluster, and measure the time of one request on an open connection."""
     host, port = server
+    config = servers.config
     try:
-        connection = await Connection.open(host, port, client_id=CLIENT_ID, timeout=timeout)
+        connection = await Connection.open(
+            host, port, client_id=CLIENT_ID, timeout=timeout, tls=config.tls, login=config.login
+        )
     except KafkaError as error:
         return error
     try:

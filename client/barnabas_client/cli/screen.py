@@ -125,7 +125,7 @@ def draw(measured: Measured, output: Output, width: int | None, height: int | No
         width: the maximum length of a line; None for no limit.
         height: the maximum number of lines; None for no limit. Rows with the smallest lag are left out first.
     """
-    head = [*_head(measured, output, width), *_waits(measured.waits, output, width)]
+    head = [*_head(measured, output, width), *_waits([("", one) for one in measured.waits], output, width)]
     tail = _rebalances(measured.rebalances, output, width)
     rows = [_cells(row, measured) for row in measured.view.rows]
     lags = [row.lag or row.uncommitted or 0 for row in measured.view.rows]
@@ -144,7 +144,8 @@ def draw_groups(
     width: int | None,
     height: int | None,
 ) -> list[str]:
-    """Return the lines of a view of several groups: a line for each, with its last rebalance.
+    """Return the lines of a view of several groups: a line for each, with its last rebalance, and below them the
+    transactions that ``read_committed`` consumers wait for.
 
     Args:
         now: the time of the view, in seconds since 1970.
@@ -158,9 +159,12 @@ def draw_groups(
     rows = [_group_cells(one) for one in groups]
     rows += [[name, (error, Style.BAD), *[None] * 5, None] for name, error in errors.items()]
     head = f"{output.styled(shown_time(round(now * 1000)), Style.FAINT)}  {counted(len(rows), 'group')}"
-    rows, left_out = _largest(rows, lags, None if height is None else height - 3)
+    waits = [(f"{one.view.group.group_id}, ", wait) for one in groups for wait in one.waits]
+    tail = _waits(waits, output, width)
+    tail = ["", *tail] if tail else []
+    rows, left_out = _largest(rows, lags, None if height is None else height - 3 - len(tail))
     columns, rows = _fitted(_GROUP_COLUMNS, rows, width, _GROUP_OPTIONAL, _GROUP_TEXTS)
-    return [head, "", *output.table_lines(columns, rows), *left_out] if rows else [head]
+    return [head, "", *output.table_lines(columns, rows), *left_out, *tail] if rows else [head]
 
 
 def _group_cells(measured: Measured) -> list[object]:
@@ -327,10 +331,16 @@ def _rebalances(rebalances: Sequence[Explanation], output: Output, width: int | 
     return lines
 
 
-def _waits(waits: Sequence[Waiting], output: Output, width: int | None) -> list[str]:
-    """The transactions that consumers wait for: all of them without a limit, else the ones with most records behind."""
-    shown = waits if width is None else sorted(waits, key=lambda one: -one.records)[:_WAITS]
-    texts = [printable(one.text) for one in shown]
+def _waits(waits: Sequence[tuple[str, Waiting]], output: Output, width: int | None) -> list[str]:
+    """The transactions that consumers wait for: all of them without a limit, else the ones with most records behind.
+
+    Args:
+        waits: each with what its line begins with, such as the name of the group.
+        output: for colours.
+        width: the maximum length of a line; None for no limit.
+    """
+    shown = waits if width is None else sorted(waits, key=lambda one: -one[1].records)[:_WAITS]
+    texts = [printable(f"{head}{one.text}") for head, one in shown]
     if len(shown) < len(waits):
         texts.append(f"... and {len(waits) - len(shown)} more partitions with an open transaction")
     return [output.styled(text if width is None else _shortened(text, width), Style.WARN) for text in texts]

@@ -9,18 +9,25 @@ configuration, see the XDG Base Directory Specification::
     bootstrap_servers = "localhost:9092"
 
     [clusters.production]
-    bootstrap_servers = ["broker1:9092", "broker2:9092"]
+    bootstrap_servers = ["broker1:9093", "broker2:9093"]
+    security_protocol = "SSL"
+    ssl_cafile = "/etc/barnabas/ca.pem"
+
+A cluster of the file has its settings of secure connections beside its addresses. For other addresses the environment
+has them (``BARNABAS_SECURITY_PROTOCOL``, ``BARNABAS_SSL_CAFILE``, ...): a password never goes to another cluster. There
+are no options for them, because other users of the machine see the arguments of a program.
 """
 
 import argparse
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from barnabas_client.cli.failures import CommandError, UsageError
-from barnabas_client.config import DEFAULT_SERVERS, Address, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, Address, ClientConfig, parse_servers
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError
 from barnabas_protocol.suggestions import did_you_mean
 
@@ -29,10 +36,22 @@ SERVERS_VARIABLE: Final = "BARNABAS_BOOTSTRAP_SERVERS"
 CLUSTER_VARIABLE: Final = "BARNABAS_CLUSTER"
 _OPTION: Final = "--bootstrap-servers"
 _KEYS: Final = ("default", "clusters")
-_CLUSTER_KEYS: Final = ("bootstrap_servers",)
+#: The settings of secure connections; the file and the clients have the same names.
+SECURITY: Final = (
+    "security_protocol",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_check_hostname",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+)
+_CLUSTER_KEYS: Final = ("bootstrap_servers", *SECURITY)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Servers:
     """Bootstrap servers.
 
@@ -40,11 +59,29 @@ class Servers:
         text: the addresses, separated by commas.
         addresses: the same, parsed.
         source: where they were found, for error messages.
+        security: how to connect securely, as arguments of a client.
     """
 
     text: str
     addresses: tuple[Address, ...]
     source: str
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def config(self) -> ClientConfig:
+        """The settings of connections."""
+        return ClientConfig(servers=self.addresses, **self.security)
+
+    def check(self) -> None:
+        """Check how to connect securely.
+
+        Raises:
+            CommandError: a setting is not valid.
+        """
+        try:
+            _ = self.config
+        except (TypeError, ValueError) as error:
+            raise CommandError(f"{error} ({self.text} is {self.source})") from None
 
     def note(self, error: Exception) -> str:
         """What to add to the text of an error: where the addresses come from, if the error is that of a connection."""
@@ -84,17 +121,18 @@ def find_servers(bootstrap: str | None, cluster: str | None, environment: Mappin
     if bootstrap is not None and cluster is not None:
         raise UsageError(f"{_OPTION} and --cluster exclude each other")
     if bootstrap is not None:
-        return _parsed(bootstrap, _OPTION, f"from {_OPTION}")
+        return _parsed(bootstrap, _OPTION, f"from {_OPTION}", _of_environment(environment))
     if cluster is not None:
         return _named(cluster, "--cluster", environment)
     if text := environment.get(SERVERS_VARIABLE):
-        return _parsed(text, f"${SERVERS_VARIABLE}", f"from ${SERVERS_VARIABLE}")
+        return _parsed(text, f"${SERVERS_VARIABLE}", f"from ${SERVERS_VARIABLE}", _of_environment(environment))
     if name := environment.get(CLUSTER_VARIABLE):
         return _named(name, f"${CLUSTER_VARIABLE}", environment)
     default = _read(path := config_file(environment)).get("default")
     if default is not None:
         return _named(default, f"the default of {path}", environment)
-    return _parsed(DEFAULT_SERVERS, "", f"the default; {_OPTION} or --cluster names other brokers")
+    source = f"the default; {_OPTION} or --cluster names other brokers"
+    return _parsed(DEFAULT_SERVERS, "", source, _of_environment(environment))
 
 
 def config_file(environment: Mapping[str, str]) -> Path:
@@ -120,12 +158,27 @@ def _named(name: str, by: str, environment: Mapping[str, str]) -> Servers:
         given if isinstance(given, str) else ",".join(given),
         f"{path}: clusters.{name}.bootstrap_servers",
         f"cluster {name!r} of {path}, named by {by}",
+        {key: value for key, value in clusters[name].items() if key in SECURITY},
     )
 
 
-def _parsed(text: str, label: str, source: str) -> Servers:
+def variable_of(setting: str) -> str:
+    """The environment variable of a setting of secure connections."""
+    return f"BARNABAS_{setting.upper()}"
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {name: text for name in SECURITY if (text := environment.get(variable_of(name)))}
+    if (check := given.get("ssl_check_hostname")) is not None:
+        if check.lower() not in ("true", "false"):
+            raise UsageError(f"${variable_of('ssl_check_hostname')} is {check!r}: give true or false")
+        given["ssl_check_hostname"] = check.lower() == "true"
+    return given
+
+
+def _parsed(text: str, label: str, source: str, security: Mapping[str, Any]) -> Servers:
     try:
-        return Servers(text, parse_servers(text), source)
+        return Servers(text, parse_servers(text), source, security)
     except ValueError as error:
         raise UsageError(str(error).replace("bootstrap_servers", label, 1)) from None
 
@@ -152,6 +205,12 @@ def _read(path: Path) -> dict[str, Any]:
         if not isinstance(cluster, dict) or not cluster:
             raise CommandError(f'{path}: [clusters.{name}] needs bootstrap_servers = "host:port"')
         _check_keys(path, cluster, f"clusters.{name}.", _CLUSTER_KEYS)
+        if "bootstrap_servers" not in cluster:
+            raise CommandError(f'{path}: [clusters.{name}] needs bootstrap_servers = "host:port"')
+        for key in SECURITY:
+            kind, wanted = (bool, "true or false") if key == "ssl_check_hostname" else (str, "a string")
+            if not isinstance(cluster.get(key, kind()), kind):
+                raise CommandError(f"{path}: clusters.{name}.{key}: give {wanted}")
         servers = cluster["bootstrap_servers"]
         if not isinstance(servers, str) and not (
             isinstance(servers, list) and all(isinstance(one, str) for one in servers)

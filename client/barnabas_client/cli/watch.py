@@ -70,12 +70,8 @@ class _Watched:
         (group,) = await self._admin.describe_consumer_groups(self._names)
         await self._history.update()
         measured = await self._measure(group)
-        rows = measured.view.rows
-        measured = replace(
-            measured, ages=await self._record_ages.ages(measured.view), waits=await waiting(self._admin, rows)
-        )
-        data = {**_data(measured), "waits_for_transactions": [one.as_data() for one in measured.waits]}
-        return data, partial(draw, measured, output)
+        measured = replace(measured, ages=await self._record_ages.ages(measured.view))
+        return _data(measured), partial(draw, measured, output)
 
     async def all(self, output: Output) -> tuple[dict[str, Any], Lines]:
         """Look at the named groups, or at all groups if none is named."""
@@ -93,8 +89,9 @@ class _Watched:
     async def _measure(self, group: GroupDescription) -> Measured:
         async with self._some:
             view = await look(self._admin, group)
+            waits = await waiting(self._admin, view.rows)
         rates = self._rates[group.group_id].add(view)
-        return Measured(view, {}, rates, self._history.rebalances(group.group_id))
+        return Measured(view, {}, rates, self._history.rebalances(group.group_id), waits)
 
 
 def _data(measured: Measured) -> dict[str, Any]:
@@ -106,7 +103,13 @@ def _data(measured: Measured) -> dict[str, Any]:
         shown["lag_seconds"] = None if age is None else round(age, 3)
         shown["produced_per_second"] = None if rate is None or rate.produced is None else round(rate.produced, 1)
         shown["consumed_per_second"] = None if rate is None or rate.consumed is None else round(rate.consumed, 1)
-    return {"time": round(view.time * 1000), **data, "rebalances": measured.rebalances}
+    waits = [one.as_data() for one in measured.waits]
+    return {
+        "time": round(view.time * 1000),
+        **data,
+        "rebalances": measured.rebalances,
+        "waits_for_transactions": waits,
+    }
 
 
 class _RecordAges:

@@ -28,6 +28,7 @@ from barnabas_client.config import (
     Deserializer,
     GroupProtocol,
     IsolationLevel,
+    SaslMechanism,
     SecurityProtocol,
     default_assignors,
     parse_servers,
@@ -135,9 +136,19 @@ class Consumer(Generic[K, V]):
         heartbeat_interval_ms: the pause between heartbeats, at most a third of the session timeout. A thread of its own
             sends them, whatever the event loop does. Default: 3000 ms.
         max_poll_records: one poll returns at most so many records. Default: 500 records.
-        security_protocol: "PLAINTEXT", or "SSL" for TLS. Default: "PLAINTEXT".
-        ssl_context: the TLS context for ``security_protocol="SSL"``. Default: None, which is
-            `ssl.create_default_context`.
+        security_protocol: "PLAINTEXT", "SSL" for TLS, "SASL_SSL" to log in over TLS, or "SASL_PLAINTEXT" to log in
+            without it. Default: "PLAINTEXT".
+        ssl_context: the context for TLS. Default: None, which makes one of the next five.
+        ssl_cafile: a PEM file with the certificates to trust. Default: None, which trusts the system's.
+        ssl_certfile: a PEM file with this client's certificate, and its key unless `ssl_keyfile` is given. Default:
+            None.
+        ssl_keyfile: a PEM file with the key of that certificate. Default: None.
+        ssl_password: the password of an encrypted key. Default: None.
+        ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
+        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256" or "SCRAM-SHA-512". Default:
+            "PLAIN".
+        sasl_plain_username: the user, for all mechanisms. Default: None.
+        sasl_plain_password: the user's password. Default: None.
         exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``. Default: True.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
         isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
@@ -220,6 +231,14 @@ class Consumer(Generic[K, V]):
         max_poll_records: int = ConsumerConfig.max_poll_records,
         security_protocol: SecurityProtocol = ClientConfig.security_protocol,
         ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
+        ssl_cafile: str | None = ClientConfig.ssl_cafile,
+        ssl_certfile: str | None = ClientConfig.ssl_certfile,
+        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
+        ssl_password: str | None = ClientConfig.ssl_password,
+        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
+        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
+        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
+        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
         exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
         isolation_level: IsolationLevel = ConsumerConfig.isolation_level,
@@ -243,6 +262,14 @@ class Consumer(Generic[K, V]):
             connections_max_idle_ms=connections_max_idle_ms,
             security_protocol=security_protocol,
             ssl_context=ssl_context,
+            ssl_cafile=ssl_cafile,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            ssl_password=ssl_password,
+            ssl_check_hostname=ssl_check_hostname,
+            sasl_mechanism=sasl_mechanism,
+            sasl_plain_username=sasl_plain_username,
+            sasl_plain_password=sasl_plain_password,
         )
         self._config = ConsumerConfig(
             group_id=group_id,

@@ -7,7 +7,7 @@ one and set the group back (Kafka's ``commitAsync``).
 
 **Topic ids.** Commits and fetches name topics by their ids if the metadata has them all, so that a topic that was
 deleted and created again is not taken for the one before (KIP-848). After UNKNOWN_TOPIC_ID the metadata is requested
-again.
+again. A commit that is tried again keeps the ids of its first attempt: its offsets are not those of the new topic.
 
 **Listing.** :func:`list_offsets` asks each partition's leader for the offset of a time, of the start or of the end.
 
@@ -88,6 +88,20 @@ class _TopicIds:
         """The newest version of the request to use; None if all ids are known."""
         return OFFSETS_BY_NAME if NO_ID in self._names else None
 
+    def check(self, cluster: Cluster, group: str) -> None:
+        """Check that the topics are still the same ones.
+
+        Raises:
+            CommitFailedError: one was deleted and created again.
+        """
+        for topic, before in self.by_name.items():
+            now = cluster.topic_id(topic)
+            if NO_ID not in (before, now) and now != before:
+                raise CommitFailedError(
+                    f"commit to group {group!r}: topic {topic!r} was deleted and created again, and the offsets are "
+                    "those of the topic before. To do: poll, which resets the positions, and commit those"
+                )
+
     def name_of(self, topic: OffsetCommitResponseTopic | OffsetFetchResponseTopics) -> str:
         """The name of a topic of the response, which has its name or its id."""
         return topic.name or self._names.get(bytes(topic.topic_id), "")
@@ -134,17 +148,20 @@ class OffsetStore:
             timeout: seconds.
 
         Raises:
-            CommitFailedError: this consumer is no longer a member of the group.
+            CommitFailedError: this consumer is no longer a member of the group, or a topic was deleted and created
+                again since the first attempt.
             RebalanceInProgressError: the group is rebalancing; commit after the rebalance.
             KafkaTimeoutError: the coordinator could not be reached, or could not commit, within `timeout`.
             KafkaError: the coordinator refused.
         """
         backoff = retry_backoff(self._network.config)
         last: KafkaError | None = None
+        ids = _TopicIds(self._network.cluster, {tp.topic for tp in offsets})
         try:
             # One at a time, so that a retry never overtakes a later commit.
             async with asyncio.timeout(timeout), self._committing:
                 while True:
+                    ids.check(self._network.cluster, self.group_id)
                     try:
                         await self.commit_once(offsets, as_member=as_member, timeout=timeout)
                         return

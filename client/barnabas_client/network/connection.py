@@ -10,15 +10,17 @@ on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`. It does 
 """
 
 import asyncio
+import secrets
 import ssl
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar, cast
 
-from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.network.sasl import SaslError, exchange
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
 from barnabas_client.tasks import reject, resolve
 from barnabas_protocol.codec import decode_response, encode_request
@@ -26,6 +28,8 @@ from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaE
 from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.wire import Buffer
@@ -88,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         tls: ssl.SSLContext | None = None,
+        login: tuple[str, str, str] | None = None,
         versions: Mapping[int, ApiRange] | None = None,
     ) -> "Connection":
         """Connect, and learn which API versions the broker has.
@@ -98,12 +103,14 @@ class Connection(asyncio.BufferedProtocol):
             client_id: sent with every request.
             timeout: seconds for all of it.
             tls: None for plain text.
+            login: mechanism, user and password of SASL; None to not log in.
             versions: the broker's API versions, if another connection has just learnt them. They are requested on
                 this connection as well, but other requests do not wait for the response.
 
         Raises:
             KafkaConnectionError: nothing listens there, or it is not a Kafka broker.
             KafkaTimeoutError: it took longer than `timeout`.
+            AuthenticationFailedError: the broker does not accept the login.
             UnsupportedVersionError: the broker has no version of ApiVersions in common with this client.
         """
         connection = cls(host, port, client_id)
@@ -111,6 +118,11 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout):
                 try:
                     await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
+                except ssl.SSLCertVerificationError as error:
+                    raise KafkaConnectionError(
+                        f"cannot connect to {host}:{port}: its certificate is not accepted, {error.verify_message}. "
+                        "To do: give the authority that issued it as ssl_cafile, and connect by a name that is in it"
+                    ) from error
                 except OSError as error:
                     reason = error.strerror or str(error) or repr(error)
                     remedy = "check that a broker listens there" + (", and with TLS" if tls is not None else "")
@@ -119,6 +131,8 @@ class Connection(asyncio.BufferedProtocol):
                     await connection._learn_versions(timeout)
                 else:
                     connection._confirm_versions(versions, timeout)
+                if login is not None:
+                    await connection._log_in(*login, timeout)
         except TimeoutError as error:
             connection.abort("it did not answer in time")
             raise KafkaTimeoutError(
@@ -303,6 +317,47 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, f"ask {self.host}:{self.port} for its API versions")
         self.versions = _ranges(response)
+
+    async def _log_in(self, mechanism: str, user: str, password: str, timeout: float) -> None:
+        """Prove to the broker who this client is.
+
+        Raises:
+            AuthenticationFailedError: the broker does not accept it, or does not know the password itself.
+        """
+        where = f"{self.host}:{self.port}"
+        # After version 0, messages have no header.
+        if SaslHandshakeRequest.API_KEY not in self.versions or self.versions[SaslHandshakeRequest.API_KEY].high < 1:
+            raise AuthenticationFailedError(
+                f"{where} has no SASL. To do: use a newer broker, or another listener of it"
+            )
+        chosen = await self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, timeout=timeout)
+        if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            served = ", ".join(chosen.mechanisms) or "none"
+            raise AuthenticationFailedError(
+                f"{where} does not serve the mechanism {mechanism}, only {served}. To do: give another sasl_mechanism"
+            )
+        if chosen.error_code != ErrorCode.NONE:
+            raise AuthenticationFailedError(
+                f"{where} does not take logins ({ErrorCode.of(chosen.error_code).name}). To do: connect to a listener "
+                "with SASL, or without a login"
+            )
+        messages = exchange(mechanism, user, password, nonce=partial(secrets.token_urlsafe, 24))
+        try:
+            message = next(messages)
+            while True:
+                request = SaslAuthenticateRequest(auth_bytes=message)
+                answer = await self.ask(request, SaslAuthenticateResponse, timeout=timeout)
+                if answer.error_code != ErrorCode.NONE:
+                    reason = answer.error_message or ErrorCode.of(answer.error_code).name
+                    raise AuthenticationFailedError(
+                        f"{where} does not accept the user {user!r}: {reason}. To do: check sasl_plain_username and "
+                        "sasl_plain_password"
+                    )
+                message = messages.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            pass  # the broker has accepted
+        except SaslError as error:
+            raise AuthenticationFailedError(f"the login at {where} failed: {error}. To do: check the broker") from error
 
     def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
         """Request the API versions without waiting; requests before the response use the `known` ones."""

@@ -63,7 +63,7 @@ class Connections:
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self._tls = config.tls()
+        self._tls = config.tls
         #: The API versions of brokers, learnt by connections that have not broken since.
         self.versions: dict[Address, Mapping[int, ApiRange]] = {}
         self._open: dict[tuple[Address, Purpose], Connection] = {}
@@ -203,6 +203,7 @@ class Connections:
                 client_id=self._config.client_id,
                 timeout=self._config.request_timeout,
                 tls=self._tls,
+                login=self._config.login,
                 versions=self.versions.get(address),
             )
         except KafkaError as error:

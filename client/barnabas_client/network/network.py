@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from barnabas_client.config import Address, ClientConfig
-from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, error_for
+from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Connections, Purpose
@@ -56,6 +56,8 @@ class Network:
         #: The topics to request metadata of; None for all.
         self._topics: set[str] | None = set()
         self._auto_create = auto_create
+        #: The broker whose last answer brought nothing new, although metadata were wanted: another one is asked next.
+        self._unhelpful: Address | None = None
         self._waiters: list[asyncio.Future[Cluster]] = []
         self._wanted, self._urgent = asyncio.Event(), asyncio.Event()
         self._updater = BackgroundTasks(lambda error: _log.error("the metadata task failed", exc_info=error))
@@ -229,23 +231,36 @@ class Network:
             await asyncio.sleep(min(backoff.failed(), max(0.0, deadline - loop.time())))
 
     async def _update(self) -> Cluster:
-        """Request metadata from one broker after the other until one answers."""
+        """Request metadata from one broker after the other until one answers.
+
+        A broker that is cut off from its cluster answers with what it knew before: if it has brought nothing new, the
+        others are asked first the next time, also if they are not connected yet.
+        """
         topics = self.topics
         request = _request(topics, auto_create=self._auto_create)
+        answered: list[Address] = []
 
         async def ask(connection: Connection) -> MetadataResponse:
             response = await connection.ask(request, MetadataResponse, timeout=self.config.request_timeout)
             if response.error_code != ErrorCode.NONE or not response.brokers:
                 raise _NoBrokersError(f"{connection.host}:{connection.port} knows no brokers")
+            answered.append((connection.host, connection.port))
             return response
 
         addresses = self._addresses(Purpose.DATA)
+        if self._unhelpful in addresses:
+            addresses.remove(self._unhelpful)
+            addresses.append(self._unhelpful)
         response, failures = await self.connections.first_answer(addresses, Purpose.DATA, ask)
         if response is None:
-            failure = next((type(one) for one in failures if isinstance(one, _NoBrokersError)), KafkaConnectionError)
+            told = (_NoBrokersError, AuthenticationFailedError)
+            failure = next((type(one) for one in failures if isinstance(one, told)), KafkaConnectionError)
             reasons = "; ".join(str(one) for one in failures)
             raise failure(f"no broker could be asked about the cluster: {reasons}")
-        self.learn(self.cluster.updated(response, None if topics is None else self._topics))
+        before = self.cluster
+        self.learn(before.updated(response, None if topics is None else self._topics))
+        same = (before.brokers, before.topics) == (self.cluster.brokers, self.cluster.topics)
+        self._unhelpful = answered[-1] if same and answered else None
         return self.cluster
 
     # Requests.

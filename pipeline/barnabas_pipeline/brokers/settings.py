@@ -255,7 +255,7 @@ def _convert(name: str, key: str) -> Callable[[str, str], Any]:
         return found
     if key.startswith("sasl."):
         raise ValueError(
-            f"Kafka option '{name}' is not supported: this client has no SASL. To do: use kafka.security.protocol=SSL, "
+            f"Kafka option '{name}' is not supported: the source has no SASL. To do: use kafka.security.protocol=SSL, "
             "with a client certificate if the broker authenticates clients"
         )
     keys = [known.replace("_", ".") for known in _CONVERT]

@@ -1,8 +1,34 @@
 """Arguments that all commands share."""
 
 from argparse import Namespace
+from typing import Final
+
+from barnabas_client.cli.failures import UsageError
+
+#: Settings of secure connections, and the options of the Spark source that mean the same.
+_SECURITY: Final = {
+    "security_protocol": "kafka.security.protocol",
+    "ssl_cafile": "kafka.ssl.truststore.location",
+    "ssl_certfile": "kafka.ssl.keystore.location",
+    "ssl_password": "kafka.ssl.key.password",
+}
 
 
 def source_options(arguments: Namespace) -> dict[str, str]:
-    """Return the options of the Spark source that the brokers and ``--option`` give."""
-    return {"kafka.bootstrap.servers": arguments.servers.text, **dict(arguments.options)}
+    """Return the options of the Spark source that the brokers and ``--option`` give.
+
+    Raises:
+        UsageError: the source has no option for a setting.
+    """
+    servers = arguments.servers
+    options = {"kafka.bootstrap.servers": servers.text}
+    for name, value in servers.security.items():
+        if name == "ssl_check_hostname":
+            options["kafka.ssl.endpoint.identification.algorithm"] = "https" if value else ""
+        elif name in _SECURITY:
+            options[_SECURITY[name]] = value
+        elif name == "ssl_keyfile":
+            raise UsageError(f"{name} is given ({servers.source}): put the key into the file of ssl_certfile")
+        else:
+            raise UsageError(f"{name} is given ({servers.source}): the Spark source cannot log in")
+    return {**options, **dict(arguments.options)}

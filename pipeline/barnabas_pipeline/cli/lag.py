@@ -2,18 +2,21 @@
 
 import time
 from argparse import Namespace
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Column, Output
-from barnabas_pipeline.brokers.remote import remote_for
+from barnabas_client.cli.view import Waiting, look, waiting
+from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.cli.arguments import source_options
 from barnabas_pipeline.cli.progress import Progress
 from barnabas_pipeline.cli.session import session
 from barnabas_pipeline.lag.analysis import LagWindow, analyze
 from barnabas_pipeline.lag.report import summary, write
+from barnabas_protocol.printable import printable
 
 
 def lag(arguments: Namespace, output: Output) -> int:
@@ -37,13 +40,35 @@ def lag(arguments: Namespace, output: Output) -> int:
         progress.say("drawing")
         write(tables, out, now)
     result = summary(tables, out)
+    waits = remote.run(remote.retrying(lambda: open_transactions(remote, result["groups"])))
+    for group, one in result["groups"].items():
+        one["waits_for_transactions"] = [each.as_data() for each in waits.get(group, ())]
     if output.json:
         output.data(result)
     else:
         _print(result, output)
+        for group, found in waits.items():
+            for each in found:
+                output.line(printable(f"{group}, {each.text}"))
     if tables.broken:
         output.error(f"{tables.broken:,} records of __consumer_offsets could not be read and are left out")
     return FAILED if tables.broken else DONE
+
+
+async def open_transactions(remote: Remote, groups: Collection[str]) -> dict[str, list[Waiting]]:
+    """The open transactions that ``read_committed`` consumers of these groups wait for now, by group.
+
+    Raises:
+        KafkaError: the brokers cannot be asked.
+    """
+    admin = await remote.admin()
+    described = await admin.describe_consumer_groups(groups, raise_errors=False) if groups else []
+    found: dict[str, list[Waiting]] = {}
+    for group in described:
+        if group.error is None:
+            waits = await waiting(admin, (await look(admin, group)).rows)
+            found |= {group.group_id: waits} if waits else {}
+    return found
 
 
 def _print(result: dict[str, Any], output: Output) -> None:

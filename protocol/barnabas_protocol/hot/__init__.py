@@ -2,7 +2,7 @@
 
 Each message has one way to bytes and one way back:
 
-- **By hand, here**: Produce requests in (broker), Fetch responses out (broker) and in (client, followers, Spark),
+- **By hand, here**: Produce in and out (broker), Fetch responses out (broker) and in (client, followers, Spark),
   OffsetCommit in and out (broker). Records are views of the frame or parts of the answer, never copies.
 - **By the schema**, in :mod:`barnabas_protocol.codec`: every other message, and what a function here leaves to it. The
   schema is interpreted the first times and compiled then (:class:`barnabas_protocol.structures.MessageCodec`).
@@ -22,7 +22,7 @@ from barnabas_protocol.hot.fetch import (
     encoded_transactions,
 )
 from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
-from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_produce_request
+from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
 
 __all__ = [
     "ProduceHead",
@@ -35,5 +35,6 @@ __all__ = [
     "encode_aborted",
     "encode_fetch_response",
     "encode_offset_commit",
+    "encode_produce_response",
     "encoded_transactions",
 ]

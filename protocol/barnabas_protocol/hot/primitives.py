@@ -56,11 +56,20 @@ def read_slice(view: memoryview, at: int, length: int) -> tuple[memoryview, int]
     return view[at:end], end
 
 
+def _read_text(view: memoryview, at: int, length: int) -> tuple[str, int]:
+    """`length` bytes of UTF-8."""
+    end = at + length
+    if length < 0 or end > len(view):
+        raise WireError(f"{length} bytes announced, {len(view) - at} left")
+    if length > MAX_STRING:
+        raise WireError(f"string of {length} bytes, over {MAX_STRING}")
+    return str(view[at:end], "utf-8"), end
+
+
 def read_string(view: memoryview, at: int) -> tuple[str, int]:
     """A string with an int16 length, not null."""
     (length,) = INT16.unpack_from(view, at)
-    data, at = read_slice(view, at + 2, length)
-    return str(data, "utf-8"), at
+    return _read_text(view, at + 2, length)
 
 
 def read_nullable_string(view: memoryview, at: int) -> tuple[str | None, int]:
@@ -73,14 +82,7 @@ def read_nullable_string(view: memoryview, at: int) -> tuple[str | None, int]:
 def read_compact_string(view: memoryview, at: int) -> tuple[str, int]:
     """A string with an unsigned varint length, not null."""
     length, at = read_uvarint(view, at)
-    data, at = read_slice(view, at, _checked(length - 1))
-    return str(data, "utf-8"), at
-
-
-def _checked(length: int) -> int:
-    if length > MAX_STRING:
-        raise WireError(f"string of {length} bytes, over {MAX_STRING}")
-    return length
+    return _read_text(view, at, length - 1)
 
 
 def read_compact_nullable_string(view: memoryview, at: int) -> tuple[str | None, int]:
@@ -88,8 +90,7 @@ def read_compact_nullable_string(view: memoryview, at: int) -> tuple[str | None,
     length, at = read_uvarint(view, at)
     if length == 0:
         return None, at
-    data, at = read_slice(view, at, _checked(length - 1))
-    return str(data, "utf-8"), at
+    return _read_text(view, at, length - 1)
 
 
 def read_uvarint(view: memoryview, at: int) -> tuple[int, int]:

@@ -1,11 +1,14 @@
-"""Produce requests by hand: the records stay views of the frame.
+"""Produce by hand: the records of a request stay views of the frame.
 
-The twin is the schema of :class:`~barnabas_protocol.messages.produce.ProduceRequest`: what it refuses is refused here.
+The twins are the schemas of :class:`~barnabas_protocol.messages.produce.ProduceRequest`, which refuses what is refused
+here, and of its response. Of responses only the ordinary form is written here: a flexible version, and no more than an
+error code in each partition.
 """
 
 import struct
 from typing import Final, NamedTuple
 
+from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.hot.primitives import (
     BROKEN,
@@ -19,10 +22,23 @@ from barnabas_protocol.hot.primitives import (
     skip_tags,
     spend,
 )
-from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS, Buffer, WireError
+from barnabas_protocol.messages.produce import ProduceResponse
+from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS, Buffer, WireError, uvarint
 
+_FLEXIBLE: Final = 9
+#: From this version on topics are named by their ids.
+_TOPIC_IDS: Final = 13
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
+_SIZE: Final = struct.Struct(">I")
+#: The correlation id, and the header's empty tag section.
+_HEAD: Final = struct.Struct(">ix")
+#: Index, error code, base offset, append time and log start offset of a partition.
+_OUTCOME: Final = struct.Struct(">ihqqq")
+#: What follows: no record errors, no error message, no tagged fields.
+_NO_ERRORS: Final = b"\x01\x00\x00"
+#: The throttle time, and no tagged fields.
+_END: Final = struct.Struct(">ix")
 
 #: A topic, by name or from version 13 on by id, and its partitions: the index and the batches to append.
 ProduceTopic = tuple[str | bytes, list[tuple[int, memoryview | None]]]
@@ -49,15 +65,49 @@ def decode_produce_request(version: int, body: Buffer) -> tuple[ProduceHead, lis
         raise DecodeError(f"ProduceRequest v{version}: only 3 to 13 are read here")
     view = memoryview(body)
     try:
-        if version < 9:
+        if version < _FLEXIBLE:
             head, topics, at = _produce_plain(view)
         else:
-            head, topics, at = _produce_flexible(view, version >= 13)
+            head, topics, at = _produce_flexible(view, version >= _TOPIC_IDS)
         if at != len(view):
             raise WireError(f"{len(view) - at} bytes follow")
     except BROKEN as error:
         raise DecodeError(f"ProduceRequest v{version}: {error}") from error
     return head, topics
+
+
+def encode_produce_response(response: ProduceResponse, version: int, correlation_id: int) -> list[Buffer]:
+    """Encode the whole frame of a Produce response.
+
+    Raises:
+        EncodeError: a value does not fit its field.
+    """
+    if version < _FLEXIBLE or response.node_endpoints:
+        return [codec.encode_response(response, version, correlation_id)]
+    try:
+        parts = [_HEAD.pack(correlation_id), uvarint(len(response.responses) + 1)]
+        for topic in response.responses:
+            if version < _TOPIC_IDS:
+                name = topic.name.encode()
+                parts += (uvarint(len(name) + 1), name)
+            elif len(topic.topic_id) == 16:
+                parts.append(topic.topic_id)
+            else:
+                return [codec.encode_response(response, version, correlation_id)]
+            parts.append(uvarint(len(topic.partition_responses) + 1))
+            for p in topic.partition_responses:
+                if p.record_errors or p.error_message is not None or p.current_leader is not None:
+                    return [codec.encode_response(response, version, correlation_id)]
+                parts += (
+                    _OUTCOME.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset),
+                    _NO_ERRORS,
+                )
+            parts.append(b"\0")
+        parts.append(_END.pack(response.throttle_time_ms))
+    except (struct.error, UnicodeError, TypeError, AttributeError):
+        return [codec.encode_response(response, version, correlation_id)]
+    body = b"".join(parts)
+    return [_SIZE.pack(len(body)) + body]
 
 
 def _produce_plain(view: memoryview) -> tuple[ProduceHead, list[ProduceTopic], int]:

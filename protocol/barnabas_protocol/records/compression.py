@@ -206,10 +206,10 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
 
 def _decompress_block(block: memoryview, out: bytearray, max_bytes: int) -> None:
     size = cramjam.snappy.decompress_raw_len(block)
+    if size > most_decompressed(Codec.SNAPPY, len(block)):
+        raise DecodeError(f"snappy: {len(block)} bytes cannot hold {size}")
     if len(out) + size > max_bytes:
         raise _too_large(max_bytes)
-    if size > len(block) * _LARGEST_RATIO[Codec.SNAPPY]:
-        raise DecodeError(f"snappy: {len(block)} bytes cannot hold {size}")
     room = bytearray(size)
     got = cramjam.snappy.decompress_raw_into(block, room)
     out += room[:got] if got != size else room

@@ -37,7 +37,10 @@ def test_an_unchanged_isr_makes_no_event() -> None:
         (WISH._replace(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
         (WISH._replace(leader_epoch=6), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (WISH._replace(partition_epoch=6), ErrorCode.INVALID_UPDATE_VERSION),
-        (WISH._replace(isr=((2, 20),)), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((3, 30),)), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((2, 20), (3, 30))), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((2, 20),), min_isr=2), ErrorCode.INVALID_REQUEST),
+        (WISH._replace(isr=((2, 21),)), ErrorCode.INELIGIBLE_REPLICA),
         (WISH._replace(isr=()), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((1, 10), (1, 10))), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((1, 10), (9, 90))), ErrorCode.INVALID_REQUEST),
@@ -47,6 +50,19 @@ def test_an_unchanged_isr_makes_no_event() -> None:
 )
 def test_invalid_proposals_are_rejected(wish: IsrChange, code: ErrorCode) -> None:
     assert alter_isr(IMAGE, 1, 10, [wish]) == ([], [code])
+
+
+def test_a_leader_resigns_and_names_the_next_one() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (1, 2, 3)))
+    events, _ = alter_isr(image, 1, 10, [WISH._replace(isr=((3, 30), (2, -1)), min_isr=2)])
+    found = only(image, events)
+    assert (found.leader, found.leader_epoch, found.isr, found.elr) == (3, 6, (2, 3), ())
+
+
+def test_a_leader_does_not_resign_in_favour_of_a_broker_that_is_not_registered() -> None:
+    image = with_topic(brokers(1, 3), partition(1, (1, 2, 3), (1, 2, 3)))
+    wish = WISH._replace(isr=((2, -1), (3, -1)), min_isr=2)
+    assert alter_isr(image, 1, 10, [wish]) == ([], [ErrorCode.INELIGIBLE_REPLICA])
 
 
 def test_an_unregistered_broker_is_not_added() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.cluster import member
+from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
 from barnabas_broker.cluster.image import ProducerIdsAllocated
 from barnabas_broker.cluster.kv import Created, Delete, Holds, KeyEntry, KvError, Put, TxnOutcome
 from barnabas_broker.cluster.store import StoreError, StoreUnavailable
 from barnabas_broker.http.view import View
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from tests.broker.cluster.test_member import SESSION, Process, World, scenario
+from tests.broker.cluster.test_member import SESSION, Process, World, partitions, scenario
 from tests.broker.cluster.test_store_contract import SharedPlace, model, modelled
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
@@ -63,6 +65,36 @@ def test_a_broker_stops_serving_at_once_when_etcd_is_restored_from_a_backup() ->
         assert not one.may_serve() and not two.may_serve()
         # They have ended their registrations, so that nothing of them is in the way of a restore.
         assert not [key for key in world.model.entries if "/live/" in key]
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize("step", [1, 20_000])
+def test_leader_epochs_grow_beyond_those_in_the_logs(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata is older than the logs: the same leader epoch must not be used for other records."""
+    monkeypatch.setattr(member, "STEP", step)
+    topic_id = bytes([5]) * 16
+
+    async def steps(world: World) -> None:
+        one, _ = await world.start(1, 2)
+        await one.create("topic", 4, 2)
+        before = [each.leader_epoch for each in partitions(one)]
+        three = world.process(3)
+        logs = {(topic_id, 0): 7, (topic_id, 1): before[1], (topic_id, 3): 40}
+        # Of a topic that the metadata do not know, and of more partitions than it has.
+        logs |= {(bytes([9]) * 16, 0): 70, (topic_id, 4): 70}
+        await three.start(leader_epochs=logs)
+        expected = [7 + EPOCH_STEP, before[1], before[2], 40 + EPOCH_STEP]
+        await world.until(lambda: [each.leader_epoch for each in partitions(one)] == expected)
+        assert [each.leader_epoch for each in partitions(three)] == expected
+        assert len(one.leads("topic")) == 2, "its leaders go on, in the new epochs"
+        # The step leaves room: a second broker with logs that are a little newer raises nothing.
+        sequence = three.cluster.sequence
+        four = world.process(4)
+        await four.start(leader_epochs={(topic_id, 0): 7 + EPOCH_STEP, (topic_id, 3): 41})
+        await world.until(lambda: 4 in one.cluster.image.brokers)
+        assert [each.leader_epoch for each in partitions(one)] == expected
+        assert four.cluster.sequence > sequence
 
     scenario(steps)
 

@@ -3,9 +3,10 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 pytestmark = pytest.mark.broad
 
 SESSION = 3.0
+_NO_LOGS: Mapping[tuple[bytes, int], int] = MappingProxyType({})
 
 
 class Process:
@@ -49,12 +51,12 @@ class Process:
         self.alive = True
         self.reports: list[asyncio.Task[None]] = []
 
-    async def start(self, producer_ids: int = 0) -> None:
+    async def start(self, producer_ids: int = 0, leader_epochs: Mapping[tuple[bytes, int], int] = _NO_LOGS) -> None:
         cluster_id = await self.store.cluster_id(None, f"cluster-{self.node_id}")
         endpoints = {"PLAINTEXT": ("host", 9000 + self.node_id)}
         self.member = await self.store.load(cluster_id, self.node_id, endpoints, self.directory, self.path)
         self.member.cluster.subscribe(self._report)
-        await self.member.enter(producer_ids)
+        await self.member.enter(producer_ids, leader_epochs)
 
     def _report(self, image: Image, events: Sequence[Event]) -> None:
         """Report the ends of its logs, which are all empty, where an election waits for them."""

@@ -29,6 +29,7 @@ OURS: Final = {
     "log.dir.mode",
     "max.incremental.fetch.session.cache.partitions",
     "message.max.decompressed.bytes",
+    "plain.sasl.jaas.config",
     "queued.max.response.bytes",
     "unclean.recovery.timeout.ms",
 }
@@ -41,6 +42,9 @@ OTHER_DEFAULT: Final = {
     "log.dir": "barnabas-data",
     "log.dirs": "barnabas-data",
     "node.id": "1",
+    "sasl.enabled.mechanisms": "",  # Kafka's own, GSSAPI, is not served
+    "ssl.keystore.type": "PEM",  # the only type that is served
+    "ssl.truststore.type": "PEM",
     "queued.max.request.bytes": "268435456",  # without a limit, clients that send a part can take all memory
 }
 #: Keys without a default in Kafka, because a coarser key or no limit applies; here they hold what applies.

@@ -11,12 +11,14 @@ from barnabas_broker.__main__ import read_config
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, show
-from barnabas_broker.config.checks import advertise, check_protocols
+from barnabas_broker.config.checks import advertise, check_inter_broker, protocols_of
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
+    NUM_PARTITIONS,
+    SSL_CLIENT_AUTH,
 )
 from barnabas_broker.errors import BrokerError
 from barnabas_protocol.errors import ErrorCode
@@ -102,18 +104,54 @@ def test_invalid_advertised_listeners_are_rejected(given: str, why: str) -> None
         advertised(given, A, B)
 
 
-@pytest.mark.parametrize("mapped", ["", "A:PLAINTEXT,b:plaintext", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"])
-def test_listeners_speak_plaintext(mapped: str) -> None:
-    check_protocols([A, B, Listener("PLAINTEXT", "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
-
-
 @pytest.mark.parametrize(
-    ("name", "mapped", "protocol"),
-    [("A", "B:PLAINTEXT,A:SASL_SSL", "SASL_SSL"), ("SSL", "", "SSL"), ("SASL_PLAINTEXT", "A:SSL", "SASL_PLAINTEXT")],
+    ("mapped", "spoken"),
+    [
+        ("", {"A": "PLAINTEXT", "B": "PLAINTEXT", "SSL": "SSL"}),
+        ("A:PLAINTEXT,b:ssl", {"A": "PLAINTEXT", "B": "SSL", "SSL": "SSL"}),
+        ("A:SSL,B:PLAINTEXT,SSL:PLAINTEXT,X:SASL_SSL", {"A": "SSL", "B": "PLAINTEXT", "SSL": "PLAINTEXT"}),
+    ],
 )
-def test_other_security_protocols_are_rejected(name: str, mapped: str, protocol: str) -> None:
-    with pytest.raises(ConfigError, match=f"listeners: {name}://h:1 is to speak {protocol} .* which is not served"):
-        check_protocols([Listener(name, "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped))
+def test_what_listeners_speak(mapped: str, spoken: dict[str, str]) -> None:
+    assert protocols_of([A, B, Listener("SSL", "h", 1)], LISTENER_SECURITY_PROTOCOL_MAP.read(mapped)) == spoken
+
+
+def test_a_listener_that_the_map_leaves_out_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"listeners: B://0\.0\.0\.0:2 is not in listener.* add B:SSL or B:PLAINTEXT"):
+        protocols_of([A, B], LISTENER_SECURITY_PROTOCOL_MAP.read("A:SSL"))
+
+
+def test_brokers_reach_each_other_by_the_listener_of_a_protocol() -> None:
+    given = Config(BROKER_KEYS, {"security.inter.broker.protocol": "SSL"})
+    assert given[INTER_BROKER_LISTENER_NAME] == "SSL"
+    check_inter_broker(given, [A, Listener("SSL", "h", 1)], {"A": "PLAINTEXT", "SSL": "SSL"})
+    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name='SSL': must be one of listeners: A, B"):
+        check_inter_broker(given, [A, B], {"A": "PLAINTEXT", "B": "PLAINTEXT"})
+    given.given["inter.broker.listener.name"] = "A"
+    with pytest.raises(ConfigError, match=r"security\.inter\.broker\.protocol: give one of them"):
+        check_inter_broker(given, [A, B], {"A": "PLAINTEXT", "B": "PLAINTEXT"})
+
+
+def test_brokers_of_a_cluster_cannot_log_in_to_each_other() -> None:
+    given = Config(BROKER_KEYS, {"inter.broker.listener.name": "A"})
+    check_inter_broker(given, [A], {"A": "SASL_SSL"})
+    given = Config(BROKER_KEYS, {"inter.broker.listener.name": "A", "cluster.url": "etcd://h:1"})
+    with pytest.raises(ConfigError, match="it speaks SASL_SSL, and brokers cannot log in to each other"):
+        check_inter_broker(given, [A], {"A": "SASL_SSL"})
+
+
+def test_a_listener_has_keys_of_its_own() -> None:
+    given = Config(
+        BROKER_KEYS,
+        {
+            "ssl.client.auth": "required",
+            "listener.name.x-1.y.ssl.client.auth": "none",
+            "listener.name.x-1.y.num.partitions": "7",
+        },
+    )
+    assert given.of_listener("X-1.Y")[SSL_CLIENT_AUTH] == "none"
+    assert given.of_listener("Y")[SSL_CLIENT_AUTH] == "required"
+    assert given.of_listener("X-1.Y")[NUM_PARTITIONS] == 1
 
 
 @pytest.mark.parametrize("mapped", ["A", "A:TLS", ":SSL", "A:B:SSL"])
@@ -229,9 +267,20 @@ async def test_a_stop_closes_all_listeners(start_broker: StartBroker) -> None:
     [
         ({"listeners": TWO, "inter.broker.listener.name": "X"}, r"inter.broker.listener.name='X': must be one of"),
         ({"listeners": "IN://127.0.0.1:0"}, r"inter.broker.listener.name='PLAINTEXT': must be one of listeners: IN"),
-        ({"listeners": "SSL://127.0.0.1:0"}, r"SSL://127.0.0.1:0 is to speak SSL"),
+        ({"listeners": "SSL://127.0.0.1:0"}, r"inter.broker.listener.name='PLAINTEXT': must be one of listeners: SSL"),
+        (
+            {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"},
+            r"the listener SSL speaks TLS and has no certificate. To do: give ssl.keystore.location",
+        ),
         ({"advertised.listeners": "INTERNAL://h:1"}, r"INTERNAL://h:1 is no listener; listeners has PLAINTEXT"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}, "is to speak SASL_PLAINTEXT"),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"},
+            r"the listener PLAINTEXT speaks SASL\. To do: give sasl\.enabled\.mechanisms=PLAIN",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN"},
+            r"listener\.name\.plaintext\.plain\.sasl\.jaas\.config: must be MODULE required",
+        ),
     ],
 )
 async def test_a_broker_with_contradicting_listeners_does_not_start(

@@ -1,7 +1,7 @@
 """A coordinator with a log in memory and a clock that tests move, and requests with short arguments."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -53,6 +53,11 @@ def subscription(*topics: str) -> bytes:
     """A consumer's subscription, version 0."""
     parts = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\x00\x00" + len(topics).to_bytes(4, "big") + parts + b"\xff\xff\xff\xff"
+
+
+def owned_subscription(owned: Mapping[str, Iterable[int]], *topics: str) -> bytes:
+    """A consumer's subscription, version 1: with the partitions that it owns."""
+    return b"\x00\x01" + subscription(*topics)[2:] + assignment(**owned)[2:-4]
 
 
 def assignment(**topics: Iterable[int]) -> bytes:

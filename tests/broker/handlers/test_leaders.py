@@ -1,6 +1,11 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, on a single broker."""
 
-from barnabas_protocol.errors import ErrorCode
+from typing import NoReturn
+
+import pytest
+
+from barnabas_broker.cluster import controller
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -43,6 +48,36 @@ async def test_no_election_is_needed(wire: Wire) -> None:
 
 async def test_unknown_election_types_are_rejected(wire: Wire) -> None:
     assert (await elect(wire, 2, 7, None)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_change_that_fails_is_answered_in_every_version(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0 has errors of partitions only, as in Kafka."""
+
+    def fails(*_: object) -> NoReturn:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(controller, "elect_leaders", fails)
+    asked = [TopicPartitions(topic="topic", partitions=[0, 9])]
+    for version in (1, 2):
+        assert (await elect(wire, version, 0, asked)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (topic,) = (await elect(wire, 0, 0, asked)).replica_election_results
+    assert [(p.partition_id, p.error_code) for p in topic.partition_result] == [
+        (0, ErrorCode.KAFKA_STORAGE_ERROR),
+        (9, ErrorCode.KAFKA_STORAGE_ERROR),
+    ]
+    assert (await elect(wire, 0, 0, None)).replica_election_results == []
+
+
+async def test_a_failed_handler_ends_the_connection_if_the_version_has_no_error(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(controller, "elect_leaders", fails)
+    assert (await elect(wire, 1, 0, None)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    wire.send(ElectLeadersRequest(topic_partitions=None), 0)
+    assert await wire.closed()
 
 
 async def reassign(

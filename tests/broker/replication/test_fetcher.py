@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from barnabas_broker.cluster.image import PartitionInfo
+from barnabas_broker.cluster.image import BrokerFenced, BrokerRegistered, Image, PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.replication import fetcher as fetcher_module
 from barnabas_broker.replication.connection import BrokerConnection
@@ -16,11 +17,20 @@ from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManage
 from barnabas_broker.replication.following import PartitionFetchState
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_protocol.codec import encode_response
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.fetch import FetchEpochEndOffset, PartitionData
+from barnabas_protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.schema import Request
 from tests.sim import virtual
+
+T = TypeVar("T")
 
 LEADER = 2
 
@@ -124,6 +134,70 @@ async def test_corrupt_records_are_rejected(fetchers: ReplicaFetcherManager, rep
     with pytest.raises((KafkaError, DecodeError)):
         handle(fetchers, replica, response(records=bytes(batch)))
     assert replica.log.log_end_offset == 5
+
+
+class HeldDisk:
+    """Runs background work when it is let go."""
+
+    def __init__(self) -> None:
+        self.held: list[Callable[[], None]] = []
+        self.asked = asyncio.Event()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        self.held.append(lambda: done(work()))
+        self.asked.set()
+
+    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+        for one in work:
+            one()
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@pytest.mark.parametrize("messages", ["1", "1000000"])
+async def test_a_fetch_waits_for_the_fsync_of_what_was_fetched_before(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, messages: str
+) -> None:
+    """With flush.messages=1: the leader concludes from it that this replica has the records, and acknowledges them."""
+    log, disk = replica.log, HeldDisk()
+    log.flush()
+    log.disk.background = disk
+    log.configure(TopicConfig(Config(BROKER_KEYS, {}), {"flush.messages": messages}, TOPIC_KEYS))
+    requests: list[FetchRequest] = []
+    again = asyncio.Event()
+
+    async def send(self: BrokerConnection, request: FetchRequest, version: int, timeout: float) -> bytes:
+        requests.append(request)
+        if len(requests) > 1:
+            again.set()
+            await asyncio.Event().wait()
+        batch = build_batch([(None, b"new", (), 0)], base_offset=5, leader_epoch=1)
+        answer = FetchableTopicResponse(topic_id=log.topic_id, partitions=[response(records=bytes(batch))])
+        return encode_response(FetchResponse(session_id=7, responses=[answer]), version, 0)[4:]
+
+    monkeypatch.setattr(BrokerConnection, "send", send)
+    listening = socket.create_server(("127.0.0.1", 0))
+    host, port = listening.getsockname()
+    at = Registered(host, port, 20)
+    made = ReplicaFetcherManager(
+        Config(BROKER_KEYS, {}), 1, lambda leader: at, ignored, lambda: 10, "A" * 22, lambda: 0
+    )
+    made.follow(replica, LEADER)
+    async with asyncio.timeout(60):
+        if messages == "1":
+            await disk.asked.wait()
+            assert log.log_end_offset == 6
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not again.is_set()
+            disk.held.pop()()
+        await again.wait()
+    (topic,) = requests[1].topics
+    assert [each.fetch_offset for each in topic.partitions] == [6]
+    assert (log.flusher.synced == 6) is (messages == "1")
+    await made.close()
+    listening.close()
 
 
 async def test_a_broker_that_is_not_registered_does_not_fetch(replica: Replica) -> None:
@@ -299,3 +373,50 @@ async def test_a_leader_whose_kernel_accepts_connections_has_not_ended(ending: E
     ending.lost.set()
     await ending.fails(8)
     assert ending.ended == []
+
+
+async def test_a_broker_that_leads_nothing_has_ended() -> None:
+    """acks=all waits for it as long as it is in ISRs: its process is noticed by an idle connection."""
+    ended: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+    connected = asyncio.Event()
+
+    async def process_ended(node_id: int, epoch: int) -> None:
+        ended.put_nowait((node_id, epoch))
+
+    held: list[asyncio.StreamWriter] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        connected.set()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    registered = BrokerRegistered(LEADER, {"PLAINTEXT": server.sockets[0].getsockname()}, None, 20)
+    image = Image("c").apply(registered)
+
+    def find(node_id: int) -> Registered | None:
+        broker = image.brokers.get(node_id)
+        return None if broker is None else Registered(*broker.endpoints["PLAINTEXT"], broker.epoch)
+
+    config = Config(BROKER_KEYS, {"replica.fetch.backoff.ms": "10"})
+    fetchers = ReplicaFetcherManager(config, 1, find, process_ended, lambda: 10, "A" * 22, lambda: 0)
+    try:
+        fetchers.image_changed(image, [registered])
+        async with asyncio.timeout(60):
+            await connected.wait()
+            server.close()
+            for writer in held:
+                writer.transport.abort()
+            assert await ended.get() == (LEADER, 20)
+            # It is fenced, and registers again elsewhere: it is connected again.
+            image = image.apply(BrokerFenced(LEADER, 20))
+            connected.clear()
+            again = await asyncio.start_server(hold, "127.0.0.1", 0)
+            returned = BrokerRegistered(LEADER, {"PLAINTEXT": again.sockets[0].getsockname()}, None, 30)
+            image = image.apply(returned)
+            fetchers.image_changed(image, [returned])
+            await connected.wait()
+            again.close()
+    finally:
+        await fetchers.close()
+        for writer in held:
+            writer.transport.abort()

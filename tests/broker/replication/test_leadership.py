@@ -119,6 +119,52 @@ def test_an_idle_follower_with_everything_stays() -> None:
     assert leading.wanted_isr(10, 1000.0, LAG, live(1, 2)) == (1, 2)
 
 
+def cut_off(isr: tuple[int, ...] = (1, 2, 3), replicas: tuple[int, ...] = (1, 2, 3)) -> Leadership:
+    """A leader whose followers have fetched until second 1, and a record that they lack."""
+    leading = Leadership(1, partition(isr, replicas), 7, 0.0)
+    for node in leading.followers:
+        leading.fetched(node, node * 10, 7, 1.0)
+    leading.log_end = 8
+    return leading
+
+
+def test_a_leader_that_no_follower_reaches_wants_the_others_to_go_on() -> None:
+    leading = cut_off()
+    assert leading.wanted_without_me(0.9, 2, live(1, 2, 3)) == ()
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == (2, 3)
+
+
+def test_a_leader_stays_while_it_has_enough_in_sync() -> None:
+    leading = cut_off()
+    leading.fetched(2, 20, 7, 6.0)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == ()
+    assert cut_off().wanted_without_me(1.1, 1, live(1, 2, 3)) == ()
+
+
+def test_a_leader_stays_if_the_others_would_be_too_few() -> None:
+    assert cut_off().wanted_without_me(1.1, 3, live(1, 2, 3)) == ()
+    assert cut_off((1, 2)).wanted_without_me(1.1, 2, live(1, 2, 3)) == ()
+    assert cut_off().wanted_without_me(1.1, 2, live(1, 2)) == (), "broker 3 has ended"
+
+
+def test_a_leader_stays_while_followers_lack_nothing_or_fetch_and_lag() -> None:
+    idle, slow = cut_off(), cut_off()
+    idle.log_end = 7
+    assert idle.wanted_without_me(995.0, 2, live(1, 2, 3)) == ()
+    for second in range(2, 40):
+        slow.log_end += 10
+        for node in (2, 3):
+            slow.fetched(node, node * 10, 7, float(second))
+    assert slow.wanted_without_me(35.0, 2, live(1, 2, 3)) == ()
+
+
+def test_a_follower_that_does_not_reach_the_leader_is_to_lead() -> None:
+    """The one that reaches it may be cut off together with it."""
+    leading = cut_off((1, 2, 3, 4, 5), (1, 2, 3, 4, 5))
+    leading.fetched(2, 20, 7, 6.0)
+    assert leading.wanted_without_me(1.1, 3, live(1, 2, 3, 4, 5)) == (3, 4, 5, 2)
+
+
 def test_only_registered_brokers_join() -> None:
     leading = Leadership(1, partition((1,)), 7, 0.0)
     leading.fetched(2, 20, 7, 1.0)

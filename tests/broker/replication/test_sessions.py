@@ -1,9 +1,12 @@
 """FetchContext sessions (KIP-227), with a moving clock."""
 
+import gc
+import tracemalloc
 from itertools import count
 
 from barnabas_broker.replication.sessions import EVICTION_SECONDS, FetchContext, FetchSessionCache, TopicKey
 from barnabas_broker.steps import finish
+from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -160,6 +163,25 @@ def test_epochs_wrap_around_zero() -> None:
     first.session.epoch = 2**31 - 1
     finish(sessions.resolve(ask(session=first.session.session_id, epoch=2**31 - 1), 12, 0))
     assert first.session.epoch == 1
+
+
+def test_sessions_take_as_much_memory_as_the_configuration_says() -> None:
+    many = 5000
+    request = encode(ask(dict.fromkeys(range(many), 1_000_000)), 12)
+    sessions = cache(slots=1000, partitions=many)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        finish(sessions.resolve(decode(FetchRequest, 12, request), 12, 0.0))
+        gc.collect()
+        assert len(sessions) == 1
+        assert tracemalloc.get_traced_memory()[0] / many < 350
+        for _ in range(10):
+            assert finish(sessions.resolve(decode(FetchRequest, 12, request), 12, 0.0)).session is None
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] / many < 350
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_high_watermark_is_sent_again_in_another_leader_epoch() -> None:

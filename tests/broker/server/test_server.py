@@ -1,6 +1,7 @@
 """Connections, fed by hand: bytes in, answers out, no socket and no waiting."""
 
 import asyncio
+import gc
 import struct
 import weakref
 from collections.abc import Callable
@@ -421,6 +422,26 @@ async def test_a_lost_connection_releases_its_unsent_parts(harness: Harness) -> 
     assert gone() is not None
     harness.connection.connection_lost(None)
     assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "last",
+    [b"", frame(b"now"), frame(b"later"), frame(b"close"), frame(b"broken"), b"\0\0", frame(bytes(200_000))[:-1]],
+    ids=["nothing", "answered", "waiting", "refused", "broken", "a part", "a part of a large one"],
+)
+async def test_a_lost_connection_is_freed_at_once(harness: Harness, last: bytes) -> None:
+    """Its buffers take 64 KiB and more: they do not wait until the collector runs."""
+    gc.disable()
+    try:
+        connection = harness.connect()[0]
+        gone = weakref.ref(connection)
+        feed(connection, last)
+        connection.connection_lost(None)
+        harness.script.later.clear()
+        del connection
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:

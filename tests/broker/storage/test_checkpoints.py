@@ -2,8 +2,10 @@
 
 import pytest
 
+from barnabas_broker.config import parse_properties
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
+    check_meta_properties,
     format_epochs,
     format_meta_properties,
     format_offsets,
@@ -55,8 +57,27 @@ def test_partition_metadata_holds_the_topic_id_as_kafka_prints_it() -> None:
             parse_partition_metadata(broken)
 
 
+def test_a_flipped_bit_in_meta_properties_gives_no_other_identity() -> None:
+    """With another id of the directory a replica that has all records would count as one on an empty disk."""
+    content = format_meta_properties("cluster-1", 3, new_id(bytes(range(16))))
+    known = parse_properties(content.decode())
+    for bit in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        properties = parse_properties(flipped.decode(errors="replace"))
+        try:
+            check_meta_properties(properties)
+        except BadCheckpoint:
+            continue
+        for key in ("cluster.id", "directory.id", "node.id"):
+            assert properties[key] == known[key]
+
+
 def test_meta_properties() -> None:
-    assert format_meta_properties("abc", 3, "xyz") == b"#\ncluster.id=abc\ndirectory.id=xyz\nnode.id=3\nversion=1\n"
+    content = format_meta_properties("abc", 3, "xyz")
+    assert content.startswith(b"#\ncluster.id=abc\ndirectory.id=xyz\nnode.id=3\nversion=1\nchecksum=")
+    check_meta_properties(parse_properties(content.decode()))
+    check_meta_properties({"cluster.id": "abc", "node.id": "3"})  # of Apache Kafka
     assert new_id(bytes(16)) == "A" * 22
     assert id_bytes(new_id(bytes(range(16)))) == bytes(range(16))
 

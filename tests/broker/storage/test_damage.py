@@ -277,6 +277,40 @@ def test_a_flipped_base_offset_is_restored(trusted: bool, bit: int) -> None:
         assert read_past_damage(again, 100 + bit) == (dict(enumerate(expected(60))), set())
 
 
+# Leader epochs, which the CRC does not cover
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_flipped_leader_epoch_is_restored(bit: int) -> None:
+    """Epochs never fall within a log. Otherwise the replica would seem to be newer than all others."""
+    for offset in (0, 7, 30, 57)[bit == 31 :]:  # nothing shows the epoch of the first batch if it is negative
+        files = MemoryFiles()
+        log = filled(files, 60)
+        path, position, _ = position_of(log, offset)
+        before = {segment.base_offset: read_file(files, segment.path(names.LOG)) for segment in log.segments}
+        files = files.kill()
+        overwrite(files, path, position + 12, struct.pack(">I", offset // 25 ^ 1 << bit))
+        damaged = files.kill()
+        again = reopened(files)
+        assert again.leader_epochs.entries() == [(0, 0), (1, 25), (2, 50)]
+        assert {segment.base_offset: read_file(files, segment.path(names.LOG)) for segment in again.segments} == before
+        (problem,) = [each for each in check(PARTITION, files=damaged).problems if "epoch" in each.reason]
+        assert abs(problem.offset - offset) <= 1
+
+
+@pytest.mark.parametrize("bit", range(32))
+@pytest.mark.parametrize("offset", [24, 25, 49, 50])
+def test_a_flipped_leader_epoch_at_the_edge_of_one(offset: int, bit: int) -> None:
+    """Its neighbours may leave two epochs open; either is one batch away from the right one."""
+    files = MemoryFiles()
+    path, position, _ = position_of(filled(files, 60), offset)
+    files = files.kill()
+    overwrite(files, path, position + 12, struct.pack(">I", offset // 25 ^ 1 << bit))
+    entries = reopened(files).leader_epochs.entries()
+    assert [epoch for epoch, _ in entries] == [0, 1, 2]
+    assert all(abs(start - 25 * epoch) <= 1 for epoch, start in entries)
+
+
 # Damage while the log is open
 
 

@@ -1,5 +1,6 @@
 """The log directory: its owner, its partitions, its checkpoints."""
 
+import asyncio
 import errno
 import os
 import threading
@@ -8,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition, names
-from barnabas_broker.storage.checkpoints import id_bytes, parse_clean_shutdown, parse_offsets
+from barnabas_broker.storage.checkpoints import (
+    BadCheckpoint,
+    format_clean_shutdown,
+    id_bytes,
+    parse_clean_shutdown,
+    parse_offsets,
+)
 from barnabas_broker.storage.disk import Threads
 from barnabas_broker.storage.files import read_all, replace_file
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -75,6 +82,19 @@ def test_a_directory_of_an_earlier_version_gets_an_id(tmp_path: Path) -> None:
     assert (first.cluster_id, first.directory_id) == ("abc", again.directory_id)
     meta.write_text("#\ncluster.id=abc\ndirectory.id=x\nnode.id=1\nversion=1\n")
     assert "invalid directory.id" in refusal(tmp_path)
+
+
+def test_a_directory_with_a_damaged_identity_is_rejected(tmp_path: Path) -> None:
+    first = open_real(tmp_path)
+    first.close(0)
+    meta = tmp_path / names.META_PROPERTIES
+    content = meta.read_text()
+    meta.write_text(content.replace("directory.id=", "dirfctory.id="))
+    assert "is damaged: wrong checksum" in refusal(tmp_path)
+    meta.write_text(content)
+    again = open_real(tmp_path)
+    again.close(0)
+    assert again.directory_id == first.directory_id
 
 
 def test_a_directory_in_use_is_rejected(tmp_path: Path) -> None:
@@ -244,6 +264,16 @@ def test_threads_sync_at_the_same_time_and_report_the_first_failure() -> None:
     threads.close()
 
 
+async def test_work_that_comes_after_the_close_is_left_to_the_next_start() -> None:
+    threads = Threads()
+    done: list[object] = []
+    threads.run(lambda: 1, done.append)
+    threads.close()
+    threads.run(lambda: 2, done.append)
+    await asyncio.sleep(0)
+    assert done == [1]
+
+
 def test_checkpoints_are_written_at_their_interval_and_after_a_roll() -> None:
     files = MemoryFiles()
     config = broker_config(log_flush_offset_checkpoint_interval_ms="1000")
@@ -365,8 +395,42 @@ def test_the_marker_of_a_clean_shutdown_has_the_broker_epochs_since_which_nothin
 
 
 @pytest.mark.parametrize(
-    "marker",
-    [b"", b"\xff", b"[]", b"{}", b'{"version":0,"brokerEpoch":5}', b'{"firstBrokerEpoch":"1","brokerEpoch":5}'],
+    "marker", [b"", b"{}", b'{"version":0,"brokerEpoch":5}', b'{"firstBrokerEpoch":"1","brokerEpoch":5}']
 )
 def test_a_marker_without_broker_epochs_says_nothing_of_them(marker: bytes) -> None:
-    assert parse_clean_shutdown(marker) == (-1, -1)
+    assert parse_clean_shutdown(marker) == ((-1, -1), False)
+
+
+def test_a_marker_of_an_earlier_version_has_no_checksum() -> None:
+    assert parse_clean_shutdown(b'{"version":0,"brokerEpoch":9,"firstBrokerEpoch":3}') == ((3, 9), False)
+
+
+@pytest.mark.parametrize("marker", [b"\xff", b"[]", b"5", b"{", b"\0" * 40])
+def test_something_else_is_no_marker(marker: bytes) -> None:
+    with pytest.raises(BadCheckpoint):
+        parse_clean_shutdown(marker)
+
+
+def test_a_flipped_bit_in_a_marker_changes_no_broker_epoch() -> None:
+    """Otherwise a replica that has lost records might lead."""
+    marker = format_clean_shutdown((3, 19))
+    for bit in range(len(marker) * 8):
+        flipped = bytearray(marker)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert parse_clean_shutdown(bytes(flipped)).intact in ((3, 19), (-1, -1))
+        except BadCheckpoint:
+            pass
+
+
+def test_a_damaged_marker_costs_a_scan() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, topic_config(), 0)
+    log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=0)
+    directory.intact = (3, 9)
+    directory.close(0)
+    replace_file(files, ROOT / names.CLEAN_SHUTDOWN, b"\0" * 60)
+    again = open_directory(files)
+    assert (again.was_clean, again.intact, values(again.logs[TP])) == (False, (-1, -1), [b"x"])
+    assert not files.exists(ROOT / names.CLEAN_SHUTDOWN)

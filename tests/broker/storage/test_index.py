@@ -43,12 +43,34 @@ def test_a_search_finds_every_entry_however_unevenly_they_are_spaced(steps: list
         offset, position = offset + step, position + step * factor + n
         index.append(offset, position)
         entries.append((offset, position))
-    for n, (offset, position) in enumerate(entries):
-        assert index.before(offset) == index.before_position(position) == (offset, position)
-        earlier = entries[n - 1] if n else (BASE, 0)
-        assert index.before(offset - 1) == index.before_position(position - 1) == earlier
-        assert index.offset_from(position) == offset
-        assert index.offset_from(position + 1) == (entries[n + 1][0] if n + 1 < len(entries) else None)
+    for each in (index, OffsetIndex(BASE, memoryview(index.content()))):
+        for n, (offset, position) in enumerate(entries):
+            assert each.before(offset) == each.before_position(position) == (offset, position)
+            earlier = entries[n - 1] if n else (BASE, 0)
+            assert each.before(offset - 1) == each.before_position(position - 1) == earlier
+            assert each.offset_from(position) == offset
+            assert each.offset_from(position + 1) == (entries[n + 1][0] if n + 1 < len(entries) else None)
+
+
+@given(entries(), entries(), st.integers(0, 400_000))
+def test_an_index_from_a_file_goes_on_in_memory(
+    found: list[tuple[int, int]], more: list[tuple[int, int]], position: int
+) -> None:
+    index = OffsetIndex(BASE)
+    for entry in found:
+        index.append(*entry)
+    index = OffsetIndex(BASE, memoryview(index.content()))
+    index.truncate(position)
+    kept = [entry for entry in found if entry[1] < position]
+    offset, end = index.last()
+    added = [(offset + each - BASE + 1, end + size + 1) for each, size in more]
+    for entry in added:
+        index.append(*entry)
+    assert [index.entry(n) for n in range(index.count)] == kept + added
+    index.check()
+    for start in (0, len(kept), index.count):
+        assert OffsetIndex(BASE, memoryview(index.content(start))).count == index.count - start
+    assert index.before(BASE + 10**6) == index.last()
 
 
 @given(entries(), st.integers(0, 400_000), st.integers(BASE - 2, BASE + 2500))

@@ -56,8 +56,23 @@ def test_every_kind_of_file_is_checked() -> None:
         overwrite(files, path, 0, b"\xff\xff\xff")
     report = check(ROOT, files=files)
     assert {problem.file for problem in report.problems} == broken | {
-        first.path(names.INDEX), first.path(names.TIME_INDEX), second.path(names.INDEX)
+        first.path(names.INDEX), first.path(names.TIME_INDEX), first.path(names.CHECKSUMS), second.path(names.INDEX)
     }  # fmt: skip
+
+
+def test_checksums_and_copies_are_checked() -> None:
+    """Numbers that are possible, but are not those that were written."""
+    files = MemoryFiles()
+    log = filled(files)
+    log.flush()
+    log.disk.checkpoint_now()
+    close(log)
+    first = log.segments.items[0]
+    assert not check(ROOT, files=files).problems
+    cut(files, first.path(names.TIME_INDEX), 12)
+    overwrite(files, ROOT / names.RECOVERY_POINTS, len(b"0\n1\nevents 0 "), b"1")
+    report = check(ROOT, files=files)
+    assert {problem.file for problem in report.problems} == {first.path(names.CHECKSUMS), ROOT / names.RECOVERY_POINTS}
 
 
 def test_a_check_changes_nothing() -> None:

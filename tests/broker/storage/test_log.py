@@ -116,6 +116,35 @@ def test_a_duplicate_is_answered_with_its_first_offsets() -> None:
     assert log.log_end_offset == 10
 
 
+@pytest.mark.parametrize("segment_bytes", ["1000000", "200"])
+@pytest.mark.parametrize("how", ["clean stop", "kill", "truncation"])
+def test_duplicates_are_found_when_the_producers_are_loaded_again(how: str, segment_bytes: str) -> None:
+    """A snapshot has the last batch of each producer only, and a client has up to five under way when brokers stop."""
+    files, settings = MemoryFiles(), topic_config({"segment.bytes": segment_bytes})
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, settings, 0)
+    for n in range(8):
+        for producer in (7, 9):
+            log.append_as_leader(batch(b"x", b"y", producer=(producer, 3, n * 2)), leader_epoch=0, now_ms=0)
+    if how == "truncation":
+        log.append_as_leader(batch(b"not replicated", producer=(9, 3, 16)), leader_epoch=0, now_ms=0)
+        log.truncate_to(32)
+    else:
+        directory.close(0)
+        if how == "kill":
+            # The snapshot is that of the clean stop before.
+            open_directory(files).create(TP, TOPIC_ID, settings, 0)
+            files = files.kill()
+        log = open_directory(files).create(TP, TOPIC_ID, settings, 0)
+    for n in range(3, 8):
+        for at, producer in enumerate((7, 9)):
+            again = batch(b"x", b"y", producer=(producer, 3, n * 2))
+            info = log.append_as_leader(again, leader_epoch=0, now_ms=0)
+            assert (info.duplicate, info.first_offset) == (True, n * 4 + at * 2)
+    assert log.log_end_offset == 32
+    log.append_as_leader(batch(b"x", producer=(9, 3, 16)), leader_epoch=0, now_ms=0)
+
+
 def test_log_append_time() -> None:
     log = new_log(None, {"message.timestamp.type": "LogAppendTime"})
     info = log.append_as_leader(batch(b"a", b"b", timestamp=5), leader_epoch=0, now_ms=777)

@@ -112,6 +112,18 @@ class TransactionsMachine(RuleBasedStateMachine):
                 is_open.setdefault(each.producer_id, each.first)
         return is_open, ended
 
+    def reloaded(self) -> None:
+        """The log read its producers again: it may know nothing of batches that were deleted, as in Kafka."""
+        for producer_id, first in self.transactions()[0].items():
+            own = [each for each in self.batches if each.producer_id == producer_id and each.first >= first]
+            state = self.log.producers.states.get(producer_id)
+            known = state.transaction_start if state is not None else -1
+            if known == next((each.first for each in own if each.next > self.start), -1):
+                lost = {each.first for each in own if each.next <= self.start}
+                self.batches = [
+                    each._replace(producer_id=NO_PRODUCER_ID) if each.first in lost else each for each in self.batches
+                ]
+
     def last_stable_offset(self) -> int:
         is_open, ended = self.transactions()
         unstable = [*is_open.values(), *(each.first for each in ended if each.last >= self.high_watermark)]
@@ -222,9 +234,7 @@ class TransactionsMachine(RuleBasedStateMachine):
                 break
             self.batches.pop()
         self.log.truncate_to(self.end)
-        if self.end <= self.start:
-            # Nothing is left: the log begins anew, without producers.
-            self.batches = [each._replace(producer_id=NO_PRODUCER_ID) for each in self.batches]
+        self.reloaded()
         self.high_watermark = min(self.high_watermark, self.end)
         self.synced = min(self.synced, self.end)
 
@@ -266,6 +276,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.synced = self.end
         self.open()
         assert self.directory.was_clean
+        self.reloaded()
         self._move(self.end)
 
     @rule()
@@ -273,6 +284,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.files = self.files.kill()
         self.open()
         self.start = self.log.log_start_offset
+        self.reloaded()
         self._move(self.end)
 
     @rule(seed=st.integers(0, 2**32))
@@ -293,6 +305,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.begin(int(self.overrides["segment.bytes"]), self.compact)
             return
         self.synced = min(self.synced, self.end)
+        self.reloaded()
         self._move(self.end)
 
     # What must hold

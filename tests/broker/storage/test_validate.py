@@ -1,11 +1,15 @@
 """Validation of batches, with Kafka's errors."""
 
+import gc
 import struct
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
+from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.validate import (
@@ -28,7 +32,7 @@ from barnabas_protocol.records import (
     read_header,
     restamp_log_append_time,
 )
-from tests.broker.storage.support import batch, topic_config
+from tests.broker.storage.support import TOPIC_ID, TP, batch, broker_config, topic_config
 from tests.protocol.records.raw import UNREADABLE, raw_batch, raw_record
 
 NOW = 1_700_000_000_000
@@ -289,3 +293,24 @@ def test_log_append_time_agrees_with_the_slow_twin() -> None:
     restamp_log_append_time(twin, 0, 123_456)
     assert bytes(header) + bytes(records) == bytes(twin)
     assert {record.timestamp for record in decode_records(twin)} == {123_456}
+
+
+async def test_a_refused_batch_is_freed_at_once(tmp_path: Path) -> None:
+    """Not when the collector runs: a thread has looked into it, and its error must not keep the batch alive."""
+
+    class Frame(bytearray):
+        """The frame of a request, which a reference can watch."""
+
+    directory = LogDirectory.open(tmp_path, broker_config(), node_id=1, now_ms=0)
+    log = directory.create(TP, TOPIC_ID, topic_config({"cleanup.policy": "compact"}), 0)
+    gc.disable()
+    try:
+        refused = Frame(batch(b"no key"))
+        gone = weakref.ref(refused)
+        with pytest.raises(KafkaError):
+            await log.check_keys(refused)
+        del refused
+        directory.close(0)  # the thread has returned
+        assert gone() is None
+    finally:
+        gc.enable()

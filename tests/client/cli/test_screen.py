@@ -71,6 +71,16 @@ def test_transactions_that_consumers_wait_for() -> None:
     assert sum("open for 1m01s" in line for line in whole) == 5
 
 
+def test_several_groups_show_the_transactions_that_they_wait_for() -> None:
+    waits = [Waiting(TopicPartition("t", at), 10, at + 1, 7, "a-name-that-is-long" * 3, 61_000) for at in range(3)]
+    groups = [replace(measured([row(0)], 0), waits=waits[:2]), replace(measured([row(1)], 0), waits=waits[2:])]
+    lines = plain(draw_groups(1_000.0, groups, {}, Output(color=False), 80, 24))
+    assert max(map(len, lines)) <= 80
+    assert [line.split(":")[0] for line in lines[-3:-1]] == ["billing, t-2", "billing, t-1"]
+    assert lines[-1] == "... and 1 more partitions with an open transaction"
+    assert len(plain(draw_groups(1_000.0, groups * 20, {}, Output(color=False), 80, 24))) <= 24
+
+
 def test_rows_with_the_largest_lag_stay() -> None:
     rows = [row(at, 0, at % 7) for at in range(50)] + [row(50, None, 90, start=0)]
     lines = plain(draw(measured(rows), Output(color=True), 80, 24))

@@ -102,3 +102,60 @@ def test_an_error_says_where_the_address_came_from(
     err = capsys.readouterr().err
     assert "Connection refused. To do: check that a broker listens there (127.0.0.1:1 is cluster 'far' of " in err
     assert err.endswith("config.toml, named by $BARNABAS_CLUSTER)\n")
+
+
+# Secure connections
+
+
+def security(cluster: str | None = None, **environment: object) -> dict[str, Any]:
+    given = {name: str(value) for name, value in environment.items()}
+    return dict(find_servers(None, cluster, given).security)
+
+
+def test_a_cluster_of_the_file_has_its_own_settings(home: Path) -> None:
+    (home / "barnabas" / "config.toml").write_text(
+        "[clusters.far]\nbootstrap_servers = 'far:1'\nsecurity_protocol = 'SSL'\nssl_cafile = '/ca.pem'\n"
+        "ssl_check_hostname = false"
+    )
+    secret: dict[str, Any] = {
+        "BARNABAS_SECURITY_PROTOCOL": "SSL",
+        "BARNABAS_SSL_PASSWORD": "hush",
+        "XDG_CONFIG_HOME": home,
+    }
+    assert security("far", **secret) == {
+        "security_protocol": "SSL",
+        "ssl_cafile": "/ca.pem",
+        "ssl_check_hostname": False,
+    }
+    assert security(**secret) == {"security_protocol": "SSL", "ssl_password": "hush"}
+    assert security(XDG_CONFIG_HOME=home) == {}
+    assert security(BARNABAS_SSL_CHECK_HOSTNAME="False", XDG_CONFIG_HOME=home) == {"ssl_check_hostname": False}
+    with pytest.raises(UsageError, match=r"\$BARNABAS_SSL_CHECK_HOSTNAME is 'no': give true or false"):
+        security(BARNABAS_SSL_CHECK_HOSTNAME="no")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("ssl_cafile = 1", "clusters.x.ssl_cafile: give a string"),
+        ("ssl_check_hostname = 'no'", "clusters.x.ssl_check_hostname: give true or false"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused(home: Path, lines: str, why: str) -> None:
+    (home / "barnabas" / "config.toml").write_text(f"[clusters.x]\nbootstrap_servers = 'h:1'\n{lines}")
+    with pytest.raises(CommandError, match=why):
+        security("x", XDG_CONFIG_HOME=home)
+
+
+def test_a_file_that_cannot_be_used_is_one_line(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "none"))
+    monkeypatch.setenv("BARNABAS_SECURITY_PROTOCOL", "SSL")
+    monkeypatch.setenv("BARNABAS_SSL_CAFILE", "/no/file")
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", "far:1")
+    assert main(["ping"]) == 1
+    assert capsys.readouterr().err == (
+        "barnabas: ssl_cafile is '/no/file', which cannot be used (No such file or directory): give a PEM file "
+        "(far:1 is from $BARNABAS_BOOTSTRAP_SERVERS)\n"
+    )

@@ -69,6 +69,14 @@ async def test_a_group_that_waits_for_a_transaction(cli: Cli, name: str) -> None
     assert "t-0: read_committed consumers wait at offset 5 for an open transaction" in printed.out
     view = json.loads((await cli("groups", "watch", "g", "--max", "1", "--json")).out)
     assert [one["transactional_id"] for one in view["waits_for_transactions"]] == [name]
+    await cli("groups", "reset-offsets", "other", "--to-offset", "2", "-t", "t:0", "--execute")
+    printed = await cli("groups", "watch", "g", "other", "--max", "1")
+    assert "g, t-0: read_committed consumers wait at offset 5 for an open transaction" in printed.out
+    views = json.loads((await cli("groups", "watch", "g", "other", "--max", "1", "--json")).out)
+    waits = {
+        one["group"]: [each["last_stable_offset"] for each in one["waits_for_transactions"]] for one in views["groups"]
+    }
+    assert waits == {"g": [5], "other": []}
 
 
 @pytest.mark.usefixtures("open_transaction")

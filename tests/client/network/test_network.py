@@ -150,6 +150,18 @@ async def test_another_broker_is_asked_if_one_is_down(pair: tuple[FakeBroker, Fa
     await network.close()
 
 
+async def test_another_broker_is_asked_if_one_brings_nothing_new(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """A broker that is cut off from its cluster names itself as the leader for as long as that lasts."""
+    one, other = pair
+    network = Network(at(one))
+    await network.start()
+    await network.refresh()
+    assert not other.asked(MetadataRequest)
+    await network.refresh()
+    assert other.asked(MetadataRequest)
+    await network.close()
+
+
 async def test_a_refresh_has_a_timeout(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()

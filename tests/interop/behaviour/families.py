@@ -23,6 +23,7 @@ NAMES: Final = (
     "groups_living",
     "consumer_groups",
     "consumer_members",
+    "migration",
     "group_configs",
     "commits",
     "transactions",

@@ -42,9 +42,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Subscription:
-    """The subscription of a member of a group of type "consumer"."""
+    """The subscription of a member of a group of type "consumer"; version 1 has the partitions that it owns."""
 
     topics: tuple[str, ...]
+    owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The assignment of a member of a group of type "consumer": partitions by topic."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+    user_data: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,16 @@ from string import Template
 from typing import Any, Final
 
 from barnabas_protocol import codec
-from barnabas_protocol.consumer_protocol import ConsumerProtocolSubscription
+from barnabas_protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Struct, WireType
-from tests.interop.behaviour.language import START, Ask, Batch, Hang, Hear, Raw, Scenario, Subscription
+from tests.interop.behaviour.language import START, Ask, Assignment, Batch, Hang, Hear, Raw, Scenario, Subscription
 from tests.interop.behaviour.normal import Normaliser
 from tests.wire import Wire
 
@@ -162,8 +167,20 @@ class Player:
         if isinstance(value, Batch):
             return self._batch(value)
         if isinstance(value, Subscription):
+            owned = [
+                TopicPartition(topic=self._resolve(topic), partitions=list(partitions))
+                for topic, partitions in value.owned.items()
+            ]
             topics = [self._resolve(topic) for topic in value.topics]
-            return b"\x00\x00" + codec.encode(ConsumerProtocolSubscription(topics=topics), 0)
+            subscription = ConsumerProtocolSubscription(topics=topics, owned_partitions=owned)
+            return struct.pack(">h", value.version) + codec.encode(subscription, value.version)
+        if isinstance(value, Assignment):
+            assigned = [
+                ConsumerProtocolAssignmentTopicPartition(topic=self._resolve(topic), partitions=list(partitions))
+                for topic, partitions in value.partitions.items()
+            ]
+            assignment = ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=value.user_data)
+            return b"\x00\x00" + codec.encode(assignment, 0)
         return value
 
     def _batch(self, batch: Batch) -> bytes:

@@ -80,7 +80,7 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
         ({"startingOffset": "earliest"}, "'startingOffset' is not known: did you mean 'startingOffsets'"),
         ({"kafka.auto.offset.reset": "latest"}, "'kafka.auto.offset.reset' is not supported.*startingOffsets"),
         ({"kafka.key.deserializer": "x"}, "'kafka.key.deserializer' is not supported: keys are always bytes"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "'kafka.sasl.mechanism' is not supported: this client has no SASL"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "'kafka.sasl.mechanism' is not supported: the source has no SASL"),
         ({"kafka.security.protocol": "SASL_SSL"}, "'kafka.security.protocol' is 'SASL_SSL': give one of"),
         ({"kafka.ssl.truststore.type": "JKS"}, "'kafka.ssl.truststore.type' is 'JKS': give one of 'PEM'"),
         ({"kafka.ssl.truststore.location": "/x.pem"}, "kafka.security.protocol is PLAINTEXT"),

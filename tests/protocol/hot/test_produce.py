@@ -1,4 +1,4 @@
-"""Produce requests by hand are what the schema makes of them: all versions, broken frames included."""
+"""Produce by hand is what the schema makes of it: all versions, broken frames included."""
 
 import random
 from typing import Any
@@ -8,9 +8,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol import codec
-from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request
-from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_protocol.errors import DecodeError, EncodeError
+from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
+from barnabas_protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
 from tests.protocol.support import damaged, outcome, some, structs
 
@@ -44,6 +54,60 @@ def test_requests(version: int, data: st.DataObject) -> None:
     request = data.draw(structs(ProduceRequest, version))
     body = codec.encode(request, version)
     assert as_request(version, decode_produce_request(version, body)) == request
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@relaxed
+@given(data=st.data())
+def test_responses(version: int, data: st.DataObject) -> None:
+    drawn = data.draw(structs(ProduceResponse, version))
+    assert b"".join(encode_produce_response(drawn, version, 77)) == codec.encode_response(drawn, version, 77)
+
+
+def response(*partitions: PartitionProduceResponse) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name="t" * 200, topic_id=b"i" * 16, partition_responses=list(partitions))],
+        throttle_time_ms=5,
+    )
+
+
+def partition(index: int = 3, **fields: Any) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=6, base_offset=2**40, log_start_offset=9, **fields)
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+@pytest.mark.parametrize("number", [0, 1, 130])
+def test_the_ordinary_response_is_written_by_hand(version: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = response(*[partition(n) for n in range(number)])
+    expected = codec.encode_response(answered, version, 77)
+    monkeypatch.delattr(codec, "encode_response")
+    assert b"".join(encode_produce_response(answered, version, 77)) == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"record_errors": [BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="no key")]},
+        {"error_message": ""},
+        {"current_leader": LeaderIdAndEpoch(leader_id=2, leader_epoch=5)},
+    ],
+)
+def test_more_than_an_error_code_is_written_by_the_schema(fields: dict[str, Any]) -> None:
+    answered = response(partition(), partition(**fields))
+    assert encode_produce_response(answered, 11, 77) == [codec.encode_response(answered, 11, 77)]
+    answered = response(partition())
+    answered.node_endpoints = [NodeEndpoint(node_id=1, host="h", port=2)]
+    assert encode_produce_response(answered, 11, 77) == [codec.encode_response(answered, 11, 77)]
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    short = response(partition())
+    short.responses[0].topic_id = b"short"
+    for answered in (response(partition(2**31)), response(partition(log_append_time_ms=2**63)), short):
+        with pytest.raises(EncodeError):
+            encode_produce_response(answered, 13, 1)
+    with pytest.raises(EncodeError):
+        encode_produce_response(response(partition(current_leader=LeaderIdAndEpoch())), 9, 1)
 
 
 def _produce(version: int, data: bytes) -> ProduceRequest:

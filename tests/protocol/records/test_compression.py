@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.records.compression import LEVELS, Codec, compress, decompress
+from barnabas_protocol.records.compression import LEVELS, Codec, RecordsTooLarge, compress, decompress
 from tests.protocol.support import damaged
 
 REAL = [codec for codec in Codec if codec]
@@ -77,6 +77,16 @@ def test_snappy_is_framed_as_in_java() -> None:
 def test_snappy_without_a_frame() -> None:
     plain = b"plain " * 1000
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(plain)), 6000) == plain
+
+
+def test_a_snappy_block_that_cannot_hold_what_it_announces_is_broken() -> None:
+    """Whatever the reader allows: it is not a large batch."""
+    block = b"\x82\x80\x4e" + bytes(34)  # 37 bytes that announce 1,277,954
+    for data in (block, bytes(compress(Codec.SNAPPY, b""))[:16] + len(block).to_bytes(4, "big") + block):
+        for allowed in (1 << 10, 1 << 20, 1 << 30):
+            with pytest.raises(DecodeError, match="37 bytes cannot hold 1277954") as caught:
+                decompress(Codec.SNAPPY, data, allowed)
+            assert not isinstance(caught.value, RecordsTooLarge)
 
 
 def test_lz4_blocks_are_independent() -> None:

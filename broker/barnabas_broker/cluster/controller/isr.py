@@ -19,7 +19,8 @@ class IsrChange(NamedTuple):
         leader_epoch: of the leader that proposes.
         partition_epoch: of the partition's state that the proposal was made on.
         isr: the node ids, each with the broker epoch in which it was in sync; -1, which only a member of the present
-            ISR may have, is not compared.
+            ISR may have, is not compared. Without the leader's own: it is cut off from its followers, and resigns; the
+            first one is to lead. All of them are members of the present ISR then.
         min_isr: the topic's ``min.insync.replicas``: with as many, no other replica is eligible any more.
     """
 
@@ -79,7 +80,9 @@ def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | Err
     if change.partition_epoch != partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     nodes = tuple(node for node, _ in change.isr)
-    if node_id not in nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(partition.replicas):
+    resigns = node_id not in nodes
+    possible, least = (partition.isr, max(change.min_isr, 1)) if resigns else (partition.replicas, 1)
+    if len(nodes) < least or len(set(nodes)) != len(nodes) or not set(nodes) <= set(possible):
         return ErrorCode.INVALID_REQUEST
     for node, epoch in change.isr:
         broker = image.brokers.get(node)
@@ -89,4 +92,5 @@ def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | Err
     if set(nodes) == set(partition.isr) and not (partition.elr and len(nodes) >= change.min_isr):
         return partition
     ordered = [node for node in partition.replicas if node in nodes]
-    return completed(led_by(partition, node_id, ordered, change.min_isr), image.brokers)
+    leader = nodes[0] if resigns else node_id
+    return completed(led_by(partition, leader, ordered, change.min_isr), image.brokers)

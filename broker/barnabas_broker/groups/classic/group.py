@@ -14,10 +14,10 @@ prepareRebalance, completeClassicGroupJoin, classicGroupSync, expirePendingSync,
 delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in SyncGroup), KIP-814 (skipAssignment).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
@@ -33,9 +33,10 @@ from barnabas_broker.groups.effects import (
     Reply,
     Token,
 )
+from barnabas_broker.groups.errors import failed, join_error, sync_error
 from barnabas_broker.groups.subscriptions import CONSUMER, read_topics, subscribed_topics
 from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.leave_group import MemberIdentity
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -96,6 +97,20 @@ class PendingReplacement:
     old_client_host: str
 
 
+@dataclass(frozen=True, slots=True)
+class PendingDowngrade:
+    """The first record of a group that used the consumer protocol before, and the responses that wait for it."""
+
+    replies: list[Reply]
+
+
+class Identified(Protocol):
+    """A member of a group of either protocol."""
+
+    def identity(self) -> dict[str, str | None]:
+        """Its ids and address, for group events."""
+
+
 class ClassicGroup:
     """The state machine of one classic group.
 
@@ -123,6 +138,7 @@ class ClassicGroup:
         "_joined_during_initial_delay",
         "_last_assignments",
         "_last_ticket",
+        "_preceding",
         "_previous_state",
         "_rebalance_started",
         "_settings",
@@ -158,7 +174,10 @@ class ClassicGroup:
         self._rebalance_started = self._joined_at = now
         #: The appends in flight, and what each of them is for; None for a record of an empty or new group.
         self._last_ticket = 0
-        self._tickets: dict[int, PendingAssignment | PendingReplacement | None] = {}
+        self._tickets: dict[int, PendingAssignment | PendingReplacement | PendingDowngrade | None] = {}
+        #: Records that have to be in the log before the group's own: what deletes the group of the other protocol that
+        #: it was. They go with each of its records until one is in the log.
+        self._preceding: Sequence[CoordinatorRecord] = ()
         #: The assignments of the last Stable generation, of members that have left since, too.
         self._last_assignments: tuple[tuple[ClassicGroupMember, bytes], ...] = ()
         #: What :attr:`subscribed_topics` was computed from, and its value.
@@ -493,11 +512,13 @@ class ClassicGroup:
 
     # The join phase: PreparingRebalance
 
-    def rebalance(self, reason: str, cause: EventType, now: float, **data: Any) -> list[Effect]:
-        """Start a rebalance that no member asked for; does nothing if the state does not allow it."""
+    def rebalance(
+        self, reason: str, cause: EventType, now: float, by: Iterable[Identified] = (), **data: Any
+    ) -> list[Effect]:
+        """Start a rebalance that no member of it asked for; does nothing if the state does not allow it."""
         out: list[Effect] = []
         if self.state in (STABLE, COMPLETING):
-            self._prepare_rebalance(reason, cause, [], out, now, **data)
+            self._prepare_rebalance(reason, cause, by, out, now, **data)
         return out
 
     def _prepare_or_complete(
@@ -513,7 +534,7 @@ class ClassicGroup:
         self,
         reason: str,
         cause: EventType,
-        by: list[ClassicGroupMember],
+        by: Iterable[Identified],
         out: list[Effect],
         now: float,
         **data: Any,
@@ -606,7 +627,7 @@ class ClassicGroup:
             member.is_new = False
             member.timeout = member.session_timeout
             member.last_seen = now
-            members.unsynced.add(member.member_id)
+            members.unsynced[member.member_id] = None
             self._check_members_by(now + member.session_timeout * SLOW)
         started = self._rebalance_started
         late = [(each.identity(), each.joined_at - started) for each in members if each.joined_at > started]
@@ -630,7 +651,7 @@ class ClassicGroup:
         out: list[Effect] = []
         members = self.members
         member = members.by_id[request.member_id]
-        members.unsynced.discard(member.member_id)
+        members.unsynced.pop(member.member_id, None)
         if not members.unsynced:
             self._sync_phase_ends = inf
         if self.state is STABLE:
@@ -971,13 +992,15 @@ class ClassicGroup:
     # The group's record
 
     def _persist(
-        self, pending: PendingAssignment | PendingReplacement | None, assignments: dict[str, bytes] | None = None
+        self,
+        pending: PendingAssignment | PendingReplacement | PendingDowngrade | None,
+        assignments: dict[str, bytes] | None = None,
     ) -> Persist:
         """Append the group's record; `pending` is what :meth:`persisted` completes."""
         self._last_ticket += 1
         self._tickets[self._last_ticket] = pending
         self.recorded = True
-        return Persist(self._last_ticket, self._record(assignments), self.state_since)
+        return Persist(self._last_ticket, self._record(assignments), self.state_since, self._preceding)
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
         """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
@@ -988,7 +1011,11 @@ class ClassicGroup:
         if error != ErrorCode.NONE:
             out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
             error = APPEND_ERRORS.get(error, error)
-        if isinstance(pending, PendingAssignment):
+        else:
+            self._preceding = ()
+        if isinstance(pending, PendingDowngrade):
+            out += [each if error == ErrorCode.NONE else failed(each, KafkaError(error)) for each in pending.replies]
+        elif isinstance(pending, PendingAssignment):
             if self.state is COMPLETING and pending.generation == self.generation:
                 self._complete_sync_phase(pending, error, out, now)
         elif isinstance(pending, PendingReplacement):
@@ -1033,7 +1060,13 @@ class ClassicGroup:
 
     @classmethod
     def restore(
-        cls, group_id: str, settings: GroupSettings, value: GroupMetadataValue, state_since: float | None, now: float
+        cls,
+        group_id: str,
+        settings: GroupSettings,
+        value: GroupMetadataValue,
+        state_since: float | None,
+        now: float,
+        leftover: Sequence[CoordinatorRecord] = (),
     ) -> Self:
         """Make a group from its record: Stable with a full session for every member, or Empty.
 
@@ -1043,9 +1076,11 @@ class ClassicGroup:
             value: the record.
             state_since: when the group entered its state; None if the record does not say.
             now: the time.
+            leftover: records that are to be appended with its next one.
         """
         group = cls(group_id, settings, now)
         group.recorded = True
+        group._preceding = leftover
         group.generation = value.generation
         group.state_since = state_since
         members = group.members
@@ -1073,11 +1108,73 @@ class ClassicGroup:
         group._last_assignments = tuple((member, member.assignment) for member in members)
         return group
 
+    # Migration from and to the consumer protocol
+
+    @classmethod
+    def downgraded(
+        cls,
+        group_id: str,
+        settings: GroupSettings,
+        generation: int,
+        members: Iterable[ClassicGroupMember],
+        assign: Callable[[ClassicGroupMember, str | None], bytes],
+        tombstones: Sequence[CoordinatorRecord],
+        replies: list[Reply],
+        now: float,
+    ) -> tuple[Self, list[Effect]]:
+        """Make a group of members that were in a group of the consumer protocol: Stable, each with an assignment.
+
+        Args:
+            group_id: the group's name.
+            settings: of the coordinator.
+            generation: the group epoch.
+            members: its members.
+            assign: the assignment of a member, whose form depends on the protocol that is selected.
+            tombstones: what deletes the other group; appended with the first record of this one.
+            replies: the responses that wait for it.
+            now: the time.
+
+        Returns:
+            The group, and the effects that record it.
+        """
+        group = cls(group_id, settings, now)
+        group.generation = generation
+        group._preceding = tombstones
+        for member in members:
+            group.members.add(member, CONSUMER)
+            group._check_members_by(now + member.session_timeout * SLOW)
+        protocol = group.members.protocol = group.members.select_protocol()
+        for member in group.members:
+            member.assignment = assign(member, protocol)
+        group.state = group._previous_state = STABLE
+        group.subscriptions = tuple(member.metadata(protocol) for member in group.members)
+        group._last_assignments = tuple((member, member.assignment) for member in group.members)
+        assignments = {member.member_id: member.assignment for member in group.members}
+        return group, [group._persist(PendingDowngrade(replies), assignments)]
+
+    def upgraded(self, now: float) -> tuple[list[Effect], list[Reply]]:
+        """It became a group of the consumer protocol: deferred requests get REBALANCE_IN_PROGRESS, this one is Dead.
+
+        Returns:
+            The effects, and the responses that still wait for records of this group.
+        """
+        out: list[Effect] = []
+        waiting = [
+            reply for each in self._tickets.values() if isinstance(each, PendingDowngrade) for reply in each.replies
+        ]
+        for member in self.members:
+            out += self._fail_deferred(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        self.mark_dead(now)
+        return out, waiting
+
     # The end
 
     def unload(self, now: float) -> list[Effect]:
         """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
         out: list[Effect] = []
+        for pending in self._tickets.values():
+            if isinstance(pending, PendingDowngrade):
+                out += [failed(each, KafkaError(ErrorCode.NOT_COORDINATOR)) for each in pending.replies]
         for member in list(self.members):
             self._remove_member(member, out, ErrorCode.NOT_COORDINATOR, keep_id=True)
         self.mark_dead(now)
@@ -1089,16 +1186,6 @@ class ClassicGroup:
             self._transition(DEAD, now)
         self._tickets.clear()
         self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
-
-
-def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """A failed JoinGroup: no generation, no leader; `member_id` is the one that the client should use next."""
-    return JoinGroupResponse(error_code=error, protocol_name=None, leader="", member_id=member_id, members=[])
-
-
-def sync_error(error: ErrorCode) -> SyncGroupResponse:
-    """A failed SyncGroup."""
-    return SyncGroupResponse(error_code=error, assignment=b"")
 
 
 def reason_of(text: str | None) -> str:

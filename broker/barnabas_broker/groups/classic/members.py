@@ -144,7 +144,7 @@ class Members:
         self.by_id: dict[str, ClassicGroupMember] = {}
         self.static: dict[str, str] = {}
         self.pending: dict[str, float] = {}
-        self.unsynced: set[str] = set()
+        self.unsynced: dict[str, None] = {}  # an empty set takes three times the memory, in every group
         self.joining = 0
         self.leader: str | None = None
         self.protocol_type: str | None = None
@@ -187,7 +187,7 @@ class Members:
     def remove(self, member_id: str) -> ClassicGroupMember | None:
         """Remove a member or a pending member. If it was the leader, the oldest remaining member becomes the leader."""
         self.pending.pop(member_id, None)
-        self.unsynced.discard(member_id)
+        self.unsynced.pop(member_id, None)
         member = self.by_id.pop(member_id, None)
         if member is None:
             return None
@@ -209,8 +209,8 @@ class Members:
         if self.leader == old:
             self.leader = member_id
         if old in self.unsynced:
-            self.unsynced.discard(old)
-            self.unsynced.add(member_id)
+            del self.unsynced[old]
+            self.unsynced[member_id] = None
 
     def set_join_token(self, member: ClassicGroupMember, token: Token | None) -> Token | None:
         """Set the member's deferred JoinGroup, None for none; returns the previous one."""

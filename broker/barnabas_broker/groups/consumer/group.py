@@ -13,12 +13,17 @@ A partition belongs to one member at a time (`_owners`): it is given away only a
 not own it any more, or is gone. Everything a response says is in the log before the response is sent. If an append
 fails, its clients get an error, and the next append of the group repeats the records (`_unwritten`).
 
+Members of the classic protocol may be in the group, too (:mod:`barnabas_broker.groups.migration`). They come with the
+requests of that protocol, and are reconciled as the others are: JoinGroup and SyncGroup are their heartbeats that
+report and get partitions, Heartbeat only says whether they have to rejoin (`classic_heartbeat`). When the last member
+of the consumer protocol is gone, the group may become classic (`_downgrade`).
+
 Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` (consumerGroupHeartbeat,
-maybeReconcile, consumerGroupLeave, ...), ``ConsumerGroup``, ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``;
-KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata hash), KIP-1251 (commits with an older epoch). Three
-things are better here: a static member that joins again with its own member id, because a response was lost, is not
-refused; a member that drops its regular expression gives its partitions to others at once; and a regular expression
-that matches the same topics as before is not recorded again.
+maybeReconcile, consumerGroupLeave, classicGroupJoinToConsumerGroup, ...), ``ConsumerGroup``,
+``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``; KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata
+hash), KIP-1251 (commits with an older epoch). Three things are better here: a static member that joins again with its
+own member id, because a response was lost, is not refused; a member that drops its regular expression gives its
+partitions to others at once; and a regular expression that matches the same topics as before is not recorded again.
 """
 
 from collections import Counter
@@ -28,7 +33,16 @@ from heapq import nsmallest
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
+from barnabas_broker.groups.classic.group import reason_of
+from barnabas_broker.groups.classic.members import protocols_of
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, Partitions
+from barnabas_broker.groups.consumer.classic_members import (
+    ClassicMetadata,
+    MigrationPolicy,
+    Subscription,
+    assignment_of,
+    read_subscription,
+)
 from barnabas_broker.groups.consumer.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -51,8 +65,11 @@ from barnabas_broker.groups.effects import (
     Reply,
     Token,
 )
+from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_protocol.coordinator_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -67,6 +84,7 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
+    GroupMetadataKey,
     TargetTopicPartition,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -76,6 +94,9 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 NONE: Final = ErrorCode.NONE
 #: The epoch of a new group, whose target is empty. Members reconcile to it until the first assignment, which has the
@@ -85,11 +106,15 @@ INITIAL_EPOCH: Final = 1
 _MEMBER_EPOCHS: Final = 9
 #: From this version on clients generate their member ids (KIP-1082).
 _OWN_MEMBER_ID: Final = 1
+#: From this version of JoinGroup on a dynamic member gets its id first, and joins with it (KIP-394).
+_MEMBER_ID_REQUIRED: Final = 4
 #: Seconds between two attempts of an assignor that fails.
 _RETRY_SECONDS: Final = 1.0
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
 
+#: Bytes of a member, and of a topic of its target, in the record of a classic group at most; estimated.
+_MEMBER_BYTES, _TOPIC_BYTES = 400, 260
 #: Heartbeat intervals that a member may take to revoke partitions before the first warning.
 _HEARTBEATS_TO_REVOKE: Final = 2
 
@@ -99,12 +124,45 @@ _MAX_MOVES: Final = 200
 #: Topics that an event about a regular expression names at most.
 _MAX_NAMED: Final = 20
 
-#: The record types of `_record`, which are also those of the keys.
-_EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 5, 6, 7, 8, 16
+#: The record types of `_record`, which are also those of the keys. The first is that of the classic group that it was.
+_CLASSIC, _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 2, 3, 5, 6, 7, 8, 16
+
+
+class Downgrade(NamedTuple):
+    """The group is Dead: a classic group with its members takes its place.
+
+    Attributes:
+        generation: the group epoch.
+        members: the remaining members, all of the classic protocol.
+        assignments: the target of each, by the names of the topics.
+        records: what deletes this group.
+        replies: the responses that wait until the records of the classic group are in the log.
+        cause: why the last member of the consumer protocol is gone.
+        by: the members that are gone, or the one that has changed its protocol.
+        rebalance: why the classic group rebalances, in Kafka's words.
+    """
+
+    generation: int
+    members: list[ConsumerGroupMember]
+    assignments: Mapping[str, Mapping[str, Collection[int]]]
+    records: list[CoordinatorRecord]
+    replies: list[Reply]
+    cause: EventType
+    by: list[ConsumerGroupMember]
+    rebalance: str
+
 
 #: What the machine asks its shell to do.
-ConsumerEffect = Effect | Assign | Resolve
+ConsumerEffect = Effect | Assign | Resolve | Downgrade
 _Out = list[ConsumerEffect]
+
+#: Why time removes members, in the order of their removal.
+_CAUSES: Final = (
+    EventType.MEMBER_EXPIRED,
+    EventType.MEMBER_NOT_REVOKED,
+    EventType.MEMBER_NOT_REJOINED,
+    EventType.MEMBER_NOT_SYNCED,
+)
 
 #: Sets of partitions by topic id, without empty ones.
 Target = Mapping[bytes, frozenset[int]]
@@ -140,6 +198,8 @@ class ConsumerGroupSettings:
         regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
         max_record_bytes: of a record; a larger one does not fit into a batch.
+        migration: whether groups change their protocol while they have members.
+        classic_max_size: maximum number of members of the classic group that this one may become.
     """
 
     new_id: Callable[[], str]
@@ -150,6 +210,8 @@ class ConsumerGroupSettings:
     regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    classic_max_size: int = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -165,7 +227,7 @@ class ReplayedGroup:
 
 
 class _Heartbeat(NamedTuple):
-    """A heartbeat that waits for a target assignment."""
+    """A heartbeat that may have to wait for a target assignment; or a JoinGroup, if `classic`."""
 
     token: Token
     member_id: str
@@ -173,6 +235,20 @@ class _Heartbeat(NamedTuple):
     reported: Target | None
     assigned_before: Owned
     subscription_changed: bool
+    classic: bool = False
+
+
+class _Said(NamedTuple):
+    """What a request says about its member; None, or -1, where it does not say it."""
+
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    topics: frozenset[str] | None
+    regex: str | None
+    classic: ClassicMetadata | None = None
+    client_reason: str = ""
 
 
 @dataclass(slots=True)
@@ -220,14 +296,19 @@ class ConsumerGroup:
     __slots__ = (
         "_appends",
         "_assigned_at",
+        "_assignment_due",
         "_changed",
         "_check_at",
+        "_classic",
         "_computation",
         "_dead",
         "_lagging",
         "_last_ticket",
         "_matched",
+        "_migrated",
+        "_mixed",
         "_owners",
+        "_protocols",
         "_refreshed_at",
         "_refreshed_version",
         "_regexes",
@@ -289,6 +370,15 @@ class ConsumerGroup:
         #: has left behind.
         self._changed: dict[tuple[int, str], None] = {}
         self._unwritten: dict[tuple[int, str], None] = {}
+        #: Number of members of the classic protocol, and how many of them support each assignor.
+        self._classic = 0
+        self._protocols: Counter[str] = Counter()
+        #: Whether it has had members of the classic protocol when events said last how many there are.
+        self._mixed = False
+        #: Whether a classic group was upgraded that has not assigned all its partitions, or not to all its members.
+        self._assignment_due = False
+        #: The records that make a classic group one of the consumer protocol, with their keys, until they are appended.
+        self._migrated: list[tuple[tuple[int, str], CoordinatorRecord]] = []
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -395,33 +485,71 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         reported = _reported(request)
-        member = self._member_of(request, reported, out)
-        topics = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
-        member_id = request.member_id or self._settings.new_id()
+        known = self._member_of(request, reported, out)
+        names = request.subscribed_topic_names
+        said = _Said(
+            request.instance_id,
+            request.rack_id,
+            request.rebalance_timeout_ms,
+            request.server_assignor,
+            None if names is None else frozenset(names),
+            request.subscribed_topic_regex,
+        )
+        assigned_before: Owned = {} if known is None else known.assigned
+        member, changed = self._update(known, request.member_id or self._settings.new_id(), said, caller, out, now)
+        joins = request.member_epoch == JOIN_EPOCH
+        full = joins or (request.rebalance_timeout_ms != -1 and names is not None and reported is not None)
+        heartbeat = _Heartbeat(token, member.member_id, full, reported, assigned_before, changed)
+        self._advance(heartbeat, joins, out, now)
+
+    def _update(
+        self,
+        member: ConsumerGroupMember | None,
+        member_id: str,
+        said: _Said,
+        caller: Caller,
+        out: _Out,
+        now: float,
+    ) -> tuple[ConsumerGroupMember, bool]:
+        """Add a member, or update it with what its request says; bump the group epoch if it or a topic has changed.
+
+        Returns:
+            The member, and whether the group epoch is bumped because of it.
+        """
         joins = member is None
+        replaced: str | None = None
         if member is None:
             member = ConsumerGroupMember(member_id, now)
         elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
-            self._bring_back(member, member_id, caller, out)
-            member = self.members[member_id]
+            replaced = self._bring_back(member, member_id)
         member.last_seen = now
-        assigned_before = member.assigned
         subscription = self.subscription(member)
         names, regex = member.topics, member.regex
         described = _description(member)
-        member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id
-        member.rack_id = request.rack_id if request.rack_id is not None else member.rack_id
-        if request.rebalance_timeout_ms != -1:
-            member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.assignor = request.server_assignor if request.server_assignor is not None else member.assignor
+        member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
+        member.rack_id = said.rack_id if said.rack_id is not None else member.rack_id
+        if said.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = said.rebalance_timeout_ms
+        member.assignor = said.assignor if said.assignor is not None else member.assignor
         member.client_id, member.client_host = caller
-        if topics is not None:
-            member.topics = topics
-        if request.subscribed_topic_regex is not None:
-            member.regex = request.subscribed_topic_regex
+        member.topics = said.topics if said.topics is not None else member.topics
+        member.regex = said.regex if said.regex is not None else member.regex
+        if member.classic != said.classic:
+            self._count_classic(member, -1)
+            member.classic = said.classic
+            self._count_classic(member, 1)
+            if said.classic is None:
+                member.join_by = member.sync_by = inf
+            self._check_by(now + self._session_of(member))
+        if replaced is not None:
+            data: dict[str, Any] = {**member.identity(), **_protocol_of(member), **self._migration()}
+            out.append(
+                self._event(EventType.MEMBER_REPLACED, **data, members=len(self.members), old_member_id=replaced)
+            )
         if joins:
             self._add(member, now)
-            out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=""))
+            data = {"client_reason": said.client_reason, **_protocol_of(member)}
+            out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), **data))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
         changed = False
@@ -431,28 +559,38 @@ class ConsumerGroup:
             now_subscribed = self.subscription(member)
             changed = member.topics != names or member.regex in self.resolved or now_subscribed != subscription
             if not joins:
-                data: dict[str, Any] = {
+                data = {
                     "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),
                     "removed": nsmallest(_MAX_NAMED, subscription - now_subscribed),
                 }
                 if member.regex != regex:
                     data["regex"] = member.regex
                 out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
-        if changed or self._topics_version != self._settings.topics.version:
+        if self._assignment_due and not changed:
+            self._refresh_epoch(member, EventType.GROUP_UPGRADED, out, now)
+        elif changed or self._topics_version != self._settings.topics.version:
             cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
             self._refresh_epoch(member if changed else None, cause, out, now)
-        full = request.member_epoch == JOIN_EPOCH or (
-            request.rebalance_timeout_ms != -1 and topics is not None and reported is not None
-        )
-        heartbeat = _Heartbeat(token, member_id, full, reported, assigned_before, changed)
+        return member, changed
+
+    def _advance(self, heartbeat: _Heartbeat, waits: bool, out: _Out, now: float) -> None:
+        """Compute a target if that is due; then reconcile the member, and respond.
+
+        Args:
+            heartbeat: of the member.
+            waits: whether it waits for a target that is being computed.
+            out: gets the effects.
+            now: the time.
+        """
         if self._may_assign(now):
-            self._start_assignment(heartbeat, out, now)
-        elif self._computation is not None and request.member_epoch == JOIN_EPOCH:
+            self._start_assignment([heartbeat], out, now)
+        elif self._computation is not None and waits:
             self._computation.waiting.append(heartbeat)
             self._append([], out)
         else:
             self._finish(heartbeat, out, now)
         self._resolve_if_due(out, now)
+        self._assign_without_heartbeats(now)
 
     def _member_of(
         self, request: ConsumerGroupHeartbeatRequest, reported: Target | None, out: list[ConsumerEffect]
@@ -464,11 +602,7 @@ class ConsumerGroup:
         """
         member_id, instance_id, epoch = request.member_id, request.instance_id, request.member_epoch
         known = self.members.get(member_id)
-        if known is None and len(self.members) >= self._settings.max_size:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
-            )
+        self._check_room(known)
         if instance_id is None:
             if known is None and epoch != JOIN_EPOCH:
                 raise self._unknown(member_id)
@@ -481,7 +615,8 @@ class ConsumerGroup:
                         ErrorCode.INVALID_REQUEST,
                         f"Member {member_id} cannot change its InstanceId to {instance_id}.",
                     )
-                if owner is not None and owner is not known and owner.epoch != LEAVE_STATIC_EPOCH:
+                released = owner is None or owner.epoch == LEAVE_STATIC_EPOCH or owner.classic is not None
+                if owner is not None and owner is not known and not released:
                     raise KafkaError(
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                         f"Static member {member_id} with instance id {instance_id} cannot join the group because the"
@@ -500,6 +635,18 @@ class ConsumerGroup:
                 )
                 raise
         return owner
+
+    def _check_room(self, known: ConsumerGroupMember | None) -> None:
+        """Check that a member may join.
+
+        Raises:
+            KafkaError: it is not `known`, and the group is full.
+        """
+        if known is None and len(self.members) >= self._settings.max_size:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
+            )
 
     def _static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.static.get(instance_id)
@@ -529,12 +676,18 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self._update_lag(member)
-        self._check_by(now + self.session_timeout)
+        self._check_by(now + self._session_of(member))
 
-    def _bring_back(
-        self, member: ConsumerGroupMember, member_id: str, caller: Caller, out: list[ConsumerEffect]
-    ) -> None:
-        """A static member that was away is back, usually with a new member id: it keeps its target and partitions."""
+    def _session_of(self, member: ConsumerGroupMember) -> float:
+        """Seconds without a heartbeat after which a member is removed."""
+        return self.session_timeout if member.classic is None else member.classic.session_timeout_ms / 1000
+
+    def _bring_back(self, member: ConsumerGroupMember, member_id: str) -> str:
+        """A static member that was away is back, usually with a new member id: it keeps its target and partitions.
+
+        Returns:
+            Its old member id.
+        """
         old_id = member.member_id
         if old_id != member_id:
             del self.members[old_id]
@@ -555,10 +708,10 @@ class ConsumerGroup:
             for record_type in (_MEMBER, _TARGET):
                 self._change(record_type, member_id)
         member.epoch = member.previous_epoch = JOIN_EPOCH
+        member.join_by = member.sync_by = inf
         self._change(_CURRENT, member_id)
         self._update_lag(member)
-        data = {**member.identity(), "client_id": caller.client_id, "host": caller.host}
-        out.append(self._event(EventType.MEMBER_REPLACED, **data, old_member_id=old_id))
+        return old_id
 
     def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
         """Count a member's subscription by topic."""
@@ -568,6 +721,245 @@ class ConsumerGroup:
             if not subscribed[name]:
                 del subscribed[name]
         subscribed.update(after - before)
+
+    # Members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+
+    def join(
+        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, now: float
+    ) -> list[ConsumerEffect]:
+        """JoinGroup of a member of the classic protocol: its generation is its member epoch, and no member leads.
+
+        The response is deferred until its records are in the log, and while a target is computed.
+
+        Args:
+            request: the request.
+            version: its version.
+            caller: the client that sends it.
+            token: identifies it in the :class:`~barnabas_broker.groups.effects.Reply`.
+            now: the time.
+        """
+        out: _Out = []
+        try:
+            self._join(request, version, caller, token, out, now)
+        except KafkaError as error:
+            out.append(Reply(token, join_error(error.code, "")))
+        return out
+
+    def _join(
+        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, out: _Out, now: float
+    ) -> None:
+        settings, instance_id = self._settings, request.group_instance_id
+        if settings.migration is MigrationPolicy.DISABLED:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if self._dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        known = self.members.get(request.member_id)
+        self._check_room(known)
+        metadata, subscription = self._read_protocols(request)
+        member_id = request.member_id or settings.new_id()
+        if not request.member_id and instance_id is None and version >= _MEMBER_ID_REQUIRED:
+            out.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
+            data = {"member_id": member_id, "client_id": caller.client_id, "host": caller.host}
+            out.append(self._event(EventType.MEMBER_ID_GIVEN, **data))
+            return
+        if instance_id is not None:
+            known = self._static_member(instance_id)
+            if request.member_id:
+                known = self._static_owner(instance_id, request.member_id)
+        elif known is None and any(subscription.owned.values()):
+            # It was removed, and others may have its partitions: it has to lose them first.
+            raise self._unknown(member_id)
+        # A static member that comes back with the classic protocol may be the last one of the consumer protocol.
+        downgrades = known is not None and instance_id is not None and known.classic is None
+        downgrades = downgrades and self._may_downgrade([known] if known is not None else [], 1)
+        session_ms, rebalance_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+        said = _Said(
+            instance_id,
+            subscription.rack_id,
+            rebalance_ms if version >= 1 else session_ms,
+            None,
+            subscription.topics,
+            "",
+            metadata,
+            reason_of(request.reason),
+        )
+        assigned_before: Owned = {} if known is None else known.assigned
+        epoch = self.epoch
+        member, changed = self._update(known, member_id, said, caller, out, now)
+        topics = settings.topics.by_name
+        reported = {topics[name].topic_id: owned for name, owned in subscription.owned.items() if name in topics}
+        heartbeat = _Heartbeat(token, member.member_id, True, reported, assigned_before, changed, True)
+        if not downgrades:
+            self._advance(heartbeat, True, out, now)
+            return
+        stale = self.epoch > self.assignment_epoch
+        if not stale and (changed or not member.is_reconciled_to(self.assignment_epoch)):
+            self._reconcile(member, reported, changed, out, now)
+        reply = Reply(token, self._join_response(member, now))
+        # The new epoch, if there is one, is that of the rebalance.
+        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch)
+
+    def _read_protocols(self, request: JoinGroupRequest) -> tuple[ClassicMetadata, Subscription]:
+        """The protocols of a JoinGroup, and the subscription of the first one: all have the same.
+
+        Raises:
+            KafkaError: the group does not support them, or they cannot be read or recorded.
+        """
+        protocols = protocols_of(request.protocols)
+        supported = any(self._protocols[name] == self._classic for name, _ in protocols)
+        if request.protocol_type != CONSUMER or not supported:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        # The names of the topics are in the member's record once more.
+        if 2 * sum(len(name) + len(metadata) for name, metadata in protocols) > self._settings.max_record_bytes:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            return ClassicMetadata(request.session_timeout_ms, protocols), read_subscription(protocols[0][1])
+        except ValueError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+    def _join_response(self, member: ConsumerGroupMember, now: float) -> JoinGroupResponse:
+        """A successful JoinGroup: the member has to send SyncGroup within its rebalance timeout."""
+        member.join_by = inf
+        member.sync_by = now + max(member.rebalance_timeout_ms, 0) / 1000
+        member.last_seen = now
+        self._check_by(min(member.sync_by, now + self._session_of(member)))
+        return JoinGroupResponse(
+            error_code=NONE,
+            generation_id=member.epoch,
+            protocol_type=CONSUMER,
+            protocol_name="" if member.classic is None else member.classic.protocol,
+            leader="",
+            member_id=member.member_id,
+            members=[],
+        )
+
+    def sync(self, request: SyncGroupRequest, token: Token, now: float) -> list[ConsumerEffect]:
+        """SyncGroup of a member of the classic protocol: the partitions that it owns and keeps."""
+        out: _Out = []
+        try:
+            member, metadata = self._classic_member(request.member_id, request.group_instance_id, request.generation_id)
+            for sent, known in ((request.protocol_type, CONSUMER), (request.protocol_name, metadata.protocol)):
+                if sent is not None and sent != known:
+                    raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if member.epoch < self.assignment_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self._rejoin_by(member, now)
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        except KafkaError as error:
+            out.append(Reply(token, sync_error(error.code)))
+            return out
+        member.sync_by = inf
+        member.last_seen = now
+        response = SyncGroupResponse(
+            error_code=NONE,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=assignment_of(self._existing(member.assigned), metadata.version),
+        )
+        self._append([Reply(token, response)], out)
+        return out
+
+    def classic_heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
+        """Heartbeat of a member of the classic protocol: REBALANCE_IN_PROGRESS asks it to rejoin.
+
+        It has to rejoin if there is a newer target, if it has to revoke partitions, or if the partitions that it waits
+        for are free.
+        """
+        try:
+            member, _ = self._classic_member(member_id, instance_id, generation)
+        except KafkaError as error:
+            return error.code
+        member.last_seen = now
+        if self._classic == len(self.members) and self._topics_version != self._settings.topics.version:
+            self._check_by(now)
+        if (
+            member.epoch < self.assignment_epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not self.waits_for(member))
+        ):
+            self._rejoin_by(member, now)
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return NONE
+
+    def _rejoin_by(self, member: ConsumerGroupMember, now: float) -> None:
+        """A member of the classic protocol is asked to rejoin: it has its rebalance timeout for that."""
+        if member.join_by == inf:
+            member.join_by = now + max(member.rebalance_timeout_ms, 0) / 1000
+            self._check_by(member.join_by)
+
+    def _classic_member(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> tuple[ConsumerGroupMember, ClassicMetadata]:
+        """The member that a request of the classic protocol comes from.
+
+        Raises:
+            KafkaError: it is none, uses the consumer protocol, or has another generation.
+        """
+        if self._dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        member = self.members.get(member_id) if instance_id is None else self._static_owner(instance_id, member_id)
+        if member is None or member.classic is None:
+            raise self._unknown(member_id)
+        if member.epoch != generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        return member, member.classic
+
+    def leave(self, identities: list[MemberIdentity], token: Token, now: float) -> list[ConsumerEffect]:
+        """LeaveGroup: each leaving member gets its own result. Administrators remove members of either protocol."""
+        out: _Out = []
+        if self._dead:
+            return [Reply(token, LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))]
+        results: list[MemberResponse] = []
+        left: dict[str, ConsumerGroupMember] = {}
+        for each in identities:
+            code = NONE
+            try:
+                member = self._leaving(each)
+                if member.member_id not in left:
+                    reason = reason_of(each.reason)
+                    out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=reason))
+                left[member.member_id] = member
+            except KafkaError as error:
+                code = error.code
+            results.append(
+                MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code)
+            )
+        reply = Reply(token, LeaveGroupResponse(error_code=NONE, members=results))
+        if left:
+            self._remove(list(left.values()), EventType.MEMBER_LEFT, [reply], out, now)
+        else:
+            self._append([reply], out)
+        return out
+
+    def _leaving(self, identity: MemberIdentity) -> ConsumerGroupMember:
+        """The member that leaves.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+        """
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if instance_id is None:
+            member = self.members.get(member_id)
+        else:
+            # An administrator names only the instance.
+            member = self._static_owner(instance_id, member_id) if member_id else self._static_member(instance_id)
+        if member is None:
+            raise self._unknown(member_id)
+        return member
+
+    def _count_classic(self, member: ConsumerGroupMember, by: int) -> None:
+        """Count a member of the classic protocol, and the assignors that it supports."""
+        if member.classic is None:
+            return
+        self._classic += by
+        for name in {name for name, _ in member.classic.protocols}:
+            self._protocols[name] += by
+            if not self._protocols[name]:
+                del self._protocols[name]
+
+    def _existing(self, partitions: Mapping[bytes, Collection[int]]) -> dict[str, Collection[int]]:
+        """Partitions by the topic's name, without those of deleted topics."""
+        by_id = self._settings.topics.by_id
+        return {by_id[topic_id].name: numbers for topic_id, numbers in partitions.items() if topic_id in by_id}
 
     # Regular expressions
 
@@ -696,6 +1088,7 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         self.epoch += 1
+        self._assignment_due = False
         self.metadata_hash = metadata_hash
         self.bumped_at = now
         self._change(_EPOCH, "")
@@ -705,6 +1098,7 @@ class ConsumerGroup:
                 cause=cause.value,
                 by=[member.identity() for member in by],
                 members=len(self.members),
+                **self._migration(),
             )
         )
 
@@ -717,8 +1111,16 @@ class ConsumerGroup:
             and now >= self._assigned_at + self.times.assignment_interval
         )
 
-    def _start_assignment(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
-        """Ask for a target for the group epoch; the heartbeat waits for it, its records do not."""
+    def _assign_without_heartbeats(self, now: float) -> None:
+        """Compute the next target as soon as it is due if no member sends the heartbeats that do so.
+
+        Members of the classic protocol rejoin only if there is a new target.
+        """
+        if 0 < len(self.members) == self._classic and self.epoch > self.assignment_epoch and self._computation is None:
+            self._check_by(max(now, self._assigned_at + self.times.assignment_interval))
+
+    def _start_assignment(self, heartbeats: list[_Heartbeat], out: _Out, now: float) -> None:
+        """Ask for a target for the group epoch; the heartbeats wait for it, their records do not."""
         topics = self._settings.topics
         ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
         members = {}
@@ -732,7 +1134,7 @@ class ConsumerGroup:
         described = {topic_id: topics.by_id[topic_id] for topic_ids in ids.values() for topic_id in topic_ids}
         self._append([], out)
         self._last_ticket += 1
-        self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, [heartbeat])
+        self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, heartbeats)
         out.append(Assign(self._last_ticket, self._computation.assignor, GroupSpec(members, described)))
 
     def assigned(self, ticket: int, result: Mapping[str, Partitions], now: float, wall_ms: int) -> list[ConsumerEffect]:
@@ -783,6 +1185,7 @@ class ConsumerGroup:
         for heartbeat in computation.waiting:
             self._finish(heartbeat, out, now)
         self._append([], out)
+        self._assign_without_heartbeats(now)
         return out
 
     def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> dict[str, Any]:
@@ -803,9 +1206,10 @@ class ConsumerGroup:
         self._computation = None
         self._assigned_at = now + _RETRY_SECONDS - self.times.assignment_interval
         message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
-        error = heartbeat_error(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         out.append(self._event(EventType.ASSIGNOR_FAILED, assignor=computation.assignor, reason=reason))
-        self._append([Reply(heartbeat.token, error) for heartbeat in computation.waiting], out)
+        self._append([_refusal(heartbeat, error) for heartbeat in computation.waiting], out)
+        self._assign_without_heartbeats(now)
         return out
 
     # Reconciliation
@@ -814,12 +1218,19 @@ class ConsumerGroup:
         """Reconcile the member of a heartbeat, and respond."""
         member = self.members.get(heartbeat.member_id)
         if member is None:
-            error = heartbeat_error(self._unknown(heartbeat.member_id))
-            self._append([Reply(heartbeat.token, error)], out)
+            self._append([_refusal(heartbeat, self._unknown(heartbeat.member_id))], out)
             return
         was_lagging = bool(self._lagging)
         if heartbeat.subscription_changed or not member.is_reconciled_to(self.assignment_epoch):
             self._reconcile(member, heartbeat.reported, heartbeat.subscription_changed, out, now)
+        if heartbeat.classic:
+            self._append([Reply(heartbeat.token, self._join_response(member, now))], out)
+        else:
+            self._append([Reply(heartbeat.token, self._heartbeat_response(member, heartbeat))], out)
+        if was_lagging and self.state is ConsumerGroupState.STABLE:
+            out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
+
+    def _heartbeat_response(self, member: ConsumerGroupMember, heartbeat: _Heartbeat) -> ConsumerGroupHeartbeatResponse:
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=NONE,
@@ -834,9 +1245,7 @@ class ConsumerGroup:
                     for topic_id, partitions in sorted(member.assigned.items())
                 ]
             )
-        self._append([Reply(heartbeat.token, response)], out)
-        if was_lagging and self.state is ConsumerGroupState.STABLE:
-            out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
+        return response
 
     def _reconcile(
         self,
@@ -1002,10 +1411,21 @@ class ConsumerGroup:
             out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
         else:
             out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=""))
-            self._remove([member], EventType.MEMBER_LEFT, out, now)
+            self._remove([member], EventType.MEMBER_LEFT, [Reply(token, response)], out, now)
+            return
         self._append([Reply(token, response)], out)
 
-    def _remove(self, members: list[ConsumerGroupMember], cause: EventType, out: _Out, now: float) -> None:
+    def _remove(
+        self, members: list[ConsumerGroupMember], cause: EventType, replies: list[Reply], out: _Out, now: float
+    ) -> None:
+        """Remove members that leave; the group becomes classic if only members of that protocol remain."""
+        if self._may_downgrade(members):
+            self._downgrade(members, members, cause, replies, out, now)
+            return
+        self._drop(members, cause, out, now)
+        self._append(replies, out)
+
+    def _drop(self, members: list[ConsumerGroupMember], cause: EventType, out: _Out, now: float) -> None:
         """Remove members: what they own is free, and the group epoch grows."""
         for member in members:
             member_id = member.member_id
@@ -1021,10 +1441,135 @@ class ConsumerGroup:
             self._own(member, before)
             self._subscribe(member.topics, frozenset())
             self._subscribe_regex(member.regex, "")
+            self._count_classic(member, -1)
         self._topics_version = self._settings.topics.version
         self._bump(self._hash(), cause, members, out, now)
         if not self.members:
             out.append(self._event(EventType.GROUP_EMPTY))
+        self._assign_without_heartbeats(now)
+
+    # Migration from and to the classic protocol
+
+    @classmethod
+    def upgraded(
+        cls,
+        group_id: str,
+        settings: ConsumerGroupSettings,
+        generation: int,
+        members: Iterable[ConsumerGroupMember],
+        stable: bool,
+        now: float,
+    ) -> Self:
+        """Make a group of the members of a classic group: each owns what it was assigned, and that is its target.
+
+        Its records, and the tombstone of the classic group, are appended with those of its next change. Until then it
+        may be thrown away.
+
+        Args:
+            group_id: the group's name.
+            settings: of the coordinator.
+            generation: of the classic group; it becomes the group epoch.
+            members: with their epoch and what they own.
+            stable: whether the classic group had assigned partitions to all its members.
+            now: the time.
+        """
+        group = cls(group_id, settings, now)
+        group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
+        for member in members:
+            group._host(member, now)
+            group.targets[member.member_id] = {
+                topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
+            }
+        group.metadata_hash = group._hash()
+        group._topics_version = settings.topics.version
+        by_name = settings.topics.by_name
+        wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
+        group._assignment_due = not stable or sum(map(len, group._owners.values())) < wanted
+        keys = [(_CLASSIC, "")]
+        if group.members:
+            keys += [(_MEMBER, member_id) for member_id in group.members]
+            keys.append((_EPOCH, ""))
+            keys += [(_TARGET, member_id) for member_id in group.members]
+            keys.append((_TARGET_EPOCH, ""))
+            keys += [(_CURRENT, member_id) for member_id in group.members]
+        group._migrated = [(key, group._record(*key)) for key in keys]
+        return group
+
+    def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
+        """Send responses when everything that has been appended so far is in the log."""
+        out: _Out = []
+        self._append(replies, out)
+        return out
+
+    def _migration(self) -> dict[str, int]:
+        """How many members use the classic protocol, for group events; nothing once that is over."""
+        mixed, self._mixed = self._mixed, self._classic > 0
+        return {"classic": self._classic} if mixed or self._mixed else {}
+
+    def _host(self, member: ConsumerGroupMember, now: float) -> None:
+        """Take a member with all that it has."""
+        self._count_classic(member, 1)
+        self._add(member, now)
+        self._subscribe(frozenset(), member.topics)
+        self._subscribe_regex("", member.regex)
+        self._own(member, {})
+
+    def _may_downgrade(self, gone: Collection[ConsumerGroupMember], joining: int = 0) -> bool:
+        """Whether the group becomes classic without the members that are `gone`, of which `joining` are replaced."""
+        rest = len(self.members) - len(gone)
+        classic = self._classic - sum(1 for member in gone if member.classic is not None)
+        size = rest + joining
+        settings = self._settings
+        return (
+            classic == rest
+            and 0 < size <= settings.classic_max_size
+            and settings.migration.downgrades
+            and sum(map(self._bytes_of, self.members.values())) <= settings.max_record_bytes
+        )
+
+    def _bytes_of(self, member: ConsumerGroupMember) -> int:
+        """The most bytes that a member takes in the record of a classic group, and in the tombstones of this one."""
+        subscription = 0 if member.classic is None else max(len(metadata) for _, metadata in member.classic.protocols)
+        target = self.targets.get(member.member_id, {})
+        assignment = sum(_TOPIC_BYTES + 4 * len(partitions) for partitions in target.values())
+        names = sum(len(name or "") for name in (member.instance_id, member.client_id, member.client_host))
+        return _MEMBER_BYTES + 4 * names + 20 * len(member.member_id) + subscription + assignment
+
+    def _downgrade(
+        self,
+        gone: list[ConsumerGroupMember],
+        by: list[ConsumerGroupMember],
+        cause: EventType,
+        replies: list[Reply],
+        out: _Out,
+        now: float,
+        *,
+        generation: int | None = None,
+    ) -> None:
+        """The last member of the consumer protocol is gone: a classic group takes the place of this one.
+
+        It always rebalances, so that a member leads that watches the topics, and that members rejoin which wait for
+        partitions.
+        """
+        why = "for member leaving" if gone else "with stale assignment"
+        reason = f"Downgrade group {self.group_id} from consumer to classic {why}."
+        records = [self._record(*key) for key in dict.fromkeys((*self._unwritten, *self._changed))]
+        records += self.tombstones()
+        ids = {member.member_id for member in gone}
+        remaining = [member for member in self.members.values() if member.member_id not in ids]
+        assignments = {member.member_id: self._existing(self.targets.get(member.member_id, {})) for member in remaining}
+        # What they wait for is in the log before what is appended now.
+        waiting = [reply for append in self._appends.values() for reply in append.replies]
+        waiting += replies
+        interrupted = [] if self._computation is None else self._computation.waiting
+        for heartbeat in interrupted:
+            if heartbeat.member_id in ids or not heartbeat.classic:
+                out.append(_refusal(heartbeat, self._unknown(heartbeat.member_id)))
+            else:
+                out.append(_refusal(heartbeat, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
+        generation = self.epoch if generation is None else generation
+        out.append(Downgrade(generation, remaining, assignments, records, waiting, cause, by, reason))
+        self.mark_dead(now)
 
     # Time
 
@@ -1043,29 +1588,40 @@ class ConsumerGroup:
         if now < self._check_at:
             return out
         self._check_at = inf
-        session = self.session_timeout
-        expired: list[ConsumerGroupMember] = []
-        late: list[ConsumerGroupMember] = []
+        gone: dict[EventType, list[ConsumerGroupMember]] = {}
         for member in self.members.values():
-            deadline = min(member.last_seen + session, member.revoke_by)
+            session = self._session_of(member)
+            deadline = min(member.last_seen + session, member.revoke_by, member.join_by, member.sync_by)
             if deadline > now:
                 if member.warn_at <= now:
                     self._warn(member, out, now)
                 self._check_by(min(deadline, member.warn_at))
-            elif member.last_seen + session <= now:
-                expired.append(member)
-                data = {"heard_ago": now - member.last_seen, "session": session}
-                out.append(self._event(EventType.MEMBER_EXPIRED, **member.identity(), **data))
+                continue
+            heard_ago = now - member.last_seen
+            data: dict[str, Any] = {"heard_ago": heard_ago}
+            if member.last_seen + session <= now:
+                cause = EventType.MEMBER_EXPIRED
+                data["session"] = session
+            elif member.revoke_by <= now:
+                cause = EventType.MEMBER_NOT_REVOKED
+                data = {"waited": now - member.revoking_since, "partitions": self._by_name(member.revoking)}
             else:
-                late.append(member)
-                data = {"waited": now - member.revoking_since}
-                partitions = self._by_name(member.revoking)
-                out.append(
-                    self._event(EventType.MEMBER_NOT_REVOKED, **member.identity(), **data, partitions=partitions)
-                )
-        for members, cause in ((expired, EventType.MEMBER_EXPIRED), (late, EventType.MEMBER_NOT_REVOKED)):
-            if members:
-                self._remove(members, cause, out, now)
+                cause = EventType.MEMBER_NOT_REJOINED if member.join_by <= now else EventType.MEMBER_NOT_SYNCED
+                data["waited"] = max(member.rebalance_timeout_ms, 0) / 1000
+            gone.setdefault(cause, []).append(member)
+            out.append(self._event(cause, **member.identity(), **data))
+        everyone = [member for members in gone.values() for member in members]
+        if everyone and self._may_downgrade(everyone):
+            self._downgrade(everyone, everyone, next(iter(gone)), [], out, now)
+            return out
+        for cause in sorted(gone, key=_CAUSES.index):
+            self._drop(gone[cause], cause, out, now)
+        if 0 < len(self.members) == self._classic:
+            if self._topics_version != self._settings.topics.version:
+                self._refresh_epoch(None, EventType.TOPIC_CHANGED, out, now)
+            if self._may_assign(now):
+                self._start_assignment([], out, now)
+            self._assign_without_heartbeats(now)
         self._append([], out)
         return out
 
@@ -1087,21 +1643,28 @@ class ConsumerGroup:
 
     def _append(self, replies: list[Reply], out: _Out) -> None:
         """Append what has changed, and respond when it is in the log: at once if nothing is being appended."""
-        if self._changed or self._unwritten:
+        if self._changed or self._unwritten or self._migrated:
             keys = list(dict.fromkeys((*self._unwritten, *self._changed)))
-            self._changed, self._unwritten = {}, {}
+            migrated, self._changed, self._unwritten, self._migrated = self._migrated, {}, {}, []
             self.recorded = True
-            for some in self._parts(keys):
+            for some in self._parts(keys) or [[]]:
                 self._last_ticket += 1
-                self._appends[self._last_ticket] = _Append(some)
-                out.append(PersistRecords(self._last_ticket, [self._record(*key) for key in some]))
+                self._appends[self._last_ticket] = _Append([key for key, _ in migrated] + some)
+                records = [record for _, record in migrated] + [self._record(*key) for key in some]
+                out.append(PersistRecords(self._last_ticket, records))
+                migrated = []
         if self._appends:
             self._appends[next(reversed(self._appends))].replies += replies
         else:
             out += replies
 
     def _parts(self, keys: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
-        """The records in the parts that are appended together: what a regular expression matches may be large."""
+        """The records in the parts that are appended together: what a regular expression matches may be large.
+
+        A classic group becomes one of the consumer protocol as a whole or not at all.
+        """
+        if (_CLASSIC, "") in keys:
+            return [keys]
         parts: list[list[tuple[int, str]]] = [[]]
         for key in keys:
             alone = key[0] == _REGEX and key[1] in self.resolved
@@ -1124,12 +1687,12 @@ class ConsumerGroup:
             return out
         out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
         self._unwritten.update(dict.fromkeys(append.keys))
-        failed = heartbeat_error(KafkaError(APPEND_ERRORS.get(error, error)))
-        out += [Reply(reply.token, failed) for reply in append.replies]
+        refusal = KafkaError(APPEND_ERRORS.get(error, error))
+        out += [failed(reply, refusal) for reply in append.replies]
         for number, later in self._appends.items():
             if number > ticket:
                 # They say something that depends on what is not in the log.
-                out += [Reply(reply.token, failed) for reply in later.replies]
+                out += [failed(reply, refusal) for reply in later.replies]
                 later.replies = []
         return out
 
@@ -1137,6 +1700,8 @@ class ConsumerGroup:
         """The record for what the group knows now; a tombstone if that is nothing."""
         group_id = self.group_id
         member = self.members.get(member_id)
+        if record_type == _CLASSIC:
+            return GroupMetadataKey(group=group_id), None
         if record_type == _EPOCH:
             return (
                 ConsumerGroupMetadataKey(group_id=group_id),
@@ -1183,9 +1748,13 @@ class ConsumerGroup:
         )
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What deletes the group, in Kafka's order."""
+        """What deletes the group, in Kafka's order; with what is being appended, or could not be."""
         group_id = self.group_id
-        ids = list(self.members)
+        pending = [key for append in self._appends.values() for key in append.keys]
+        pending += self._unwritten
+        gone = [name for record_type, name in pending if record_type in (_MEMBER, _TARGET, _CURRENT)]
+        ids = list(dict.fromkeys((*self.members, *gone)))
+        regexes = dict.fromkeys((*self.resolved, *(name for record_type, name in pending if record_type == _REGEX)))
         return [
             *((ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None) for each in ids),
             *((ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
@@ -1193,7 +1762,7 @@ class ConsumerGroup:
             *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
             *(
                 (ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-                for regex in self.resolved
+                for regex in regexes
             ),
             (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
             (ConsumerGroupMetadataKey(group_id=group_id), None),
@@ -1230,12 +1799,10 @@ class ConsumerGroup:
                 group.targets[member_id] = {
                     each.topic_id: frozenset(each.partitions) for each in target.topic_partitions if each.partitions
                 }
-            group._add(member, now)
-            group._subscribe(frozenset(), member.topics)
-            group._subscribe_regex("", member.regex)
-            group._own(member, {})
+            group._host(member, now)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
+        group._assign_without_heartbeats(now)
         for regex, matched in replayed.regexes.items():
             if regex in group._regexes:
                 group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))
@@ -1262,9 +1829,9 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if version < _MEMBER_EPOCHS:
+        if version < _MEMBER_EPOCHS and member.classic is None:
             return ErrorCode.UNSUPPORTED_VERSION
-        return NONE if epoch <= member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        return NONE if epoch <= member.epoch else _stale(member)
 
     def check_transactional_commit(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
         """Whether a transaction may commit offsets; a member is checked if the request names one."""
@@ -1284,7 +1851,7 @@ class ConsumerGroup:
             return NONE
         known = self._settings.topics.by_name.get(topic)
         since = None if known is None else member.assignment_epoch(known.topic_id, partition)
-        return NONE if since is not None and epoch >= since else ErrorCode.STALE_MEMBER_EPOCH
+        return NONE if since is not None and epoch >= since else _stale(member)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether a member may fetch committed offsets; clients that are no members may, too."""
@@ -1293,7 +1860,7 @@ class ConsumerGroup:
         member = self.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+        return NONE if member.epoch == epoch else _stale(member)
 
     @property
     def offsets_may_expire(self) -> bool:
@@ -1313,12 +1880,12 @@ class ConsumerGroup:
 
     def unload(self, now: float) -> list[ConsumerEffect]:
         """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
-        error = heartbeat_error(KafkaError(ErrorCode.NOT_COORDINATOR))
-        tokens = [reply.token for append in self._appends.values() for reply in append.replies]
+        error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        replies = [failed(reply, error) for append in self._appends.values() for reply in append.replies]
         if self._computation is not None:
-            tokens += [heartbeat.token for heartbeat in self._computation.waiting]
+            replies += [_refusal(heartbeat, error) for heartbeat in self._computation.waiting]
         self.mark_dead(now)
-        return [Reply(token, error) for token in tokens]
+        return [*replies]
 
     def mark_dead(self, now: float) -> None:
         """The group was deleted or has expired."""
@@ -1373,15 +1940,21 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settin
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is larger than a record allows.")
 
 
-def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    """A failed ConsumerGroupHeartbeat."""
-    return ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0,
-        error_code=error.code,
-        error_message=error.message or None,
-        member_epoch=0,
-        heartbeat_interval_ms=0,
-    )
+def _refusal(heartbeat: _Heartbeat, error: KafkaError) -> Reply:
+    """The failed response to a heartbeat, or to a JoinGroup."""
+    if heartbeat.classic:
+        return Reply(heartbeat.token, join_error(error.code, ""))
+    return Reply(heartbeat.token, heartbeat_error(error))
+
+
+def _stale(member: ConsumerGroupMember) -> ErrorCode:
+    """The error of a request about offsets with another epoch than the member's."""
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+
+def _protocol_of(member: ConsumerGroupMember) -> dict[str, str]:
+    """The protocol of a member that joins, for group events, if it is not that of the group."""
+    return {} if member.classic is None else {"protocol": "classic"}
 
 
 def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
@@ -1424,6 +1997,7 @@ def _description(member: ConsumerGroupMember) -> tuple[object, ...]:
         member.regex,
         member.rebalance_timeout_ms,
         member.assignor,
+        member.classic,
     )
 
 
@@ -1437,6 +2011,14 @@ def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataVal
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
+        classic_member_metadata=None
+        if member.classic is None
+        else ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
+            ],
+        ),
     )
 
 
@@ -1474,6 +2056,10 @@ def _member_from(
     member.regex = value.subscribed_topic_regex or ""
     member.rebalance_timeout_ms = value.rebalance_timeout_ms
     member.assignor = value.server_assignor
+    classic = value.classic_member_metadata
+    if classic is not None and classic.supported_protocols:
+        protocols = tuple((each.name, bytes(each.metadata)) for each in classic.supported_protocols)
+        member.classic = ClassicMetadata(classic.session_timeout_ms, protocols)
     if current is None:
         return member
 

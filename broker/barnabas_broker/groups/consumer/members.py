@@ -1,5 +1,8 @@
 """A member of a group of the consumer protocol: its epochs, what it owns, and what it has to revoke. Pure.
 
+It may use the classic protocol itself: then it has :attr:`ConsumerGroupMember.classic`, and its generation is its
+member epoch.
+
 Source: Kafka's ``ConsumerGroupMember``, ``MemberState``.
 """
 
@@ -8,6 +11,7 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
+from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: The member epochs with which members join and leave.
@@ -53,16 +57,21 @@ class ConsumerGroupMember:
         revoking: the partitions that it owns and has to revoke.
         last_seen: when its last heartbeat was, in seconds on the machine's clock.
         revoking_since: since when it has had to revoke partitions; inf if it does not.
+        classic: what the group knows of a member that uses the classic protocol; None for one of the consumer protocol.
+        join_by: when a member of the classic protocol that was asked to rejoin has to have done so; inf if it was not.
+        sync_by: when a member of the classic protocol that has joined has to have sent SyncGroup; inf if it need not.
         warn_at: when others are warned that it has not revoked them; inf for never.
     """
 
     __slots__ = (
         "assigned",
         "assignor",
+        "classic",
         "client_host",
         "client_id",
         "epoch",
         "instance_id",
+        "join_by",
         "last_seen",
         "member_id",
         "previous_epoch",
@@ -72,6 +81,7 @@ class ConsumerGroupMember:
         "revoking",
         "revoking_since",
         "state",
+        "sync_by",
         "topics",
         "warn_at",
     )
@@ -92,6 +102,8 @@ class ConsumerGroupMember:
         self.revoking: Owned = {}
         self.last_seen = now
         self.revoking_since = inf
+        self.classic: ClassicMetadata | None = None
+        self.join_by = self.sync_by = inf
         self.warn_at = inf
 
     def must_revoke(self, now: float, first_warning: float) -> None:
@@ -123,8 +135,8 @@ class ConsumerGroupMember:
 
     @property
     def revoke_by(self) -> float:
-        """When its rebalance timeout is over; inf if it has nothing to revoke."""
-        return self.revoking_since + max(self.rebalance_timeout_ms, 0) / 1000
+        """When its rebalance timeout is over; inf if it has nothing to revoke, or uses the classic protocol."""
+        return inf if self.classic is not None else self.revoking_since + max(self.rebalance_timeout_ms, 0) / 1000
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether it owns its whole target of `epoch`."""

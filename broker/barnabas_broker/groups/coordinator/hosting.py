@@ -13,12 +13,13 @@ from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor
-from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings
+from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, PersistRecords
 from barnabas_broker.groups.events.lines import GroupLines, sentence_of
+from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.groups.records import group_key, group_record, group_value, offset_key, offset_key_head
@@ -26,6 +27,7 @@ from barnabas_broker.logs import logger
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Response
 
 log = logger("coordinator")
@@ -80,7 +82,7 @@ class HostedGroup:
         offsets: its committed offsets.
         partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
-        backlog: effects that later iterations of the loop carry out: those of large groups take long.
+        backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
     """
 
     __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "group", "offsets", "partition")
@@ -91,7 +93,7 @@ class HostedGroup:
         self.group = group
         self.offsets = offsets
         self.armed = inf
-        self.backlog: deque[ConsumerEffect] = deque()
+        self.backlog: deque[ConsumerEffect] | None = None
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -133,6 +135,9 @@ class PendingReply:
         """Set the response, in the shape of the request's version."""
         if isinstance(response, JoinGroupResponse) and self.version < 7 and response.protocol_name is None:
             response.protocol_name = ""  # Null is allowed from version 7 on.
+        if isinstance(response, LeaveGroupResponse) and self.version < 3 and response.members:
+            # Below version 3 there is one member, whose error is that of the response.
+            response = LeaveGroupResponse(error_code=response.members[0].error_code)
         self.response = response
         if self._future is not None and not self._future.done():
             self._future.set_result(response)
@@ -282,27 +287,39 @@ class HostedGroups:
 
     def replace(self, hosted: HostedGroup, group: Group) -> None:
         """Replace an empty group by a new one of the other protocol; its offsets stay."""
-        before, hosted.group = hosted.group, group
+        before = hosted.group
+        self.migrate(hosted, group)
         before.mark_dead(self.now())
         if before.recorded:
             self.writer.add(hosted.partition, [group_record(each) for each in before.tombstones()], _log_failure)
+
+    def migrate(self, hosted: HostedGroup, group: Group) -> None:
+        """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
+        while hosted.backlog:
+            self._carry_out(hosted, hosted.backlog, at_once=True)
+        hosted.group = group
+        self._unused.pop(group.group_id, None)
 
     # Effects
 
     def act(self, hosted: HostedGroup, effects: Iterable[ConsumerEffect]) -> None:
         """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
-        group, backlog = hosted.group, hosted.backlog
+        backlog = hosted.backlog
         if backlog:
             backlog.extend(effects)
+            if hosted.group.is_dead:
+                # Nothing follows, and a group of the other protocol may take its place.
+                self._carry_out(hosted, backlog, at_once=True)
         else:
             self._carry_out(hosted, deque(effects))
+        group = hosted.group
         if group.is_dead:
             self._remove_dead(hosted)
         elif group.next_deadline() < hosted.armed:
             self.timers.arm(hosted)
 
-    def _carry_out(self, hosted: HostedGroup, effects: deque[ConsumerEffect]) -> None:
-        """Carry out effects until their records are many; the others become the group's backlog."""
+    def _carry_out(self, hosted: HostedGroup, effects: deque[ConsumerEffect], at_once: bool = False) -> None:
+        """Carry out effects until their records are many, unless `at_once`; the others become the group's backlog."""
         encoded = 0
         while effects:
             effect = effects.popleft()
@@ -316,16 +333,25 @@ class HostedGroups:
                 self._assign(hosted, effect)
             elif isinstance(effect, Resolve):
                 self._resolve(hosted, effect)
+            elif isinstance(effect, Downgrade):
+                self._downgrade(hosted, effect)
             elif isinstance(effect.token, PendingReply):
                 effect.token.respond(effect.response)
-            if effects and encoded >= _RECORDS_PER_STEP:
+            if effects and encoded >= _RECORDS_PER_STEP and not at_once:
                 hosted.backlog = effects
                 self.loop.call_soon(self._work_off, hosted)
                 return
 
     def _work_off(self, hosted: HostedGroup) -> None:
-        effects, hosted.backlog = hosted.backlog, deque()
-        self._carry_out(hosted, effects)
+        effects, hosted.backlog = hosted.backlog, None
+        if effects:
+            self._carry_out(hosted, effects)
+
+    def _downgrade(self, hosted: HostedGroup, effect: Downgrade) -> None:
+        """A group of the consumer protocol becomes classic."""
+        group, effects = downgrade(hosted.group.group_id, effect, self.settings, self.now())
+        hosted.group = group
+        self._carry_out(hosted, deque(effects), at_once=True)
 
     def _assign(self, hosted: HostedGroup, effect: Assign) -> None:
         """Compute a target: at once for a small group, else where it does not hold the loop."""
@@ -419,13 +445,14 @@ class HostedGroups:
                 self.act(hosted, group.persisted(effect.ticket, error, self.now()))
 
         try:
-            record = (group_key(group.group_id), group_value(value))
+            records = [group_record(each) for each in effect.before]
+            records.append((group_key(group.group_id), group_value(value)))
         except EncodeError as error:
             log.warning("group record cannot be encoded", group=hosted.group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return
-        self.writer.add(hosted.partition, [record], done)
+        self.writer.add(hosted.partition, records, done)
 
     def _persist_records(self, hosted: HostedGroup, effect: PersistRecords) -> int:
         """Append records; returns their bytes."""

@@ -26,7 +26,8 @@ from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsReques
 #: The types of groups (KIP-848).
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
-#: The type of a member of the consumer protocol (KIP-1099).
+#: The types of members: of the classic and of the consumer protocol (KIP-1099).
+_CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
@@ -109,7 +110,7 @@ def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operati
                 subscribed_topic_regex=member.regex,
                 assignment=assignment(member.owned()),
                 target_assignment=assignment(group.targets.get(member.member_id, {})),
-                member_type=_CONSUMER_MEMBER,
+                member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
             )
             for member in group.members.values()
         ],

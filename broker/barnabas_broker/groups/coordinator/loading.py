@@ -89,12 +89,17 @@ class PartitionLoader:
             records = replay.consumer_groups.get(group_id)
             offsets = replay.offsets.get(group_id) or GroupOffsets()
             group: Group
+            consumer: ConsumerGroup | None = None
             if records is not None and (records.epoch is not None or records.members):
-                group = ConsumerGroup.restore(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
+                consumer = ConsumerGroup.restore(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
+            if consumer is not None and (value is None or not value.members):
+                group = consumer
             elif value is not None:
+                # With records of both kinds it is a classic group whose upgrade could not be appended as a whole.
                 stamp = value.current_state_timestamp
                 state_since = None if stamp < 0 else now - (wall_ms - stamp) / 1000
-                group = ClassicGroup.restore(group_id, settings, value, state_since, now)
+                leftover = () if consumer is None else consumer.tombstones()
+                group = ClassicGroup.restore(group_id, settings, value, state_since, now, leftover)
             elif offsets:
                 group = ClassicGroup(group_id, settings, now)
                 group.recorded = True

@@ -116,7 +116,8 @@ class OffsetService:
             hosted = self._group_to_commit_to(request, version)
             response = yield from self._validate_offsets(hosted, request, version, records, commits)
             # Between two steps a rebalance may complete, and the group may be deleted or move to another broker.
-            hosted = self._group_to_commit_to(request, version)
+            if hosted_groups.by_id.get(request.group_id) is not hosted:
+                hosted = self._group_to_commit_to(request, version)
         except KafkaError as refused:
             return (yield from commit_error(request, refused.code))
         group, epoch = hosted.group, request.generation_id_or_member_epoch
@@ -168,9 +169,11 @@ class OffsetService:
         wall_ms = self._hosted_groups.wall_ms()
         expire_ms = -1 if request.retention_time_ms < 0 else wall_ms + request.retention_time_ms
         sequence = self._hosted_groups.next_sequence()
-        topics, size = [], 0
+        topics: list[OffsetCommitResponseTopic] = []
+        size = 0
         for topic in request.topics:
-            name, partitions = topic.name, []
+            partitions: list[OffsetCommitResponsePartition] = []
+            name = topic.name
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if version >= _TOPIC_IDS:
                 known = self._hosted_groups.consumer_settings.topics.by_id.get(topic.topic_id)
@@ -178,6 +181,8 @@ class OffsetService:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else unknown
             count = inf if self.topics is None and name else (self.topics or {}).get(name, 0)
             for requested in topic.partitions:
+                if partitions or topics:
+                    yield
                 index, metadata = requested.partition_index, requested.committed_metadata or ""
                 error = NONE
                 if not 0 <= index < count:
@@ -199,7 +204,6 @@ class OffsetService:
                         records.append((key, value))
                         commits.append((name, index, committed))
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
-                yield
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 

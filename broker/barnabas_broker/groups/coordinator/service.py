@@ -23,6 +23,7 @@ from barnabas_broker.config.keys import (
     CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_CONSUMER_ASSIGNORS,
     GROUP_CONSUMER_MAX_SIZE,
+    GROUP_CONSUMER_MIGRATION_POLICY,
     GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
@@ -36,21 +37,23 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
 from barnabas_broker.coordinators.ports import Scheduler
-from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings, join_error, sync_error
+from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.assignors import load_assignors
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy
 from barnabas_broker.groups.consumer.group import (
+    ConsumerEffect,
     ConsumerGroup,
     ConsumerGroupSettings,
     GroupTimes,
     check_heartbeat,
-    heartbeat_error,
 )
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.coordinator.hosting import (
+    Group,
     HostedGroup,
     HostedGroups,
     PendingReply,
@@ -69,8 +72,10 @@ from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
+from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.events.journal import Journal
+from barnabas_broker.groups.migration import upgrade, upgraded_event
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.logs import logger
@@ -162,6 +167,8 @@ class GroupCoordinator:
             own_times=self._own_times,
             regex_interval=config[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS] / 1000,
             max_size=config[GROUP_CONSUMER_MAX_SIZE],
+            migration=MigrationPolicy(config[GROUP_CONSUMER_MIGRATION_POLICY]),
+            classic_max_size=config[GROUP_MAX_SIZE],
         )
         settings = GroupSettings(
             new_id=new_id,
@@ -213,17 +220,19 @@ class GroupCoordinator:
         except KafkaError as error:
             reply.respond(join_error(error.code, request.member_id))
         else:
-            effects = group.join(request, version, caller, reply, hosted_groups.now())
+            effects: Iterable[ConsumerEffect] = group.join(request, version, caller, reply, hosted_groups.now())
             if group.recorded:
                 hosted_groups.keep(hosted)
-            if group.generation == 0:
+            if isinstance(group, ClassicGroup) and group.generation == 0:
                 hosted_groups.limit_unused(hosted)
             hosted_groups.act(hosted, effects)
         response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(hosted_groups.loop)
         return response
 
-    def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, ClassicGroup]:
+    def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, Group]:
         """The group of a JoinGroup; a new one if the client has no member id yet.
+
+        It may be one of the consumer protocol with members: they interoperate.
 
         Raises:
             KafkaError: the request is invalid, or this broker does not coordinate the group.
@@ -242,9 +251,7 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             hosted = self._hosted_groups.create(request.group_id)
         group = hosted.group
-        if isinstance(group, ConsumerGroup):
-            if not group.is_empty:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if isinstance(group, ConsumerGroup) and group.is_empty:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             group = ClassicGroup(request.group_id, self._hosted_groups.settings, self._hosted_groups.now())
@@ -267,7 +274,7 @@ class GroupCoordinator:
                 # The rebalance that the request belongs to is lost, and clients treat LOAD_IN_PROGRESS as fatal here.
                 return sync_error(ErrorCode.REBALANCE_IN_PROGRESS)
             return sync_error(error.code)
-        if hosted is None or not isinstance(hosted.group, ClassicGroup):
+        if hosted is None:
             return sync_error(ErrorCode.UNKNOWN_MEMBER_ID)
         reply = PendingReply(version)
         hosted_groups.act(hosted, hosted.group.sync(request, reply, hosted_groups.now()))
@@ -280,12 +287,13 @@ class GroupCoordinator:
         hosted = hosted_groups.by_id.get(request.group_id)
         if hosted is None or not request.group_id:  # Offsets may be committed to the group "", but it has no members.
             return _HEARTBEATS[self._heartbeat_error(request.group_id)]
-        group = hosted.group
-        if not isinstance(group, ClassicGroup):
-            return _HEARTBEATS[ErrorCode.UNKNOWN_MEMBER_ID]
-        return _HEARTBEATS[
-            group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, hosted_groups.now())
-        ]
+        group, now = hosted.group, hosted_groups.now()
+        identity = request.member_id, request.group_instance_id, request.generation_id
+        if isinstance(group, ClassicGroup):
+            return _HEARTBEATS[group.heartbeat(*identity, now)]
+        code = group.classic_heartbeat(*identity, now)
+        hosted_groups.act(hosted, ())
+        return _HEARTBEATS[code]
 
     def _heartbeat_error(self, group_id: str) -> ErrorCode:
         """The result of a heartbeat to a group that this broker does not have."""
@@ -298,8 +306,10 @@ class GroupCoordinator:
             return ErrorCode.NONE if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return ErrorCode.UNKNOWN_MEMBER_ID
 
-    def leave(self, request: LeaveGroupRequest, version: int, caller: Caller) -> LeaveGroupResponse:
-        """LeaveGroup."""
+    def leave(
+        self, request: LeaveGroupRequest, version: int, caller: Caller
+    ) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
+        """LeaveGroup: in a group of the consumer protocol a future until its records are in the log."""
         identities = leaving_members(request, version)
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
@@ -308,9 +318,15 @@ class GroupCoordinator:
             hosted = hosted_groups.find(request.group_id)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=error.code)
-        if hosted is None or not isinstance(hosted.group, ClassicGroup):
+        if hosted is None:
             return leave_response(identities, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities), version)
-        codes, effects = hosted.group.leave(identities, hosted_groups.now())
+        group = hosted.group
+        if isinstance(group, ConsumerGroup):
+            reply = PendingReply(version)
+            hosted_groups.act(hosted, group.leave(identities, reply, hosted_groups.now()))
+            response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(hosted_groups.loop)
+            return response
+        codes, effects = group.leave(identities, hosted_groups.now())
         hosted_groups.act(hosted, effects)
         return leave_response(identities, codes, version)
 
@@ -356,12 +372,37 @@ class GroupCoordinator:
             self._patterns.check(regex, checked)
             return
         effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
+        if group is not hosted.group:
+            self._upgraded(hosted, group, effects, request.member_id, caller)
+            return
         if group.recorded:
             hosted_groups.keep(hosted)
         hosted_groups.act(hosted, effects)
 
+    def _upgraded(
+        self,
+        hosted: HostedGroup,
+        group: ConsumerGroup,
+        effects: list[ConsumerEffect],
+        member_id: str,
+        caller: Caller,
+    ) -> None:
+        """A member has joined the group that a classic group with members is to become: if it may, the group does."""
+        hosted_groups, classic = self._hosted_groups, hosted.group
+        if not group.recorded or not isinstance(classic, ClassicGroup):
+            # The member was refused: the classic group stays as it is.
+            hosted_groups.act(hosted, [effect for effect in effects if isinstance(effect, Reply)])
+            return
+        joined = group.members.get(member_id) or next(reversed(group.members.values()))
+        upgraded = upgraded_event(classic, group, joined.identity())
+        hosted_groups.migrate(hosted, group)
+        interrupted, waiting = classic.upgraded(hosted_groups.now())
+        hosted_groups.act(hosted, [upgraded, *interrupted, *effects, *group.wait_for_log(waiting)])
+
     def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
         """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
+
+        It is not the hosted group if that is a classic one with members, which becomes it if the member may join.
 
         Raises:
             KafkaError: it does not exist, is a classic group, or this broker does not coordinate it.
@@ -376,11 +417,8 @@ class GroupCoordinator:
         if request.member_epoch != JOIN_EPOCH:
             what = f"Consumer group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
-        if hosted is not None and not hosted.group.is_empty:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled.",
-            )
+        if hosted is not None and isinstance(hosted.group, ClassicGroup) and not hosted.group.is_empty:
+            return hosted, upgrade(hosted.group, hosted_groups.consumer_settings, hosted_groups.now())
         group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
         if hosted is None:
             hosted = HostedGroup(hosted_groups, hosted_groups.partition_for(group_id), group, GroupOffsets())

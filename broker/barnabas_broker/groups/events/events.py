@@ -15,7 +15,11 @@ on the type:
   ``pending_ms``, the time since its first commit; the latter has ``committed``, false if the transaction was aborted;
 - in groups of the consumer protocol ``generation`` is the group epoch. ``group_epoch_bumped`` has ``cause`` and ``by``
   like ``rebalance_started``, ``target_assigned`` the ``moves`` of the target, ``member_revoking`` the ``partitions``
-  that a member has to revoke; ``group_reconciled`` ends what an epoch has begun.
+  that a member has to revoke; ``group_reconciled`` ends what an epoch has begun;
+- ``group_upgraded`` and ``group_downgraded`` say that a group with members has changed its protocol: ``by`` are the
+  member that has joined with the consumer protocol, or those whose departure has caused the downgrade (``cause``), and
+  ``members`` the number of members that go on with the classic protocol. In between, ``group_epoch_bumped`` and
+  ``static_member_replaced`` have ``classic``, the number of members that use the classic protocol.
 
 Subscriptions and assignments are decoded here, and only for the protocol type "consumer".
 """

@@ -6,7 +6,7 @@ each with the events that led to it; a rebalance storm gets one explanation.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -73,10 +73,10 @@ def explain(
         generation: only the rebalance that led to this generation.
     """
     everything = list(events)
-    epochs = _explain_epochs(everything, since, generation)
+    epochs = [*_explain_migrations(everything, since, generation), *_explain_epochs(everything, since, generation)]
     rebalances = [
         rebalance
-        for rebalance in _rebalances(event for event in everything if event["type"] not in _OF_EPOCHS)
+        for rebalance in _rebalances(_of_rebalances(everything))
         if (since is None or rebalance.events[-1]["time"] >= since)
         and (generation is None or generation in _generations(rebalance))
     ]
@@ -109,8 +109,77 @@ _OF_EPOCHS: Final = frozenset(
         EventType.MEMBER_AWAY,
         EventType.GROUP_RECONCILED,
         EventType.REGEX_FAILED,
+        EventType.GROUP_DOWNGRADED,
     )
 )
+
+
+#: Events of members that have no part in a rebalance while the group has the consumer protocol.
+_OF_MEMBERS: Final = frozenset(
+    each.value
+    for each in (
+        EventType.MEMBER_JOINED,
+        EventType.MEMBER_REPLACED,
+        EventType.MEMBER_LEFT,
+        EventType.MEMBER_EXPIRED,
+        EventType.MEMBER_NOT_REJOINED,
+        EventType.MEMBER_NOT_SYNCED,
+        EventType.SUBSCRIPTION_CHANGED,
+    )
+)
+
+
+def _of_rebalances(events: Iterable[EventRecord]) -> Iterator[EventRecord]:
+    """The events that are not of epochs: an upgrade ends a rebalance, and there is none until the downgrade."""
+    upgraded = False
+    for event in events:
+        kind = event["type"]
+        if kind == EventType.GROUP_UPGRADED.value:
+            upgraded = True
+        elif kind == EventType.GROUP_DOWNGRADED.value:
+            upgraded = False
+        if kind not in _OF_EPOCHS and not (upgraded and kind in _OF_MEMBERS):
+            yield event
+
+
+def _explain_migrations(events: list[EventRecord], since: int | None, generation: int | None) -> list[Explanation]:
+    """Explain each upgrade and each downgrade as one story: what has caused it, and how the members followed."""
+    explanations: list[Explanation] = []
+    story: Explanation | None = None
+    classic = 0
+    for at, event in enumerate(events):
+        kind = event["type"]
+        if kind == EventType.GROUP_UPGRADED.value:
+            classic = event["members"]
+            text = f"Upgraded to the consumer protocol: {_names(event['by'])} joined with it"
+            if classic:
+                text += f", and {_count(classic, 'member')} went on with the classic protocol"
+            story = Explanation(event["time"], event["generation"], f"{text}.", data=[event])
+            story.remedy = "To finish the upgrade, restart the other members with group.protocol=consumer."
+            explanations.append(story)
+        elif kind == EventType.GROUP_DOWNGRADED.value:
+            cause, _ = _cause_of_epoch(event, events[:at])
+            went_on = f"{_count(event['members'], 'member')} of the classic protocol went on"
+            text = f"Downgraded to the classic protocol: {cause}; {went_on} and rebalanced."
+            explanations.append(Explanation(event["time"], event["generation"], text, data=[event]))
+            if story is not None:
+                story.details.append(f"After {_ms(event['time'] - story.time)}: the group was downgraded again.")
+                story.remedy = None
+                story = None
+        elif story is not None and event.get("classic", classic) != classic:
+            classic, members = event["classic"], event["members"]
+            replaced = kind == EventType.MEMBER_REPLACED.value
+            cause = _replaced(event)[0] if replaced else _cause_of_epoch(event, events[:at])[0]
+            uses = "uses" if classic == 1 else "use"
+            left = f"{classic} of {_count(members, 'member')} {uses} the classic protocol"
+            if not classic:
+                left = f"the upgrade is complete, with {_count(members, 'member')} of the consumer protocol"
+            story.details.append(f"After {_ms(event['time'] - story.time)}: {cause}; {left}.")
+            story.data.append(event)
+            if not classic:
+                story.remedy = None
+                story = None
+    return _selected(explanations, since, generation)
 
 
 def _explain_epochs(events: list[EventRecord], since: int | None, generation: int | None) -> list[Explanation]:
@@ -131,6 +200,11 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
             current.details += _progress(event)
             if kind == EventType.ASSIGNOR_FAILED.value:
                 current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
+    return _selected(explanations, since, generation)
+
+
+def _selected(explanations: list[Explanation], since: int | None, generation: int | None) -> list[Explanation]:
+    """The explanations of what happened at or after `since`, and in `generation`."""
     return [
         each
         for each in explanations
@@ -255,7 +329,13 @@ _BESIDE_EPOCHS: Final[dict[str, Callable[[EventRecord], str]]] = {
 
 _ENDS: Final = frozenset(
     each.value
-    for each in (EventType.REBALANCE_OVER, EventType.GROUP_EMPTY, EventType.GROUP_DELETED, EventType.GROUP_LOADED)
+    for each in (
+        EventType.REBALANCE_OVER,
+        EventType.GROUP_EMPTY,
+        EventType.GROUP_DELETED,
+        EventType.GROUP_LOADED,
+        EventType.GROUP_UPGRADED,
+    )
 )
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = frozenset(
@@ -449,6 +529,8 @@ def _why(rebalance: _Rebalance, started: EventRecord) -> tuple[str, str | None]:
         ),
         None,
     )
+    if cause == EventType.GROUP_DOWNGRADED.value and started.get("by"):
+        return f"{_names(started['by'])} {CAUSES[cause]}", None
     if trigger is None or cause not in _SENTENCES:
         return str(started.get("reason") or cause).rstrip("."), None
     text, remedy = _SENTENCES[cause](trigger)
@@ -550,6 +632,8 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """How long the rebalance took, and the member that it waited for."""
     over = rebalance.of(EventType.REBALANCE_OVER)
     if not over:
+        if rebalance.of(EventType.GROUP_UPGRADED):
+            return ["The group was upgraded to the consumer protocol before it was over."], None
         return ["The group has no members now."] if rebalance.of(EventType.GROUP_EMPTY) else [], None
     members = over[-1]["members"]
     took = [f"{phase} {_ms(over[-1][name])}" for name, phase in _PHASES if name in over[-1]]
@@ -597,11 +681,15 @@ def _joined(event: EventRecord) -> tuple[str, str | None]:
     at = _when(event)
     if event.get("inferred"):
         return f"{name_of(event)} joined{at}, or it is an older member that changed its subscription", None
-    return f"{name_of(event)} joined{at}{_because(event)}", None
+    return f"{name_of(event)} joined{_with_protocol(event)}{at}{_because(event)}", None
+
+
+def _with_protocol(event: EventRecord) -> str:
+    return f" with the {event['protocol']} protocol" if event.get("protocol") else ""
 
 
 def _replaced(event: EventRecord) -> tuple[str, str | None]:
-    return f"static member {name_of(event)} rejoined with a new member id", None
+    return f"static member {name_of(event)} rejoined with a new member id{_with_protocol(event)}", None
 
 
 def _left(event: EventRecord) -> tuple[str, str | None]:
@@ -701,7 +789,10 @@ CAUSES: Final[dict[str, str]] = {
     EventType.MEMBER_REJOINED.value: "rejoined",
     EventType.SUBSCRIPTION_CHANGED.value: "changed its subscription",
     EventType.LEADER_REJOINED.value: "asked for a new assignment",
+    EventType.MEMBER_NOT_REJOINED.value: "did not rejoin in time",
     EventType.MEMBER_NOT_REVOKED.value: "did not revoke its partitions in time",
+    EventType.GROUP_DOWNGRADED.value: "was the last member of the consumer protocol",
+    EventType.GROUP_UPGRADED.value: "upgraded the group while partitions had no owner",
     EventType.TOPIC_CHANGED.value: "a topic has changed",
     EventType.PERSIST_FAILED.value: "could not write the group's record",
     EventType.REGEX_RESOLVED.value: "a regular expression matches other topics",

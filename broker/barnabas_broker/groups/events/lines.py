@@ -64,6 +64,13 @@ class GroupLines:
                 return _line("warning", "member did not revoke its partitions", group_id, event, **pairs)
             case EventType.GROUP_EMPTY:
                 return _line("info", "group is empty", group_id, event, reason=self._forget(group_id))
+            case EventType.GROUP_UPGRADED:
+                reason = f"{name_of(data['by'][0])} joined"
+                pairs = {"classic_members": data["members"], "reason": reason}
+                return _line("info", "group upgraded to the consumer protocol", group_id, event, **pairs)
+            case EventType.GROUP_DOWNGRADED:
+                pairs = {"members": data["members"], "reason": _reason_of(event, self._newest.get(group_id))}
+                return _line("info", "group downgraded to the classic protocol", group_id, event, **pairs)
             case EventType.GROUP_UNLOADED:
                 self._forget(group_id)
                 return None
@@ -147,6 +154,12 @@ _SENTENCES: Final[dict[EventType, _Sentence]] = {
     EventType.MEMBER_EXPIRED: lambda group, event, data: (
         f"Member {data['member_id']} in group {group} has failed, removing it from the group."
         f" Its last request was {data['heard_ago']:.1f} s ago, its session timeout is {data['session']:.1f} s."
+    ),
+    EventType.GROUP_UPGRADED: lambda group, event, data: (
+        f"[GroupId {group}] Converted the classic group to a consumer group."
+    ),
+    EventType.GROUP_DOWNGRADED: lambda group, event, data: (
+        f"[GroupId {group}] Converted the consumer group to a classic group."
     ),
     EventType.MEMBER_NOT_REJOINED: lambda group, event, data: (
         f"Group {group} removed dynamic members who haven't joined: {data['member_id']}"

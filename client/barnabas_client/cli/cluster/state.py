@@ -1,6 +1,7 @@
 """Looks at a cluster: its brokers, its partitions with what is wrong with them, and its disks."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -75,14 +76,31 @@ class PartitionState:
         return self.live and self.info.leader != self.info.replicas[0]
 
 
+#: The directory of a partition that a Barnabas broker has set aside, which it shows as the name of a topic.
+_SET_ASIDE: Final = re.compile(r"(?P<topic>.+)-[0-9]+\.[0-9a-f]{32}-stray")
+
+
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A replica on a broker's disk that the metadata do not know."""
+    """A replica on a broker's disk that the metadata do not know.
+
+    Attributes:
+        directory: its name in `log_dir`, if the broker has set it aside (`barnabas log strays`).
+    """
 
     broker: int
     tp: TopicPartition
     size: int
     log_dir: str
+    directory: str | None = None
+
+    @classmethod
+    def found(cls, broker: int, shown: TopicPartition, size: int, log_dir: str) -> "Stray":
+        """Make a stray of what a broker shows."""
+        aside = _SET_ASIDE.fullmatch(shown.topic)
+        if aside is None:
+            return cls(broker, shown, size, log_dir)
+        return cls(broker, TopicPartition(aside["topic"], shown.partition), size, log_dir, shown.topic)
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,7 @@ class ClusterState:
     def strays(self) -> tuple[Stray, ...]:
         """Replicas that are on a disk, and not in the metadata."""
         return tuple(
-            Stray(broker.node_id, tp, size, one.path)
+            Stray.found(broker.node_id, tp, size, one.path)
             for broker in self.disks
             for one in broker.log_dirs
             for tp, size in sorted(one.sizes.items())

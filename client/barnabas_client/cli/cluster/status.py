@@ -12,7 +12,7 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import BrokerLogDirs, ConfigResource, ConfigSource
 from barnabas_client.cli import clients, live, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.cluster.state import ClusterState, PartitionState, Problem, look
+from barnabas_client.cli.cluster.state import ClusterState, PartitionState, Problem, Stray, look
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.live import Lines
@@ -157,6 +157,7 @@ def as_data(state: ClusterState) -> dict[str, Any]:
                 "partition": one.tp.partition,
                 "size": one.size,
                 "log_dir": one.log_dir,
+                "directory": one.directory,
             }
             for one in state.strays
         ],
@@ -227,7 +228,7 @@ def _lines(state: ClusterState, output: Output, width: int | None, height: int |
     strays = output.table_lines(
         _STRAYS,
         [
-            (printable(one.tp.topic), one.tp.partition, one.broker, shown_size(one.size), printable(one.log_dir))
+            (printable(one.tp.topic), one.tp.partition, one.broker, shown_size(one.size), printable(_shown_place(one)))
             for one in state.strays
         ],
     )
@@ -238,6 +239,10 @@ def _lines(state: ClusterState, output: Output, width: int | None, height: int |
         shown = max(height - len(head) - 1, _LEAST_ROWS)
         tail = [*tail[:shown], f"... and {len(tail) - shown} more lines"] if len(tail) > shown else tail
     return head + tail
+
+
+def _shown_place(stray: Stray) -> str:
+    return stray.log_dir if stray.directory is None else f"{stray.log_dir}/{stray.directory}"
 
 
 def _broker_cells(data: dict[str, Any]) -> list[object]:

@@ -120,5 +120,8 @@ def _producer(client: ClientConfig) -> Producer:
         retry_backoff_max_ms=client.retry_backoff_max_ms,
         connections_max_idle_ms=client.connections_max_idle_ms,
         security_protocol=client.security_protocol,
-        ssl_context=client.ssl_context,
+        ssl_context=client.tls,
+        sasl_mechanism=client.sasl_mechanism,
+        sasl_plain_username=client.sasl_plain_username,
+        sasl_plain_password=client.sasl_plain_password,
     )

@@ -7,7 +7,8 @@ from itertools import count
 from typing import Any
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, GroupTimes
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
+from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade, GroupTimes
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
@@ -19,6 +20,10 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_protocol.messages.leave_group import MemberIdentity
+from barnabas_protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.groups.support import owned_subscription
 
 CALLER = Caller("client", "/127.0.0.1")
 T = b"t" * 16
@@ -50,9 +55,12 @@ class Machine:
         hold: whether appends wait in `appends` for :meth:`persisted`, instead of succeeding at once.
         compute: whether targets are computed at once; else the effects wait in `computations`.
         resolve: whether regular expressions are resolved at once; else the effects wait in `resolutions`.
+        migration: the policy of the group.
+        classic_max_size: the size of the classic group that it may become.
         answers: the last response by token.
         records: the records in the log, oldest first.
         events: the group events.
+        downgrades: the downgrade, when it has happened.
     """
 
     topics: TopicCatalog = field(default_factory=lambda: catalog(t=4))
@@ -62,14 +70,17 @@ class Machine:
     hold: bool = False
     compute: bool = True
     resolve: bool = True
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    classic_max_size: int = 2**31 - 1
     now: float = 100.0
     wall_ms: int = 1_000_000
-    answers: dict[str, ConsumerGroupHeartbeatResponse] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
     appends: deque[PersistRecords] = field(default_factory=deque)
     computations: list[Assign] = field(default_factory=list)
     resolutions: list[Resolve] = field(default_factory=list)
     records: list[CoordinatorRecord] = field(default_factory=list)
     events: list[GroupEvent] = field(default_factory=list)
+    downgrades: list[Downgrade] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         ids = count(1)
@@ -80,6 +91,8 @@ class Machine:
             times=GroupTimes(assignment_interval=self.interval),
             own_times=self.own_times,
             max_size=self.max_size,
+            migration=self.migration,
+            classic_max_size=self.classic_max_size,
         )
         self.group = ConsumerGroup("g", self.settings, self.now)
 
@@ -108,6 +121,77 @@ class Machine:
             member_id, 0, **{"owned": {}, "rebalance_timeout_ms": 30_000, "subscribed_topic_names": names, **fields}
         )
 
+    def join_classic(
+        self,
+        member_id: str,
+        *topics: str,
+        owned: Mapping[str, Any] | None = None,
+        token: str = "",
+        version: int = 9,
+        instance: str | None = None,
+        session: int = 10_000,
+        rebalance: int = 60_000,
+        protocols: tuple[str, ...] = ("cooperative-sticky", "range"),
+        protocol_type: str = "consumer",
+        metadata: bytes | None = None,
+    ) -> Any:
+        """JoinGroup of a member of the classic protocol; its response, or None if that is deferred."""
+        token = token or member_id or "new"
+        if metadata is None:
+            metadata = owned_subscription(owned or {}, *(topics or ("t",)))
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=session,
+            rebalance_timeout_ms=rebalance if version >= 1 else -1,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
+        )
+        self.answers.pop(token, None)
+        self.apply(self.group.join(request, version, CALLER, token, self.now))
+        return self.answers.get(token)
+
+    def sync(self, member_id: str, generation: int | None = None, **fields: Any) -> Any:
+        """SyncGroup of a member of the classic protocol; its response, or None if that is deferred."""
+        request = SyncGroupRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id=self.group.members[member_id].epoch if generation is None else generation,
+            assignments=[],
+            **{"protocol_type": "consumer", "protocol_name": "cooperative-sticky", **fields},
+        )
+        self.answers.pop(member_id, None)
+        self.apply(self.group.sync(request, member_id, self.now))
+        return self.answers.get(member_id)
+
+    def classic_beat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
+        """Heartbeat of a member of the classic protocol."""
+        if generation is None:
+            generation = self.group.members[member_id].epoch
+        return self.group.classic_heartbeat(member_id, instance, generation, self.now)
+
+    def leave_group(self, *members: tuple[str, str | None]) -> Any:
+        """LeaveGroup of members: their ids and instance ids; the response, or None if that is deferred."""
+        identities = [MemberIdentity(member_id=each, group_instance_id=instance) for each, instance in members]
+        self.answers.pop("leave", None)
+        self.apply(self.group.leave(identities, "leave", self.now))
+        return self.answers.get("leave")
+
+    def rebalance(self, member_id: str) -> dict[str, set[int]]:
+        """A member of the classic protocol rejoins until its heartbeats succeed; returns what it owns then."""
+        member = self.group.members[member_id]
+        topics = sorted(member.topics)
+        owned: Mapping[str, Any] = {self.topics.by_id[each].name: own for each, own in member.owned().items()}
+        for _ in range(5):
+            self.join_classic(member_id, *topics, owned=owned, instance=member.instance_id)
+            assigned, _ = read_assignment(self.sync(member_id).assignment)
+            lost = any(set(own) - set(assigned.get(name, ())) for name, own in owned.items())
+            owned = assigned
+            if not lost and self.classic_beat(member_id, instance=member.instance_id) == ErrorCode.NONE:
+                break
+        return {name: set(numbers) for name, numbers in owned.items()}
+
     def beat(self, member_id: str, owned: Mapping[bytes, Any] | None = None, **fields: Any) -> Any:
         """A heartbeat with the member's epoch, of a member that owns what it was assigned unless told otherwise."""
         member = self.group.members[member_id]
@@ -118,6 +202,16 @@ class Machine:
         for _ in range(rounds):
             for member_id in list(self.group.members):
                 if self.group.members[member_id].epoch >= 0:
+                    self.beat(member_id)
+
+    def settle_mixed(self, rounds: int = 6) -> None:
+        """Well-behaved members of both protocols until the group is stable."""
+        for _ in range(rounds):
+            for member_id, member in list(self.group.members.items()):
+                if member.classic is not None:
+                    if self.classic_beat(member_id, instance=member.instance_id) != ErrorCode.NONE:
+                        self.rebalance(member_id)
+                elif member.epoch >= 0:
                     self.beat(member_id)
 
     def owners(self) -> dict[tuple[bytes, int], list[str]]:
@@ -162,7 +256,6 @@ class Machine:
     def apply(self, effects: list[Any]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                assert isinstance(effect.response, ConsumerGroupHeartbeatResponse)
                 assert effect.token not in self.answers, "two responses"
                 self.answers[str(effect.token)] = effect.response
             elif isinstance(effect, PersistRecords):
@@ -177,6 +270,8 @@ class Machine:
                 self.resolutions.append(effect)
                 if self.resolve:
                     self.resolved()
+            elif isinstance(effect, Downgrade):
+                self.downgrades.append(effect)
             else:
                 self.events.append(effect)
 

@@ -1,5 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete and the expiry of offsets."""
 
+import gc
+import tracemalloc
+
 import pytest
 
 from barnabas_broker.groups.effects import EventType
@@ -21,6 +24,23 @@ async def test_commits_of_one_iteration_are_one_append(service: Service) -> None
     assert all(each.topics[0].partitions[0].error_code == ErrorCode.NONE for each in answers)
     assert service.log.appends == before + 1
     assert service.committed(partition=999) == 999
+
+
+async def test_a_group_that_only_has_an_offset_takes_little_memory(service: Service) -> None:
+    many = 1000
+    await service.ask(service.commit(1, group="first"), 8)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(many):
+            service.commit(5, group=f"group-{number}")
+        await turn()
+        await turn()
+        gc.collect()
+        assert len(service.groups.groups) == many + 1
+        assert tracemalloc.get_traced_memory()[0] / many < 2000  # 2,650 with a deque and a set that are empty
+    finally:
+        tracemalloc.stop()
 
 
 async def test_a_commit_is_effective_and_answered_when_it_is_in_the_log(service: Service) -> None:

@@ -97,7 +97,9 @@ async def test_problems_are_listed_worst_first_and_the_status_is_1(cluster: Fake
     data = (await run("cluster", "status", "--json", status=1)).json
     assert [one["state"] for one in data["brokers"]] == ["controller", "live", "live", "down"]
     assert data["problems"][0]["problems"] == ["offline", "below-min-isr"]
-    assert data["strays"] == [{"broker": 2, "topic": "gone", "partition": 7, "size": 1_000_000, "log_dir": "/data"}]
+    assert data["strays"] == [
+        {"broker": 2, "topic": "gone", "partition": 7, "size": 1_000_000, "log_dir": "/data", "directory": None}
+    ]
 
 
 async def test_a_partition_without_a_leader_shows_the_brokers_that_it_waits_for(cluster: FakeCluster, run: Cli) -> None:

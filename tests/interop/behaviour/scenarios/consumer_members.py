@@ -445,11 +445,6 @@ DIFFERENCES: Final = (
         "Kafka's coordinator fails with an exception, which the client sees as UNKNOWN_SERVER_ERROR.",
         (("OffsetFetch v*: without a member id, with an epoch", "*.error_code"),),
     ),
-    Difference(
-        "A JoinGroup that a consumer group refuses returns the member id of the request",
-        "Kafka returns it with its other errors, and an empty one with this.",
-        (("Classic requests to a consumer group: JoinGroup with its member id", "*.member_id"),),
-    ),
 )
 
 FAMILY: Final = Family("Members of the consumer protocol", SCENARIOS, DIFFERENCES)

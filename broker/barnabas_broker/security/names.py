@@ -1,0 +1,136 @@
+"""The name of a certificate: its subject, as text, exactly as Java writes it.
+
+Pure. Kafka's principals are such names, and rules and ACLs compare them as text, so that each character counts: the
+parts in the order of RFC 2253, which is the reverse of the certificate's, types that the RFC does not know as numbers
+with the value in hexadecimal, and Java's escapes. Python's own form of a subject does not say how a value was encoded,
+so the certificate is read here. The caller has verified it; still every length is checked.
+
+Sources: RFC 2253, X.690; the behaviour of ``javax.security.auth.x500.X500Principal.getName``.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+#: Bytes of a certificate at most: TLS limits a chain to 16 MiB, OpenSSL a handshake message to less.
+LARGEST: Final = 1024 * 1024
+
+_SEQUENCE: Final = 0x30
+_SET: Final = 0x31
+_OBJECT_ID: Final = 0x06
+_VERSION: Final = 0xA0
+#: Printable, T61, IA5, General, BMP and UTF8 strings: what Java takes for text.
+_TEXTS: Final = frozenset((0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C))
+#: The types that RFC 2253 names.
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
+
+
+class _Value(NamedTuple):
+    """An encoded value: its tag, its contents, and where it ends in what surrounds it."""
+
+    tag: int
+    content: bytes
+    end: int
+    whole: bytes
+
+
+def subject(certificate: bytes) -> str:
+    """The subject of a certificate (DER) as RFC 2253 writes it; "" for one without.
+
+    Raises:
+        ValueError: the bytes are not a certificate.
+    """
+    if len(certificate) > LARGEST:
+        raise ValueError(f"a certificate has at most {LARGEST} bytes")
+    body = _expect(_value(_expect(_value(certificate, 0), _SEQUENCE), 0), _SEQUENCE)
+    fields = list(_values(body))
+    if fields and fields[0].tag == _VERSION:
+        del fields[0]
+    # Serial number, signature, issuer, validity, subject.
+    if len(fields) < 5:
+        raise ValueError("the certificate has no subject")
+    names = [list(_values(_expect(each, _SET))) for each in _values(_expect(fields[4], _SEQUENCE))]
+    return ",".join("+".join(map(_attribute, each)) for each in reversed(names))
+
+
+def _value(data: bytes, at: int) -> _Value:
+    """The value that begins at `at`.
+
+    Raises:
+        ValueError: it is cut off, or of a form that certificates do not have.
+    """
+    if at + 2 > len(data):
+        raise ValueError("the certificate is cut off")
+    tag, size = data[at], data[at + 1]
+    start = at + 2
+    if tag & 0x1F == 0x1F or size == 0x80:
+        raise ValueError("the certificate has a tag or a length of a form that is not DER")
+    if size > 0x80:
+        count = size & 0x7F
+        size = int.from_bytes(data[start : start + count], "big")
+        start += count
+    end = start + size
+    if end > len(data):
+        raise ValueError("the certificate is cut off")
+    return _Value(tag, data[start:end], end, data[at:end])
+
+
+def _values(data: bytes) -> Iterator[_Value]:
+    at = 0
+    while at < len(data):
+        each = _value(data, at)
+        yield each
+        at = each.end
+
+
+def _expect(value: _Value, tag: int) -> bytes:
+    if value.tag != tag:
+        raise ValueError(f"the certificate has a value of type {value.tag:#x} in place of {tag:#x}")
+    return value.content
+
+
+def _attribute(pair: _Value) -> str:
+    parts = list(_values(_expect(pair, _SEQUENCE)))
+    if len(parts) != 2:
+        raise ValueError("the certificate has a name without a value")
+    kind, value = _object_id(_expect(parts[0], _OBJECT_ID)), parts[1]
+    keyword = _KEYWORDS.get(kind)
+    if keyword is None or value.tag not in _TEXTS:
+        return f"{keyword or kind}=#{value.whole.hex()}"
+    return f"{keyword}={_escaped(value.content.decode('utf-8', 'replace'))}"
+
+
+def _object_id(content: bytes) -> str:
+    if not content or content[-1] & 0x80:
+        raise ValueError("the certificate has a type that is cut off")
+    numbers: list[int] = []
+    number = 0
+    for byte in content:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _escaped(text: str) -> str:
+    plain = "".join(f"\\{each}" if each in _ESCAPED else "\\00" if each == "\0" else each for each in text)
+    # Spaces at either end are escaped as well, one by one.
+    lead = len(plain) - len(plain.lstrip(" \r"))
+    if lead == len(plain):
+        return "".join(f"\\{each}" for each in plain)
+    trail = len(plain) - len(plain.rstrip(" \r"))
+    head, tail = plain[:lead], plain[len(plain) - trail :]
+    middle = plain[lead : len(plain) - trail]
+    return "".join(f"\\{each}" for each in head) + middle + "".join(f"\\{each}" for each in tail)

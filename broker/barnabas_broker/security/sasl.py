@@ -1,0 +1,146 @@
+"""SASL: the exchange by which a client proves who it is, and the users of the configuration.
+
+Pure. PLAIN (RFC 4616) is served: the client sends name and password, so use it over TLS. Users and passwords are in the
+configuration, as in Kafka: ``listener.name.NAME.plain.sasl.jaas.config`` with a ``PlainLoginModule``.
+
+An unknown user and a wrong password are the same to the client, in the answer and in the time that it takes.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+PLAIN: Final = "PLAIN"
+#: The mechanisms that are served.
+MECHANISMS: Final = (PLAIN,)
+
+#: The class that Kafka's configurations name for PLAIN.
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_WRONG: Final = "Authentication failed: Invalid username or password"
+_MODULE: Final = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", re.ASCII | re.IGNORECASE)
+_OPTION: Final = re.compile(
+    r"""\s*([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""", re.DOTALL
+)
+_END: Final = re.compile(r"\s*;\s*")
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+#: What the options of users begin with.
+_USER: Final = "user_"
+
+
+class AuthenticationFailed(Exception):
+    """A client could not prove who it is. The text is for the client, and has no secret.
+
+    Args:
+        message: Kafka's words.
+        user: whom the client said to be; "" if it is not known.
+    """
+
+    def __init__(self, message: str, user: str = "") -> None:
+        super().__init__(message)
+        self.user = user
+
+
+class Login(NamedTuple):
+    """A JAAS configuration: the name of a module, and its options."""
+
+    module: str
+    options: Mapping[str, str]
+
+
+def parse_jaas(text: str) -> Login:
+    """Read a JAAS configuration of one module: ``MODULE required name="value" ...;``.
+
+    Raises:
+        ValueError: what is expected instead; no part of the text, because it has passwords.
+    """
+    head = _MODULE.match(text)
+    if head is None:
+        raise ValueError('must be MODULE required name="value" ...;')
+    options: dict[str, str] = {}
+    at = head.end()
+    while (found := _OPTION.match(text, at)) is not None:
+        name, double, single, bare = found.groups()
+        quoted = double if double is not None else single
+        options[name] = bare if quoted is None else _ESCAPE.sub(r"\1", quoted)
+        at = found.end()
+    end = _END.match(text, at)
+    if end is None or end.end() != len(text):
+        raise ValueError(
+            f'must be MODULE required name="value" ...; with the semicolon last, after {len(options)} options'
+        )
+    return Login(head[1], options)
+
+
+class PlainUsers:
+    """The users of PLAIN and their passwords.
+
+    Args:
+        passwords: by user.
+    """
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._digests = {user: _digest(password) for user, password in passwords.items()}
+
+    def __repr__(self) -> str:
+        return f"PlainUsers({len(self._digests)})"
+
+    def __contains__(self, user: object) -> bool:
+        return user in self._digests
+
+    @classmethod
+    def of_jaas(cls, text: str) -> "PlainUsers":
+        """The users of a JAAS configuration: its options ``user_NAME="PASSWORD"``.
+
+        Raises:
+            ValueError: it is for another module, or has no users.
+        """
+        login = parse_jaas(text)
+        if login.module != PLAIN_MODULE:
+            raise ValueError(f"must be for {PLAIN_MODULE}")
+        users = {name.removeprefix(_USER): value for name, value in login.options.items() if name.startswith(_USER)}
+        if not users or not all(users) or not all(users.values()):
+            raise ValueError('must have users, each as user_NAME="PASSWORD"')
+        return cls(users)
+
+    def authenticate(self, message: bytes) -> str:
+        """Check the one message of the exchange: an authorization id, a name and a password, separated by zero bytes.
+
+        Returns:
+            The user.
+
+        Raises:
+            AuthenticationFailed: the message is not valid, or the password is wrong.
+        """
+        try:
+            parts = message.decode("utf-8").split("\0")
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("Authentication failed: Invalid SASL/PLAIN response: not UTF-8") from None
+        if len(parts) != 3:
+            raise AuthenticationFailed(
+                f"Authentication failed: Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            )
+        acting_as, user, password = parts
+        if not user:
+            raise AuthenticationFailed("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticationFailed("Authentication failed: password not specified", user)
+        # For a user who does not exist, the same is done.
+        right = hmac.compare_digest(self._digests.get(user, _NO_USER), _digest(password))
+        if not right:
+            raise AuthenticationFailed(_WRONG, user)
+        if acting_as not in ("", user):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username", user
+            )
+        return user
+
+
+def _digest(password: str) -> bytes:
+    """Passwords of any length are compared in the same time."""
+    return hashlib.sha256(password.encode("utf-8", "surrogatepass")).digest()
+
+
+#: What no password has as its digest.
+_NO_USER: Final = bytes(32)

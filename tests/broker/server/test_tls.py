@@ -1,0 +1,472 @@
+"""Listeners with TLS: handshakes, client certificates and their principals, reload, and what is not TLS."""
+
+import asyncio
+import logging
+import random
+import shutil
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config import ConfigError
+from barnabas_broker.replication.connection import BrokerConnection
+from barnabas_broker.server.connection import Peer
+from barnabas_broker.server.tls import AT_ONCE, HandshakeLane, TlsListener
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.broker.conftest import StartBroker
+from tests.certificates import Authority
+from tests.wire import PATIENCE, Wire
+
+ASK = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+StartTls = Callable[..., Awaitable[BrokerServer]]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def start_tls(authority: Authority, start_broker: StartBroker) -> StartTls:
+    """Start a broker with the listeners PLAINTEXT and SSL."""
+    keystore = authority.issue("broker")
+
+    async def start(**settings: str) -> BrokerServer:
+        given = {"ssl_keystore_location": str(keystore), "ssl_truststore_location": str(authority.trust), **settings}
+        return await start_broker(listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", **given)
+
+    return start
+
+
+def port(broker: BrokerServer, name: str = "SSL") -> int:
+    return next(each.port for each in broker.listeners if each.name == name)
+
+
+def trusting(authority: Authority, certificate: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority.trust)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    return context
+
+
+async def connect(broker: BrokerServer, context: ssl.SSLContext) -> Wire:
+    async with asyncio.timeout(PATIENCE):
+        return Wire(*await asyncio.open_connection("localhost", port(broker), ssl=context, family=socket.AF_INET))
+
+
+async def principal(broker: BrokerServer, context: ssl.SSLContext) -> str:
+    """Connect, ask something, and return what the broker takes the client for."""
+    async with await connect(broker, context) as wire:
+        await wire.ask(ASK, 3, ApiVersionsResponse)
+        (peer,) = broker.server.peers
+        return str(peer.principal)
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The log lines that are warnings or errors."""
+    return [record.msg for record in caplog.records if record.levelno >= logging.WARNING]  # type: ignore[misc]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0)
+
+
+async def failure(caplog: pytest.LogCaptureFixture) -> str:
+    """The reason in the one line that a failed handshake causes."""
+    await until(lambda: bool(failures(caplog)))
+    (line,) = failures(caplog)
+    assert line["event"] == "TLS handshake failed"
+    assert line["peer"].startswith("127.0.0.1:")
+    return str(line["reason"])
+
+
+async def test_requests_over_tls(start_tls: StartTls, authority: Authority) -> None:
+    broker = await start_tls()
+    async with await connect(broker, trusting(authority)) as wire:
+        assert (await wire.ask(ASK, 3, ApiVersionsResponse)).error_code == 0
+        metadata = await wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+    assert [each.port for each in metadata.brokers] == [port(broker)]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_both_versions_of_tls(start_tls: StartTls, authority: Authority, version: ssl.TLSVersion) -> None:
+    broker = await start_tls()
+    context = trusting(authority)
+    context.minimum_version = context.maximum_version = version
+    assert await principal(broker, context) == "User:ANONYMOUS"
+
+
+@pytest.mark.parametrize("setting", [{"ssl_enabled_protocols": "TLSv1.3"}, {"ssl_keystore_type": "pem"}])
+async def test_a_downgrade_is_refused(
+    start_tls: StartTls, authority: Authority, setting: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls(**setting)
+    context = trusting(authority)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    if "ssl_enabled_protocols" in setting:
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    else:
+        with pytest.deprecated_call():
+            context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    assert await rejected(broker, context) == "TLSV1_ALERT_PROTOCOL_VERSION"
+    assert await failure(caplog) == "it has no version of TLS in common with ssl.enabled.protocols"
+
+
+async def test_ssl_protocol_is_the_newest_version(start_tls: StartTls, authority: Authority) -> None:
+    broker = await start_tls(ssl_protocol="TLSv1.2")
+    async with await connect(broker, trusting(authority)) as wire:
+        assert wire.writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [("DEFAULT", "User:CN=Duke,OU={unit},O=Tests"), ("RULE:^CN=(.*?),.*$/$1/L", "User:duke")],
+)
+async def test_the_principal_of_a_certificate(
+    start_tls: StartTls, authority: Authority, rules: str, expected: str
+) -> None:
+    broker = await start_tls(ssl_client_auth="required", ssl_principal_mapping_rules=rules)
+    duke = trusting(authority, authority.issue("duke", "duke@example.com", common_name="Duke"))
+    found = await principal(broker, duke)
+    unit = found.partition("OU=")[2].partition(",")[0]
+    assert found == expected.format(unit=unit)
+
+
+@pytest.mark.parametrize(("auth", "expected"), [("none", "User:ANONYMOUS"), ("requested", "User:CN=Duke")])
+async def test_a_certificate_counts_if_it_is_asked_for(
+    start_tls: StartTls, authority: Authority, auth: str, expected: str
+) -> None:
+    broker = await start_tls(ssl_client_auth=auth)
+    duke = trusting(authority, authority.issue("duke", "duke@example.com", common_name="Duke"))
+    assert (await principal(broker, duke)).startswith(expected)
+    await until(lambda: not broker.server.connections)
+    assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
+
+
+async def test_plain_text_has_no_principal_but_anonymous(start_tls: StartTls) -> None:
+    broker = await start_tls()
+    async with await Wire.connect(port(broker, "PLAINTEXT")) as wire:
+        await wire.ask(ASK, 3, ApiVersionsResponse)
+        assert [str(peer.principal) for peer in broker.server.peers] == ["User:ANONYMOUS"]
+
+
+async def rejected(broker: BrokerServer, context: ssl.SSLContext) -> str:
+    """Connect; what the alert says. With TLS 1.3 it comes after the client has completed its handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    async with await Wire.connect(port(broker)) as wire:
+        steps: list[Callable[[], object]] = [client.do_handshake, lambda: client.read(1)]
+        while True:
+            try:
+                steps[0]()
+                del steps[0]
+            except ssl.SSLWantReadError:
+                wire.writer.write(outgoing.read())
+                async with asyncio.timeout(PATIENCE):
+                    received = await wire.reader.read(65536)
+                assert received, "closed without an alert"
+                incoming.write(received)
+            except ssl.SSLError as error:
+                wire.writer.write(outgoing.read())
+                return str(error.reason)
+
+
+async def test_a_required_certificate_is_missing(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls(ssl_client_auth="required")
+    assert await rejected(broker, trusting(authority)) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert await failure(caplog) == "it has sent no certificate, which ssl.client.auth=required asks for"
+
+
+@pytest.mark.parametrize("auth", ["required", "requested"])
+async def test_a_certificate_of_another_authority(
+    start_tls: StartTls, authority: Authority, auth: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls(ssl_client_auth=auth)
+    mallory = Authority(tmp_path, "other").issue("mallory", "m@example.com", common_name="Duke")
+    assert await rejected(broker, trusting(authority, mallory)) == "TLSV1_ALERT_UNKNOWN_CA"
+    assert (await failure(caplog)).startswith("its certificate is not trusted: ")
+
+
+async def test_a_name_to_which_no_rule_applies_is_refused(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls(ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=Duke$/duke/")
+    wire = await connect(broker, trusting(authority, authority.issue("eve", "e@example.com", common_name="Eve")))
+    assert await wire.closed()
+    await wire.close()
+    (line,) = failures(caplog)
+    assert line["reason"].startswith("no rule of ssl.principal.mapping.rules applies to CN=Eve,")
+
+
+async def test_a_client_that_does_not_trust_the_broker(
+    start_tls: StartTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls()
+    assert await rejected(broker, trusting(Authority(tmp_path, "other"))) == "CERTIFICATE_VERIFY_FAILED"
+    assert await failure(caplog) == "it does not trust the certificate of this broker"
+
+
+@pytest.mark.parametrize("said", [b"\0\0\0\x10\0\x12\0\x03", b"GET / HTTP/1.1\r\n\r\n", b"\x80"])
+async def test_what_is_not_tls(start_tls: StartTls, said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    broker = await start_tls()
+    async with await Wire.connect(port(broker)) as wire:
+        wire.writer.write(said)
+        assert await wire.closed()
+    assert await failure(caplog) == "it does not speak TLS: set security.protocol=SSL in the client"
+
+
+async def test_a_connection_that_says_nothing_is_not_logged(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls()
+    async with await Wire.connect(port(broker)):
+        pass
+    assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
+    assert failures(caplog) == []
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"])
+async def test_a_handshake_has_a_deadline(
+    start_tls: StartTls, said: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(TlsListener.__init__, "__defaults__", (0.05,))
+    broker = await start_tls()
+    async with await Wire.connect(port(broker)) as wire:
+        wire.writer.write(said)
+        assert await wire.closed()
+    assert await failure(caplog) == "it has not completed a TLS handshake within 0.05 s"
+
+
+async def test_hostile_bytes_close_the_connection_and_nothing_else(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls()
+    dice = random.Random(20)
+    for _ in range(300):
+        wire = await Wire.connect(port(broker))
+        data = dice.randbytes(dice.randrange(1, 300))
+        wire.writer.write(dice.choice((b"", b"\x16\x03\x01" + len(data).to_bytes(2, "big"))) + data)
+        wire.writer.write_eof()
+        assert await wire.closed() or await wire.reader.read() is not None  # an alert
+        await wire.close()
+    assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
+    assert {line["event"] for line in failures(caplog)} == {"TLS handshake failed"}
+    assert len(failures(caplog)) <= 300
+    assert "Traceback" not in caplog.text
+
+
+async def test_pending_handshakes_count_as_connections(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls(max_connections="2")
+    silent = [await Wire.connect(port(broker)) for _ in range(2)]
+    async with await Wire.connect(port(broker)) as third:
+        assert await third.closed()
+    (line,) = failures(caplog)
+    assert (line["event"], line["reason"]) == ("connection refused", "max.connections=2")
+    for each in silent:
+        await each.close()
+    await until(lambda: not broker.server.handshakes)
+    assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
+
+
+async def test_few_handshakes_go_on_together() -> None:
+    lane, inside, most = HandshakeLane(), 0, 0
+
+    async def handshake() -> None:
+        nonlocal inside, most
+        async with lane.turn():
+            inside += 1
+            most = max(most, inside)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(handshake() for _ in range(20)))
+    assert most == AT_ONCE
+
+
+async def test_slow_handshakes_do_not_keep_others_out() -> None:
+    lane, never = HandshakeLane(), asyncio.Event()
+
+    async def slow() -> None:
+        async with lane.turn():
+            await never.wait()
+
+    tasks = [asyncio.ensure_future(slow()) for _ in range(5 * AT_ONCE)]
+    async with asyncio.timeout(PATIENCE), lane.turn():
+        assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    # All places have come back, and none twice.
+    async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(lane.turn())
+        assert lane._places.locked()
+
+
+async def test_a_handshake_that_gives_up_does_not_hold_the_lane() -> None:
+    lane = HandshakeLane()
+    async with AsyncExitStack() as stack:
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(lane.turn())
+        waiting = [asyncio.ensure_future(lane._places.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
+        for each in waiting:
+            each.cancel()
+    async with asyncio.timeout(PATIENCE), lane.turn():
+        pass
+
+
+# Certificates from files and text, and their reload
+
+
+async def test_certificate_and_key_as_text(start_tls: StartTls, authority: Authority, tmp_path: Path) -> None:
+    text = (tmp_path / "broker.pem").read_text()
+    broker = await start_tls(
+        ssl_keystore_location="",
+        ssl_keystore_key=text,
+        ssl_keystore_certificate_chain=text,
+        ssl_truststore_location="",
+        ssl_truststore_certificates=authority.trust.read_text(),
+        ssl_client_auth="required",
+    )
+    duke = authority.issue("duke", "duke@example.com", common_name="Duke")
+    assert (await principal(broker, trusting(authority, duke))).startswith("User:CN=Duke")
+
+
+async def test_secrets_are_not_described(start_tls: StartTls, authority: Authority, tmp_path: Path) -> None:
+    keystore = authority.issue("locked", password="hush")
+    broker = await start_tls(ssl_keystore_location=str(keystore), ssl_key_password="hush")
+    resource = DescribeConfigsResource(resource_type=4, resource_name=str(broker.node_id), configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    async with await connect(broker, trusting(authority)) as wire:
+        (result,) = (await wire.ask(request, 4, DescribeConfigsResponse)).results
+    rows = {row.name: row for row in result.configs}
+    assert rows["ssl.keystore.location"].value == str(keystore)
+    for name in ("ssl.key.password", "ssl.keystore.key", "ssl.truststore.certificates"):
+        row = rows[name]
+        assert (row.value, row.is_sensitive, row.config_type) == (None, True, 9)
+        assert {synonym.value for synonym in row.synonyms} <= {None}
+    assert "hush" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"ssl_keystore_location": "/no/such/file"},
+            r"ssl\.keystore\.location=/no/such/file: it cannot be read: No such",
+        ),
+        ({"ssl_keystore_location": "{ca}"}, r"ca\.pem: it has no private key .*\. To do: give PEM with the key"),
+        ({"ssl_keystore_location": "{jks}"}, r"it is in the format JKS\. To do: keytool"),
+        ({"ssl_keystore_location": "{mixed}"}, r"key values mismatch\. To do: give the key of the first certificate"),
+        (
+            {"ssl_keystore_location": "{locked}"},
+            r"the key cannot be read\. To do: check the key, and ssl\.key\.password",
+        ),
+        ({"ssl_keystore_location": "{locked}", "ssl_key_password": "xyzzy"}, r"the key cannot be read"),
+        ({"ssl_truststore_location": "{key}"}, r"ssl\.truststore\.location=.*it has no certificate"),
+        ({"ssl_truststore_location": "", "ssl_client_auth": "required"}, r"no certificates are trusted"),
+        ({"ssl_keystore_key": "x"}, r"listener SSL: ssl\.keystore\.location and .* are given: give either"),
+        ({"ssl_keystore_location": "", "ssl_keystore_key": "x"}, r"listener SSL: give both"),
+        (
+            {"ssl_truststore_certificates": "x"},
+            r"ssl\.truststore\.location and ssl\.truststore\.certificates are given",
+        ),
+        ({"ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, r"leaves none of ssl\.enabled\.protocols"),
+        ({"ssl_principal_mapping_rules": "RULE:"}, r"ssl\.principal\.mapping\.rules: must be DEFAULT or RULE"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused(
+    start_tls: StartTls, authority: Authority, tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    (tmp_path / "jks.pem").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    authority.issue("locked", password="hush")
+    key, _, _ = (tmp_path / "broker.pem").read_text().partition("-----BEGIN CERT")
+    (tmp_path / "key.pem").write_text(key)
+    (tmp_path / "mixed.pem").write_text(
+        key + "-----BEGIN" + authority.issue("second").read_text().split("-----BEGIN")[2]
+    )
+    paths = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "jks", "mixed", "locked", "key")}
+    with pytest.raises(ConfigError, match=said) as refused:
+        await start_tls(**{name: value.format(**paths) for name, value in settings.items()})
+    assert "xyzzy" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+async def test_certificates_are_reloaded(
+    start_tls: StartTls, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_tls()
+    newer = Authority(tmp_path, "newer")
+    async with await connect(broker, trusting(authority)) as before:
+        await before.ask(ASK, 3, ApiVersionsResponse)
+        shutil.copy(newer.issue("rotated"), tmp_path / "broker.pem")
+        broker.certificates.reload()
+        assert await principal_of_new_connection(broker, newer) == "User:ANONYMOUS"
+        # What was open stays.
+        assert (await before.ask(ASK, 3, ApiVersionsResponse)).error_code == 0
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(broker, trusting(authority))
+        caplog.clear()
+        (tmp_path / "broker.pem").write_text("broken")
+        broker.certificates.reload()
+        (line,) = failures(caplog)
+        assert line["event"] == "certificates not reloaded, the earlier ones stay"
+        assert line["listener"] == "SSL"
+        assert await principal_of_new_connection(broker, newer) == "User:ANONYMOUS"
+
+
+async def principal_of_new_connection(broker: BrokerServer, authority: Authority) -> str:
+    known = set(broker.server.peers)
+    async with await connect(broker, trusting(authority)) as wire:
+        await wire.ask(ASK, 3, ApiVersionsResponse)
+        (peer,) = set[Peer](broker.server.peers) - known
+        return str(peer.principal)
+
+
+# Brokers among themselves
+
+
+async def test_a_broker_connects_to_others_with_its_own_certificate(start_tls: StartTls, authority: Authority) -> None:
+    broker = await start_tls(ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^.*O=Tests.*$/broker/")
+    mine = broker.certificates.of("SSL")
+    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+    assert await connection.send(ASK, 3, PATIENCE)
+    assert [str(peer.principal) for peer in broker.server.peers] == ["User:broker"]
+    connection.close()
+    authority.issue("broker", "elsewhere.example")
+    broker.certificates.reload()
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+
+
+async def test_the_names_of_brokers_need_not_be_checked(start_tls: StartTls, authority: Authority) -> None:
+    broker = await start_tls(ssl_endpoint_identification_algorithm="")
+    authority.issue("broker", "elsewhere.example")
+    broker.certificates.reload()
+    mine = broker.certificates.of("SSL")
+    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+    assert await connection.send(ASK, 3, PATIENCE)
+    connection.close()

@@ -1,0 +1,117 @@
+"""Planted bugs of groups with members of both protocols. The simulation of :mod:`tests.sim.mixed` must find each."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from math import inf
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.consumer import group as consumer_group
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.members import ConsumerGroupMember
+from barnabas_protocol.errors import ErrorCode
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+def partitions_are_given_away_before_they_are_revoked() -> AbstractContextManager[Any]:
+    """What a member reports as owned is ignored."""
+    return patch.object(consumer_group, "_owns", lambda reported, revoking: False)
+
+
+def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:
+    """Members of the classic group own nothing in the coordinator's view."""
+    right = ConsumerGroup.upgraded.__func__  # type: ignore[attr-defined]
+
+    @wraps(right)
+    def wrong(cls: Any, group_id: str, settings: Any, generation: int, members: Any, *more: Any) -> Any:
+        for member in members:
+            member.assigned = {}
+        return right(cls, group_id, settings, generation, members, *more)
+
+    return patch.object(ConsumerGroup, "upgraded", classmethod(wrong))
+
+
+def an_upgrade_answers_no_deferred_requests() -> AbstractContextManager[Any]:
+    """JoinGroups and SyncGroups of the classic group wait for ever."""
+
+    def wrong(self: ClassicGroup, now: float) -> Any:
+        self.mark_dead(now)
+        return [], []
+
+    return patch.object(ClassicGroup, "upgraded", wrong)
+
+
+def heartbeats_do_not_ask_to_rejoin() -> AbstractContextManager[Any]:
+    """Members of the classic protocol do not learn that their target has changed."""
+    right = ConsumerGroup.classic_heartbeat
+
+    @wraps(right)
+    def wrong(self: ConsumerGroup, *arguments: Any) -> ErrorCode:
+        code = right(self, *arguments)
+        return ErrorCode.NONE if code == ErrorCode.REBALANCE_IN_PROGRESS else code
+
+    return patch.object(ConsumerGroup, "classic_heartbeat", wrong)
+
+
+def sessions_of_classic_members_do_not_expire() -> AbstractContextManager[Any]:
+    """A dead member of the classic protocol keeps its partitions."""
+    right = ConsumerGroup._session_of
+
+    @wraps(right)
+    def wrong(self: ConsumerGroup, member: ConsumerGroupMember) -> float:
+        return inf if member.classic is not None else right(self, member)
+
+    return patch.object(ConsumerGroup, "_session_of", wrong)
+
+
+def a_downgrade_does_not_rebalance() -> AbstractContextManager[Any]:
+    """The partitions of the member that is gone have no owner."""
+    right = ClassicGroup.rebalance
+
+    @wraps(right)
+    def wrong(self: ClassicGroup, reason: str, *arguments: Any, **more: Any) -> Any:
+        return [] if reason.startswith("Downgrade") else right(self, reason, *arguments, **more)
+
+    return patch.object(ClassicGroup, "rebalance", wrong)
+
+
+def removed_members_keep_their_partitions() -> AbstractContextManager[Any]:
+    """What a member has owned stays its own after it is gone."""
+    right = ConsumerGroup._own
+
+    @wraps(right)
+    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, before: Any) -> None:
+        if member.member_id in self.members:
+            right(self, member, before)
+
+    return patch.object(ConsumerGroup, "_own", wrong)
+
+
+def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:
+    """Nothing assigns the partitions of a member that is gone."""
+    right = ConsumerGroup._bump
+
+    @wraps(right)
+    def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
+        if cause.value not in ("member_left", "member_expired"):
+            right(self, metadata_hash, cause, by, *more)
+
+    return patch.object(ConsumerGroup, "_bump", wrong)
+
+
+BUGS: Final[dict[str, Plant]] = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        partitions_are_given_away_before_they_are_revoked,
+        an_upgrade_forgets_what_members_own,
+        an_upgrade_answers_no_deferred_requests,
+        heartbeats_do_not_ask_to_rejoin,
+        sessions_of_classic_members_do_not_expire,
+        a_downgrade_does_not_rebalance,
+        removed_members_keep_their_partitions,
+        a_member_that_leaves_bumps_no_epoch,
+    )
+}
