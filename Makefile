@@ -101,8 +101,9 @@ test-compose-spark: install ## build the image of the Spark profile, and archive
 test-browser: $(VENV)/.browser ## tests of the page in a browser; needs Chromium (Debian: apt install chromium)
 	CI=true $(BIN)/python -m pytest tests/browser
 
-screenshots: $(VENV)/.browser ## write the screenshots of the page in docs/; needs Chromium
-	$(BIN)/python -m tests.browser.screenshots
+screenshots: $(VENV)/.browser ## write screenshots of the page to build/screenshots, and the one of the docs; needs Chromium
+	$(BIN)/python -m tests.browser.screenshots build/screenshots
+	cp build/screenshots/group-light.png docs/_static/group.png
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka

@@ -29,10 +29,15 @@ class Page:
         self.port = port
         self.faults: list[str] = []
         tab.set_default_timeout(PATIENCE_MS)
-        tab.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        tab.on("console", lambda line: line.type in ("error", "warning") and self.faults.append(f"console: {line.text}"))
+        tab.on("pageerror", lambda error: self._fault(f"error: {error}"))
+        tab.on(
+            "console", lambda line: line.type in ("error", "warning") and self.faults.append(f"console: {line.text}")
+        )
         tab.on("request", lambda request: self._asked(request.url))
         tab.on("dialog", self._dialog)
+
+    def _fault(self, text: str) -> None:
+        self.faults.append(text)
 
     def _asked(self, url: str) -> None:
         if not url.startswith(f"http://127.0.0.1:{self.port}/"):

@@ -1,6 +1,6 @@
-"""``make screenshots``: write the screenshots of the docs, from groups that are made for them.
+"""``make screenshots``: write screenshots of the page, of groups that are made for them.
 
-Usage: python -m tests.browser.screenshots [FOLDER]
+Usage: python -m tests.browser.screenshots FOLDER
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from tests.browser.chromium import browsing
 from tests.browser.scenes import Orders, RawMember, start
 from tests.wire import Wire
 
+#: Seconds between the steps of the story, so that they can be told apart on the time axis.
 _PAUSE = 1.2
 
 
@@ -31,8 +32,7 @@ async def write(folder: Path) -> None:
             scene = Orders(*(RawMember(wire, Orders.GROUP, n) for wire, n in zip(wires, names, strict=False)))
             await scene.begin()
             await asyncio.sleep(2 * _PAUSE)
-            joining = asyncio.create_task(scene.second_joins())
-            await joining
+            await scene.second_joins()
             await asyncio.sleep(2 * _PAUSE)
             await scene.second.leave("consumer poll timeout has expired.")
             await asyncio.sleep(_PAUSE)  # the first member is busy with its records
@@ -44,7 +44,7 @@ async def write(folder: Path) -> None:
             async with browsing() as browser:
                 for theme in ("light", "dark"):
                     context = await browser.new_context(
-                        color_scheme=theme, viewport={"width": 1280, "height": 900}, device_scale_factor=1
+                        color_scheme=theme, viewport={"width": 1280, "height": 980}, device_scale_factor=1
                     )
                     page = await context.new_page()
                     page.set_default_timeout(8_000)
@@ -54,7 +54,7 @@ async def write(folder: Path) -> None:
                     await page.get_by_role("link", name=Orders.GROUP, exact=True).click()
                     await page.wait_for_selector(".band >> nth=4")
                     await page.wait_for_selector("section table")
-                    await page.screenshot(path=folder / f"group-{theme}.png", full_page=True)
+                    await page.screenshot(path=folder / f"group-{theme}.png")
         finally:
             for wire in wires:
                 await wire.close()
@@ -62,5 +62,6 @@ async def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/_static")
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
     asyncio.run(write(target))

@@ -22,7 +22,7 @@ _MOST_BYTES = 250 * 1024
 
 async def ask(broker: BrokerServer, path: str, **headers: str) -> tuple[int, Mapping[str, str], bytes]:
     """A response with its body as it was sent."""
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    given = {"Accept-Encoding": "identity", **{name.replace("_", "-"): value for name, value in headers.items()}}
     async with (
         aiohttp.ClientSession(auto_decompress=False) as session,
         session.get(f"http://127.0.0.1:{broker.http_port}{path}", headers=given) as response,
@@ -153,7 +153,8 @@ async def test_an_event_is_in_a_chart_once_whether_it_is_written_or_not(
     await make_topic(wire, "t")
     journals: list[Journal] = []
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "_step", journals.append)  # events wait, and are in memory only
+        # Events wait, and are in memory only.
+        patched.setattr(Journal, "_step", lambda self: journals.append(self))
         await join_alone(wire, "g", "t", 0)
         made = json.loads((await ask(broker, "/groups/g/chart?since=0"))[2])
         assert [band["generation"] for band in made["bands"]] == [1]

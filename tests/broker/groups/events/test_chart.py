@@ -47,7 +47,10 @@ def test_a_band_has_all_that_a_reader_asks() -> None:
     said = made["explanations"][band["explanation"]]
     assert "a (10.0.0.7) left" in said["text"]
     assert "max.poll.interval.ms" in said["remedy"]
-    assert [(each["partition"], each["at_most_ms"], each["band"]) for each in made["pauses"]] == [(0, 500, 1), (1, 500, 1)]
+    assert [(each["partition"], each["at_most_ms"], each["band"]) for each in made["pauses"]] == [
+        (0, 500, 1),
+        (1, 500, 1),
+    ]
     json.dumps(made)
 
 
