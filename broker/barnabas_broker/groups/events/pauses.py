@@ -81,7 +81,7 @@ def pauses_of(events: Iterable[EventRecord]) -> list[dict[str, Any]]:
             for each in before - after:
                 without.setdefault(each, _Since(time, time))
         elif kind in (EventType.GROUP_EMPTY.value, EventType.GROUP_DELETED.value):
-            # Nobody consumes any more: no member waits for these partitions.
+            # No member is left that could wait for these partitions.
             without.clear()
             owned.clear()
     for (topic, partition), lasting in sorted(without.items()):

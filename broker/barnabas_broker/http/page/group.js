@@ -106,10 +106,11 @@ export function groupPage(parent, group, parameters, heard) {
 
   // Moving in time
 
-  function move(from, end) {
+  /** Show a time; at the right edge it stays live, unless a moment was asked for. */
+  function move(from, end, moment = false) {
     span = Math.min(Math.max(end - from, SHORTEST), LONGEST);
     const latest = time();
-    live = end >= latest - span / 200;
+    live = !moment && end >= latest - span / 200;
     to = Math.min(end, latest);
     const first = edges().from;
     if (first < since) since = Math.floor(first / 60000) * 60000;
@@ -150,7 +151,7 @@ export function groupPage(parent, group, parameters, heard) {
     const band = chart.bands[at];
     selected = band.start;
     const { from, to: end } = edges();
-    if (band.start < from || band.start > end) move(band.start - span / 2, band.start + span / 2);
+    if (band.start < from || band.start > end) move(band.start - span / 2, band.start + span / 2, true);
     else remember();
   }
 
@@ -169,7 +170,7 @@ export function groupPage(parent, group, parameters, heard) {
     const first = Math.min(band.start, ...starts);
     const last = band.assigned ?? band.end ?? time();
     const margin = Math.max((last - first) * 0.6, 400);
-    move(first - margin, last + margin * 1.6);
+    move(first - margin, last + margin * 1.6, true);
   }
 
   function timeAt(event) {
