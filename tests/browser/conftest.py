@@ -30,14 +30,16 @@ class Page:
         self.faults: list[str] = []
         tab.set_default_timeout(PATIENCE_MS)
         tab.on("pageerror", lambda error: self._fault(f"error: {error}"))
-        tab.on(
-            "console", lambda line: line.type in ("error", "warning") and self.faults.append(f"console: {line.text}")
-        )
+        tab.on("console", self._logged)
         tab.on("request", lambda request: self._asked(request.url))
         tab.on("dialog", self._dialog)
 
     def _fault(self, text: str) -> None:
         self.faults.append(text)
+
+    def _logged(self, line) -> None:  # type: ignore[no-untyped-def]
+        if line.type in ("error", "warning"):
+            self._fault(f"console: {line.text}")
 
     def _asked(self, url: str) -> None:
         if not url.startswith(f"http://127.0.0.1:{self.port}/"):

@@ -1,5 +1,6 @@
 """The page in a real browser, on real groups of a real broker."""
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -7,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.http import history
+from barnabas_client import Consumer
 from tests.broker.http.support import commit, join_alone, make_topic, produce
 from tests.browser.conftest import Page
 from tests.browser.scenes import HOSTILE, Orders, RawMember, until
@@ -202,6 +205,40 @@ async def test_a_group_that_does_not_exist_and_a_broker_that_stops(page: Page, b
     await page.tab.wait_for_selector(".connection.lost")
     assert "no answer since" in await page.tab.locator("#connection").inner_text()
     page.faults.clear()  # and one that cannot be had
+
+
+async def test_a_gap_is_shown_with_its_reason(page: Page, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = await orders(connect)
+    await story.begin()
+    monkeypatch.setattr(history, "MOST_BYTES", 1)
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".gaps >> text=older events were not read: there are too many")
+    assert await page.tab.locator(".band").count() == 1
+
+
+async def test_members_of_the_consumer_protocol_have_lanes(page: Page, broker: BrokerServer, connect: Connect) -> None:
+    await make_topic(await connect(), "t")
+
+    def consumer(name: str) -> Consumer[bytes, bytes]:
+        return Consumer(
+            "t", bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g", client_id=name, group_protocol="consumer"
+        )
+
+    async with consumer("one") as one:
+        await until(lambda: bool(one.assignment()))
+        await page.open("/#/groups/g")
+        await page.tab.wait_for_selector(".owning >> nth=0")
+        async with consumer("two") as two:
+
+            async def polled() -> bool:
+                await asyncio.gather(one.getmany(timeout_ms=50), two.getmany(timeout_ms=50))
+                return bool(two.assignment())
+
+            await until(polled)
+            await page.tab.wait_for_selector(".headline:has-text('two (127.0.0.1) joined')")
+            await page.tab.wait_for_selector("text.lane:has-text('two (127.0.0.1)')")
+            assert "consumer protocol" in await page.texts(".facts .chip")
+        await page.tab.wait_for_selector(".headline:has-text('two (127.0.0.1) left')")
 
 
 async def test_a_thousand_groups_have_few_rows_in_the_document(page: Page, connect: Connect) -> None:

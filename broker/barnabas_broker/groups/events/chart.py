@@ -35,6 +35,8 @@ KINDS: Final[dict[str, str]] = {
     EventType.MEMBER_REJOINED.value: "changed",
     EventType.SUBSCRIPTION_CHANGED.value: "changed",
     EventType.LEADER_REJOINED.value: "changed",
+    EventType.GROUP_UPGRADED.value: "changed",
+    EventType.GROUP_DOWNGRADED.value: "changed",
     EventType.TOPIC_CHANGED.value: "topic",
     EventType.REGEX_RESOLVED.value: "topic",
     EventType.PERSIST_FAILED.value: "failed",

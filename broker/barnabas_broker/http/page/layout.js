@@ -19,7 +19,7 @@ export const KINDS = {
   joined: "a member joined",
   left: "a member left",
   lost: "a member was lost",
-  changed: "a member rejoined or changed",
+  changed: "a member rejoined, or the group changed",
   topic: "topics changed",
   failed: "a record was not written",
   unknown: "not recorded",
