@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ class Page:
         faults: errors of scripts and of the console, dialogs, and requests to elsewhere.
     """
 
-    def __init__(self, tab, port: int) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, tab: Any, port: int) -> None:
         self.tab = tab
         self.port = port
         self.faults: list[str] = []
@@ -37,7 +38,7 @@ class Page:
     def _fault(self, text: str) -> None:
         self.faults.append(text)
 
-    def _logged(self, line) -> None:  # type: ignore[no-untyped-def]
+    def _logged(self, line: Any) -> None:
         if line.type in ("error", "warning"):
             self._fault(f"console: {line.text}")
 
@@ -45,7 +46,7 @@ class Page:
         if not url.startswith(f"http://127.0.0.1:{self.port}/"):
             self.faults.append(f"request to elsewhere: {url}")
 
-    async def _dialog(self, dialog) -> None:  # type: ignore[no-untyped-def]
+    async def _dialog(self, dialog: Any) -> None:
         self.faults.append(f"dialog: {dialog.message}")
         await dialog.dismiss()
 

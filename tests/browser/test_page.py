@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -248,7 +249,7 @@ async def test_a_thousand_groups_have_few_rows_in_the_document(page: Page, conne
         for n in range(1_000)
     ]  # fmt: skip
 
-    async def answer(route) -> None:  # type: ignore[no-untyped-def]
+    async def answer(route: Any) -> None:
         body = json.dumps({"unloaded_partitions": [], "groups": rows})
         await route.fulfill(status=200, content_type="application/json", body=body)
 
