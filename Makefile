@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-cluster test-compose test-compose-spark interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -49,6 +49,11 @@ $(VENV)/.docs: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.browser: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
+	@touch $@ $(VENV)/.dev $(VENV)/.run
 
 install: $(VENV)/.dev ## install what tests and checks need, into .venv
 
@@ -92,6 +97,13 @@ test-compose: install ## build the image, run docker-compose.yml, kill and pause
 
 test-compose-spark: install ## build the image of the Spark profile, and archive a topic with it: takes minutes
 	$(BIN)/python -m pytest -s -m "compose and slow" tests/compose
+
+test-browser: $(VENV)/.browser ## tests of the page in a browser; needs Chromium (Debian: apt install chromium)
+	CI=true $(BIN)/python -m pytest tests/browser
+
+screenshots: $(VENV)/.browser ## write screenshots of the page to build/screenshots, and the one of the docs; needs Chromium
+	$(BIN)/python -m tests.browser.screenshots build/screenshots
+	cp build/screenshots/group-light.png docs/_static/group.png
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka

@@ -301,6 +301,7 @@ class BrokerServer:
             requests=dispatch.metrics,
             history=groups.journal,
             now=time.monotonic,
+            wall_ms=wall_ms,
             lifecycle=None if member is None else member.lifecycle,
         )
 

@@ -5,10 +5,12 @@ from math import inf
 from typing import Any
 
 from barnabas_broker.cluster.image import Image
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
+from barnabas_broker.http.health import health
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
 
@@ -111,10 +113,34 @@ def _head(hosted: HostedGroup) -> dict[str, Any]:
 
 
 def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
-    lags = [position.lag for position in view.positions(image, hosted)]
-    known = [lag for lag in lags if lag is not None]
-    lag = sum(known) if known else None
-    return {**_head(hosted), "members": len(hosted.group.members), "lag": lag}
+    lag: int | None = None
+    unstable: int | None = None
+    newest = 0
+    for position in view.positions(image, hosted):
+        if position.committed is not None:
+            newest = max(newest, position.committed.commit_ms)
+        if position.lag is not None:
+            lag = (lag or 0) + position.lag
+            unstable = (unstable or 0) + (position.unstable_lag or 0)
+    members = len(hosted.group.members)
+    status, reason = health(
+        members=members,
+        lag=lag,
+        unstable_lag=unstable,
+        rebalancing=_rebalancing(hosted.group, view.now()),
+        since_commit=(view.wall_ms() - newest) / 1000 if newest else None,
+        flapping=view.history.is_flapping(hosted.group.group_id),
+    )
+    more = {"members": members, "lag": lag, "unstable_lag": unstable, "health": status, "health_reason": reason}
+    return {**_head(hosted), **more}
+
+
+def _rebalancing(group: ClassicGroup | ConsumerGroup, now: float) -> float | None:
+    """Seconds since the rebalance of a group began; None if there is none."""
+    if group.state.value in ("Stable", "Empty", "Dead"):
+        return None
+    since = group.bumped_at if isinstance(group, ConsumerGroup) else group.state_since
+    return None if since is None else now - since
 
 
 def _assignment(member: ClassicGroupMember, protocol_type: str | None) -> dict[str, list[int]] | None:

@@ -26,6 +26,9 @@ class History(Protocol):
     def recent(self, group_id: str) -> Sequence[Mapping[str, Any]]:
         """The last events of a group, oldest first, in the shape of the records of ``__group_events``."""
 
+    def is_flapping(self, group_id: str) -> bool:
+        """Whether the group is in a rebalance storm now."""
+
 
 class Position(NamedTuple):
     """A group's position in a partition.
@@ -79,6 +82,7 @@ class View:
         requests: the counters of requests.
         history: the events of groups.
         now: the coordinator's clock: monotonic, in seconds.
+        wall_ms: the time of day, in ms since 1970.
         lifecycle: the broker's registration in a cluster of several; None for a single broker.
         stopping: whether the broker is stopping.
     """
@@ -94,6 +98,7 @@ class View:
     requests: RequestMetrics
     history: History
     now: Callable[[], float]
+    wall_ms: Callable[[], int]
     lifecycle: BrokerLifecycle | None = None
     stopping: bool = False
 

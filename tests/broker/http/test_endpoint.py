@@ -83,6 +83,9 @@ async def test_groups(wire: Wire, http: Http) -> None:
         "protocol": None,
         "members": 0,
         "lag": 4,
+        "unstable_lag": 0,
+        "health": "no members",
+        "health_reason": "4 records are not consumed.",
     }
     assert groups["g"] == {
         "group": "g",
@@ -93,6 +96,9 @@ async def test_groups(wire: Wire, http: Http) -> None:
         "protocol": "range",
         "members": 1,
         "lag": None,
+        "unstable_lag": None,
+        "health": "ok",
+        "health_reason": "",
     }
 
 

@@ -879,6 +879,7 @@ _GAPS: Final = {
     "too_many": "more than can be remembered",
     "went_back": "the generation became smaller",
     "open_transaction": "an open transaction",
+    "not_read": "events that were not read",
 }
 _GAP_SENTENCES: Final[dict[str, Callable[[EventRecord], str]]] = {
     "compacted": lambda event: (
@@ -888,6 +889,7 @@ _GAP_SENTENCES: Final[dict[str, Callable[[EventRecord], str]]] = {
     "not_completed": lambda event: (
         f"{_generations_text(event)} no record, and nothing is missing: the assignment was never completed"
     ),
+    "not_read": lambda event: str(event["reason"]),
     "unreadable": lambda event: f"the record at offset {event['offset']} cannot be read: {event['reason']}",
     "clock": lambda event: (
         f"the record at offset {event['offset']} is {_ms(event['back_ms'])} older than the one before: clocks disagree,"

@@ -124,6 +124,10 @@ class Journal:
         newest = [record_of(group_id, event, time_ms) for event, time_ms in islice(waiting, _MAX_EVENTS)]
         return [*self._recent.get(group_id, ()), *reversed(newest)][-_MAX_EVENTS:]
 
+    def is_flapping(self, group_id: str) -> bool:
+        """Whether the group is in a rebalance storm now."""
+        return self._storms.is_storm_at(group_id, self._now())
+
     def flush(self) -> None:
         """Write all events that wait."""
         while self._waiting:

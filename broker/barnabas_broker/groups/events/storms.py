@@ -71,6 +71,11 @@ class StormDetector:
         rebalances = self._groups.get(group_id)
         return rebalances is not None and rebalances.storm
 
+    def is_storm_at(self, group_id: str, now: float) -> bool:
+        """Whether the group is in a storm, and its last rebalance is not longer ago than :data:`CALM_SECONDS`."""
+        rebalances = self._groups.get(group_id)
+        return rebalances is not None and rebalances.storm and now - rebalances.last[-1][0] <= CALM_SECONDS
+
 
 def name_of(member: dict[str, Any]) -> str:
     """A name for people: the member's instance id, or else its client id and host; "the coordinator" for no member."""

@@ -1,0 +1,127 @@
+"""For how long partitions had no owner, from the events of a group. Pure.
+
+Rebuilt events (:mod:`~barnabas_broker.groups.events.rebuild`) have their pauses; the events that a broker records do
+not, so they are concluded here. Coordinator and member do not agree on a moment: a member revokes at some time between
+the start of the rebalance and its JoinGroup. A pause is therefore two bounds, as in rebuilt events.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.events.events import EventRecord, Partition
+
+#: Assignors whose members revoke everything when they rejoin; members of others keep what does not move.
+_EAGER: Final = frozenset(("range", "roundrobin", "sticky"))
+#: Events after which a member owns nothing.
+_LEFT: Final = frozenset(
+    each.value
+    for each in (
+        EventType.MEMBER_LEFT,
+        EventType.MEMBER_EXPIRED,
+        EventType.MEMBER_NOT_REJOINED,
+        EventType.MEMBER_NOT_SYNCED,
+        EventType.MEMBER_NOT_REVOKED,
+    )
+)
+
+
+class _Since(NamedTuple):
+    """Since when a partition has no owner, in ms since 1970: at the earliest, and at the latest."""
+
+    earliest: int
+    latest: int
+
+
+def pauses_of(events: Iterable[EventRecord]) -> list[dict[str, Any]]:
+    """The pauses of a group's partitions, oldest first.
+
+    Args:
+        events: of one group, oldest first.
+
+    Returns:
+        For each pause its `topic` and `partition`, `start` (at the earliest) and `end` in ms since 1970, `at_least_ms`
+        and `at_most_ms`. The `end` of a pause that lasts is None, and so are its durations.
+    """
+    found: list[dict[str, Any]] = []
+    owned: dict[str, set[Partition]] = {}
+    without: dict[Partition, _Since] = {}
+    started = revoking = 0
+    for event in events:
+        kind, time = event["type"], event["time"]
+        if "pauses" in event:
+            found += [{**each, "start": time - each["at_most_ms"], "end": time} for each in event["pauses"]]
+        elif kind in (EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value):
+            started = time
+        elif kind == EventType.MEMBER_REPLACED.value:
+            owned[str(event.get("member_id"))] = owned.pop(str(event.get("old_member_id")), set())
+        elif kind in _LEFT:
+            heard = time - event.get("heard_ago_ms", 0)
+            for each in owned.pop(str(event.get("member_id")), ()):
+                without.setdefault(each, _Since(heard, time))
+        elif kind == EventType.MEMBER_REVOKING.value:
+            revoking = time
+        elif kind == EventType.MEMBER_REVOKED.value:
+            since = _Since(time - event.get("waited_ms", time - revoking), time)
+            without.update(dict.fromkeys(_named(event.get("partitions")), since))
+        elif kind == EventType.TARGET_ASSIGNED.value:
+            _move(owned, event)
+        elif kind == EventType.GROUP_RECONCILED.value:
+            found += _ended(without, set().union(*owned.values()), time, time)
+        elif kind == EventType.REBALANCE_OVER.value and "moves" in event:
+            joined = time - event.get("sync_took_ms", 0)
+            eager = event.get("protocol") in _EAGER
+            before: set[Partition] = set().union(*owned.values())
+            if eager:
+                for each in before:
+                    without.setdefault(each, _Since(min(started, joined) or joined, joined))
+            _move(owned, event)
+            after: set[Partition] = set().union(*owned.values())
+            found += _ended(without, after, time, joined)
+            for each in before - after:
+                without.setdefault(each, _Since(time, time))
+        elif kind in (EventType.GROUP_EMPTY.value, EventType.GROUP_DELETED.value):
+            # No member is left that could wait for these partitions.
+            without.clear()
+            owned.clear()
+    for (topic, partition), lasting in sorted(without.items()):
+        found.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "at_least_ms": None,
+                "at_most_ms": None,
+                "start": lasting.earliest,
+                "end": None,
+            }
+        )
+    return found
+
+
+def _ended(
+    without: dict[Partition, _Since], assigned: set[Partition], time: int, joined: int
+) -> Iterable[dict[str, Any]]:
+    """The pauses that end because a member is assigned the partition."""
+    for name in sorted(assigned & without.keys()):
+        since = without.pop(name)
+        # In the consumer protocol it is not recorded when the next owner begins: it may have been at once.
+        least = 0 if joined == time and since.latest < time else time - since.latest
+        yield {
+            "topic": name[0],
+            "partition": name[1],
+            "at_least_ms": max(least, 0),
+            "at_most_ms": max(time - since.earliest, 0),
+            "start": min(since.earliest, time),
+            "end": time,
+        }
+
+
+def _move(owned: dict[str, set[Partition]], event: EventRecord) -> None:
+    for move in event.get("moves") or ():
+        partitions = owned.setdefault(str(move["member_id"]), set())
+        partitions |= _named(move["gained"])
+        partitions -= _named(move["lost"])
+
+
+def _named(by_topic: Mapping[str, Iterable[int]] | None) -> set[Partition]:
+    return {(topic, each) for topic, numbers in (by_topic or {}).items() for each in numbers}

@@ -1,0 +1,383 @@
+// One group on one time axis: the chart, what is behind the selected band, its members and partitions.
+
+import { clock, draw, duration, h, number, partitions, plain } from "./dom.js";
+import { bandTitle, KINDS, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
+import { poll } from "./poll.js";
+
+const SHORTEST = 200;
+const LONGEST = 7 * 86400000;
+const HOUR = 3600000;
+const MOST_ROWS = 300;
+const SVG = "http://www.w3.org/2000/svg";
+
+export function groupPage(parent, group, parameters, heard) {
+  let chart = null;
+  let now = null; // the group as it is: members, offsets
+  let skew = 0;
+  let since = Math.floor((Date.now() - HOUR) / 60000) * 60000;
+  let live = true;
+  let span = null; // ms that are shown; null until the first chart is there
+  let to = null;
+  let selected = null; // the start of a band; null is the newest one
+  let asked = false;
+
+  const title = h("h1", {}, plain(group, 200) || "(empty name)");
+  const facts = h("p", { class: "facts" }, "The group is loaded.");
+  const headline = h("p", { class: "headline", role: "status" });
+  const range = h("span", { class: "quiet range" });
+  const liveButton = h("button", { type: "button", onclick: goLive, title: "l" }, "Live");
+  const tools = h("div", { class: "tools" },
+    h("button", { type: "button", onclick: () => step(-1), title: "←" }, "‹ Earlier"),
+    h("button", { type: "button", onclick: () => step(1), title: "→" }, "Later ›"),
+    h("button", { type: "button", onclick: () => zoom(0.5), title: "+", "aria-label": "Zoom in" }, "+"),
+    h("button", { type: "button", onclick: () => zoom(2), title: "-", "aria-label": "Zoom out" }, "−"),
+    h("button", { type: "button", onclick: closeUp, title: "z" }, "Zoom to the rebalance"),
+    h("button", { type: "button", onclick: fit, title: "0" }, "Everything"),
+    liveButton, range);
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("class", "chart");
+  svg.setAttribute("role", "group");
+  svg.setAttribute("aria-label", "The group on a time axis. Arrow keys select a rebalance, plus and minus zoom.");
+  const patterns = document.createElementNS(SVG, "defs");
+  const drawn = document.createElementNS(SVG, "g");
+  svg.append(patterns, drawn);
+  draw(patterns, [
+    { id: "hatch", tag: "pattern", patternUnits: "userSpaceOnUse", width: 6, height: 6, patternTransform: "rotate(45)" },
+    { id: "dots", tag: "pattern", patternUnits: "userSpaceOnUse", width: 5, height: 5 },
+  ]);
+  for (const pattern of patterns.children) pattern.id = pattern.getAttribute("data-id");
+  draw(patterns.children[0], [{ id: "a", tag: "rect", class: "stripe", width: 3, height: 6 }]);
+  draw(patterns.children[1], [{ id: "b", tag: "circle", class: "dot", cx: 2.5, cy: 2.5, r: 1.4 }]);
+  const scroller = h("div", { class: "scroller" }, svg);
+  const legend = h("p", { class: "legend" },
+    Object.entries(KINDS).map(([kind, said]) => h("span", { class: `key k-${kind}` }, h("b", {}, SIGNS[kind]), ` ${said}`)),
+    h("span", { class: "key swatch s-owning" }, "owns partitions"), h("span", { class: "key swatch s-joined" }, "owns nothing"),
+    h("span", { class: "key swatch s-silent" }, "silent"), h("span", { class: "key swatch s-revoking" }, "revoking"),
+    h("span", { class: "key swatch s-pause" }, "no owner"));
+  const gaps = h("ul", { class: "gaps" });
+  const panel = h("section", { class: "panel", "aria-label": "The selected rebalance", "aria-live": "polite" });
+  const others = h("section", { class: "events" });
+  const members = h("section", {});
+  const offsets = h("section", {});
+  parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, headline,
+    tools, scroller, legend, gaps, panel, others, members, offsets);
+
+  const time = () => Date.now() + skew;
+  const edges = () => {
+    const end = live ? time() : to;
+    return { from: end - span, to: end };
+  };
+
+  function chosen() {
+    if (chart === null || chart.bands.length === 0) return null;
+    if (selected === null) return chart.bands.length - 1;
+    const at = chart.bands.findIndex((band) => band.start === selected);
+    return at >= 0 ? at : chart.bands.length - 1;
+  }
+
+  // The address
+
+  function address(given) {
+    const [from, end] = [Number(given.get("from")), Number(given.get("to"))];
+    selected = given.has("band") && Number.isFinite(Number(given.get("band"))) ? Number(given.get("band")) : null;
+    if (Number.isFinite(from) && Number.isFinite(end) && end - from >= SHORTEST && from > 0 && end < 8e15) {
+      live = false;
+      to = end;
+      span = Math.min(end - from, LONGEST);
+      if (from < since) since = Math.floor(from / 60000) * 60000;
+    } else {
+      live = true;
+    }
+    show();
+  }
+
+  function remember() {
+    const query = new URLSearchParams();
+    if (!live) {
+      const { from } = edges();
+      query.set("from", Math.round(from));
+      query.set("to", Math.round(to));
+    }
+    if (selected !== null) query.set("band", selected);
+    const text = query.toString();
+    history.replaceState(null, "", `#/groups/${encodeURIComponent(group)}${text ? "?" + text : ""}`);
+    later();
+  }
+
+  // Moving in time
+
+  /** Show a time; at the right edge it stays live, unless a moment was asked for. */
+  function move(from, end, moment = false) {
+    span = Math.min(Math.max(end - from, SHORTEST), LONGEST);
+    const latest = time();
+    live = !moment && end >= latest - span / 200;
+    to = Math.min(end, latest);
+    const first = edges().from;
+    if (first < since) since = Math.floor(first / 60000) * 60000;
+    remember();
+  }
+
+  function zoom(factor, at = null) {
+    if (span === null) return;
+    const { from, to: end } = edges();
+    const wide = Math.min(Math.max(span * factor, SHORTEST), LONGEST);
+    const around = at ?? (live ? end : (from + end) / 2);
+    const share = (around - from) / (end - from);
+    move(around - wide * share, around + wide * (1 - share));
+  }
+
+  function goLive() {
+    live = true;
+    selected = null;
+    remember();
+  }
+
+  function fit() {
+    if (chart === null) return;
+    const latest = time();
+    live = true;
+    span = wholeSpan(latest);
+    remember();
+  }
+
+  function wholeSpan(latest) {
+    const first = Math.min(...chart.bands.map((band) => band.start), ...chart.pauses.map((each) => each.start), ...chart.lanes.map((lane) => lane.start ?? Infinity));
+    const wide = Number.isFinite(first) ? (latest - first) * 1.06 : 0;
+    return Math.min(Math.max(wide, 20000), LONGEST);
+  }
+
+  function select(at) {
+    if (at === null || chart?.bands[at] === undefined) return;
+    const band = chart.bands[at];
+    selected = band.start;
+    const { from, to: end } = edges();
+    if (band.start < from || band.start > end) move(band.start - span / 2, band.start + span / 2, true);
+    else remember();
+  }
+
+  function step(by) {
+    const at = chosen();
+    if (at === null) return;
+    select(Math.min(Math.max(at + by, 0), chart.bands.length - 1));
+  }
+
+  function closeUp() {
+    const at = chosen();
+    if (at === null) return;
+    const band = chart.bands[at];
+    selected = band.start;
+    const starts = chart.pauses.filter((each) => each.band === at).map((each) => each.start);
+    const first = Math.min(band.start, ...starts);
+    const last = band.assigned ?? band.end ?? time();
+    const margin = Math.max((last - first) * 0.6, 400);
+    move(first - margin, last + margin * 1.6, true);
+  }
+
+  function timeAt(event) {
+    const place = svg.getBoundingClientRect();
+    const { from, to: end } = edges();
+    const share = (event.clientX - place.left - LEFT) / Math.max(place.width - LEFT - 14, 1);
+    return from + Math.min(Math.max(share, 0), 1) * (end - from);
+  }
+
+  svg.addEventListener("wheel", (event) => {
+    if (span === null || !(event.ctrlKey || event.metaKey || event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) return;
+    event.preventDefault();
+    if (event.ctrlKey || event.metaKey) {
+      zoom(2 ** (Math.sign(event.deltaY) * 0.35), timeAt(event));
+    } else {
+      const { from, to: end } = edges();
+      const shift = ((event.deltaX || event.deltaY) / svg.clientWidth) * (end - from);
+      move(from + shift, end + shift);
+    }
+  }, { passive: false });
+
+  let drag = null;
+  svg.addEventListener("pointerdown", (event) => {
+    if (span === null || event.button !== 0) return;
+    drag = { x: event.clientX, ...edges(), moved: false };
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (drag === null) return;
+    if (!drag.moved && Math.abs(event.clientX - drag.x) < 4) return;
+    if (!drag.moved) svg.setPointerCapture(event.pointerId);
+    drag.moved = true;
+    const shift = ((drag.x - event.clientX) / Math.max(svg.clientWidth - LEFT, 1)) * (drag.to - drag.from);
+    move(drag.from + shift, drag.to + shift);
+  });
+  svg.addEventListener("pointerup", () => setTimeout(() => { drag = null; }));
+  svg.addEventListener("pointercancel", () => { drag = null; });
+  svg.addEventListener("click", (event) => {
+    if (drag?.moved) return;
+    const at = event.target.closest?.("[data-band]")?.getAttribute("data-band");
+    if (at) select(Number(at));
+  });
+  svg.addEventListener("dblclick", (event) => zoom(0.5, timeAt(event)));
+
+  function key(event) {
+    if (event.target.closest?.("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions = { ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: fit, l: goLive, z: closeUp };
+    const action = actions[event.key];
+    const at = event.target.getAttribute?.("data-band");
+    if (action !== undefined) {
+      event.preventDefault();
+      action();
+    } else if ((event.key === "Enter" || event.key === " ") && at) {
+      event.preventDefault();
+      select(Number(at));
+    } else if (event.key === "Escape") {
+      location.hash = "#/";
+    }
+  }
+
+  // Showing
+
+  function later() {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      show();
+    });
+  }
+
+  function show() {
+    if (chart === null) return;
+    if (span === null) span = wholeSpan(time());
+    const { from, to: end } = edges();
+    const width = Math.max(scroller.clientWidth, 480);
+    const at = chosen();
+    const made = layout(chart, { from, to: end, now: time(), width, selected: at });
+    svg.setAttribute("viewBox", `0 0 ${width} ${made.height}`);
+    svg.setAttribute("width", width);
+    svg.setAttribute("height", made.height);
+    draw(drawn, made.items);
+    liveButton.setAttribute("aria-pressed", live);
+    range.textContent = `${new Date(from).toLocaleDateString()} ${clock(from)} – ${clock(end)} (${duration(end - from)})${live ? ", live" : ""}`;
+    showPanel(at);
+  }
+
+  let panelOf = null;
+  function showPanel(at) {
+    const band = at === null ? null : chart.bands[at];
+    // Durations of what lasts change with time; everything else only with the chart.
+    const lasting = band !== null && (band.assigned === null || chart.pauses.some((each) => each.end === null));
+    const version = `${at} ${lasting ? Math.floor(time() / 1000) : ""}`;
+    if (panelOf?.chart === chart && panelOf.version === version) return;
+    panelOf = { chart, version };
+    headline.replaceChildren(...headlineOf());
+    gaps.replaceChildren(
+      ...(chart.more ? [h("li", {}, "The oldest part is left out: there is too much to show at once.")] : []),
+      ...chart.gaps.slice(-20).map((gap) => h("li", {}, `${clock(gap.time)} `, plain(gap.text, 400))));
+    panel.replaceChildren(...(band === null
+      ? [h("p", { class: "empty" }, `No rebalance since ${clock(chart.since)}. Zoom out to see earlier ones; the next one appears here by itself.`)]
+      : panelFor(band, at)));
+    const alone = chart.explanations.filter((_, n) => !chart.bands.some((each) => each.explanation === n)).slice(-12).reverse();
+    others.replaceChildren(...(alone.length === 0 ? [] : [h("h2", {}, "What else happened"), h("ul", {}, alone.map((each) =>
+      h("li", {}, h("time", {}, clock(each.time)), " ", plain(each.text, 600), each.remedy ? h("em", {}, ` ${plain(each.remedy, 600)}`) : null)))]));
+  }
+
+  function headlineOf() {
+    if (chart.bands.length === 0) return [`No rebalance since ${clock(chart.since)}.`];
+    const at = chart.bands.length - 1;
+    const band = chart.bands[at];
+    const longest = pausedRows(chart.pauses.filter((each) => each.band === at), time())[0];
+    const text = [h("b", {}, `Last rebalance, ${clock(band.start)}: `), h("b", { class: `sign k-${band.kind}` }, SIGNS[band.kind]), ` ${bandTitle(band)}.`];
+    if (band.assigned === null) text.push(" It is not over.");
+    if (longest !== undefined) text.push(` ${plain(longest.topic, 80)}-${longest.partition} had no owner for ${pauseText(longest.pauses.at(-1), time())}.`);
+    return text;
+  }
+
+  function panelFor(band, at) {
+    const explained = band.explanation === null ? null : chart.explanations[band.explanation];
+    const rows = [];
+    const row = (name, ...content) => rows.push(h("dt", {}, name), h("dd", {}, ...content));
+    const took = band.assigned === null ? "It is not over." : duration(band.assigned - band.start);
+    row("Cause", h("b", { class: `sign k-${band.kind}` }, SIGNS[band.kind]), ` ${bandTitle(band)}`, band.inferred ? h("span", { class: "quiet" }, " (concluded, not recorded)") : null);
+    row("When", `${new Date(band.start).toLocaleDateString()} ${clock(band.start, true)}; until all had their partitions: ${took}`);
+    for (const member of band.members.slice(0, 5)) {
+      row("Member", h("b", {}, plain(member.name, 200)), h("span", { class: "quiet" },
+        [["client id", member.client_id], ["host", member.host], ["instance id", member.instance_id], ["member id", member.member_id]]
+          .filter(([, value]) => value).map(([name, value]) => ` · ${name} ${plain(value, 120)}`).join("")));
+    }
+    if (band.members.length > 5) row("Members", `and ${band.members.length - 5} more`);
+    if (band.reason) row("Client’s reason", `“${plain(band.reason, 400)}”`);
+    const paused = pausedRows(chart.pauses.filter((each) => each.band === at), time());
+    if (paused.length > 0) {
+      row("No owner", h("ul", { class: "paused" }, paused.slice(0, 12).map((each) => h("li", {}, h("b", {}, `${plain(each.topic, 80)}-${each.partition}`), ` ${pauseText(each.pauses.at(-1), time())}`)), paused.length > 12 ? h("li", {}, `and ${paused.length - 12} more`) : null));
+    }
+    if (band.moves.length > 0) {
+      row("Moved", h("ul", {}, band.moves.slice(0, 20).map((each) => h("li", {}, h("b", {}, plain(each.name, 120)),
+        Object.keys(each.gained).length ? ` + ${partitions(each.gained, 12)}` : "", Object.keys(each.lost).length ? ` − ${partitions(each.lost, 12)}` : "")),
+        band.moves.length > 20 ? h("li", {}, `and ${band.moves.length - 20} more members`) : null));
+    } else if (band.assigned !== null) {
+      row("Moved", "no partition");
+    }
+    if (explained?.remedy) row("What to do", h("strong", {}, plain(explained.remedy, 800)));
+    return [
+      h("h2", {}, `Generation ${band.generation}`, h("span", { class: "quiet" }, ` ${at + 1} of ${chart.bands.length} shown`)),
+      h("dl", {}, rows),
+      ...(explained === null || explained === undefined ? [] : [h("h3", {}, "In sentences"), h("p", {}, plain(explained.text, 1500)), h("ul", { class: "sentences" }, explained.details.slice(0, 40).map((each) => h("li", {}, plain(each, 600))))]),
+    ];
+  }
+
+  function showNow() {
+    const lags = now.offsets.map((each) => each.lag).filter((each) => each !== null);
+    const lag = lags.length === 0 ? null : lags.reduce((sum, each) => sum + each, 0);
+    facts.replaceChildren(
+      h("span", { class: "chip" }, plain(now.state)), h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
+      h("span", { class: "chip" }, now.type === "consumer" ? "consumer protocol" : "classic protocol"),
+      now.protocol ? h("span", { class: "chip" }, plain(now.protocol, 60)) : "",
+      h("span", { class: "chip" }, `${now.members.length} member${now.members.length === 1 ? "" : "s"}`),
+      h("span", { class: "chip" }, `lag ${number(lag)}`));
+    const cell = (...content) => h("td", {}, ...content);
+    const table = (names, rows, more) => [
+      h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)),
+      more > 0 ? h("p", { class: "quiet" }, `and ${more} more`) : null].filter(Boolean);
+    members.replaceChildren(h("h2", {}, "Members now"), ...(now.members.length === 0 ? [h("p", { class: "empty" }, "No members.")] : table(
+      ["Client id", "Host", "Instance id", "Last heard", "Owns", "Member id"],
+      now.members.slice(0, MOST_ROWS).map((each) => h("tr", {}, cell(plain(each.client_id, 60)), cell(plain(each.host, 60)), cell(plain(each.instance_id ?? "–", 60)),
+        cell(`${duration(each.heard_ago_ms)} ago`), cell(partitions(each.assignment, 8) || "–"), cell(h("code", {}, plain(each.member_id, 80))))),
+      now.members.length - MOST_ROWS)));
+    const owners = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
+    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Committed offsets"), ...table(
+      ["Partition", "Committed", "End", "Lag", "In a transaction", "Owner"],
+      now.offsets.slice(0, MOST_ROWS).map((each) => h("tr", {}, cell(`${plain(each.topic, 80)}-${each.partition}`), cell(number(each.current_offset)), cell(number(each.log_end_offset)),
+        cell(number(each.lag)), cell(each.unstable_lag ? number(each.unstable_lag) : "–"), cell(owners.get(each.member_id) ?? "–"))),
+      now.offsets.length - MOST_ROWS)]));
+  }
+
+  function failed(error, status) {
+    heard(error, status);
+    if (error !== null && chart === null) headline.textContent = `The history cannot be loaded: ${plain(error.message, 300)}`;
+  }
+
+  const path = `/groups/${encodeURIComponent(group)}`;
+  const charts = poll(() => `${path}/chart?since=${since}`, 700, (got, ahead) => {
+    chart = got;
+    skew = Math.abs(ahead) > 2000 ? ahead : 0;
+    later();
+  }, failed);
+  const looks = poll(() => path, 2000, (got) => {
+    now = got;
+    showNow();
+  }, (error, status) => {
+    heard(error, status);
+    if (error === null) return;
+    if (now === null || status === 404) facts.textContent = `The group cannot be shown as it is now: ${plain(error.message, 300)}.`;
+  });
+  const ticking = setInterval(() => live && !document.hidden && later(), 1000);
+  addEventListener("keydown", key);
+  addEventListener("resize", later);
+  address(parameters);
+  return {
+    address,
+    stop() {
+      charts.stop();
+      looks.stop();
+      clearInterval(ticking);
+      removeEventListener("keydown", key);
+      removeEventListener("resize", later);
+    },
+  };
+}

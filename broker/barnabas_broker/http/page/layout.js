@@ -1,0 +1,187 @@
+// Where everything of a group's chart is drawn. Pure: the same chart and view give the same items.
+// An item is one SVG element: its id, tag and attributes, and its text and title.
+
+import { clock, duration, partitions, plain } from "./dom.js";
+
+export const LEFT = 210;
+const RIGHT = 14;
+const AXIS = 22;
+const BANDS = 30;
+const LANE = 30;
+const PAUSE = 22;
+const HEAD = 24;
+const MOST_PAUSED = 60;
+const CHARACTER = 6.6;
+
+/** What stands for a kind of cause without colour. */
+export const SIGNS = { joined: "+", left: "−", lost: "✕", changed: "↻", topic: "◆", failed: "!", unknown: "?" };
+export const KINDS = {
+  joined: "a member joined",
+  left: "a member left",
+  lost: "a member was lost",
+  changed: "a member rejoined, or the group changed",
+  topic: "topics changed",
+  failed: "a record was not written",
+  unknown: "not recorded",
+};
+
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 15000, 30000, 60000, 120000, 300000, 600000,
+  900000, 1800000, 3600000, 7200000, 21600000, 43200000, 86400000];
+
+/** The short name of a band: its sign, generation and cause. */
+export function bandTitle(band) {
+  const who = band.members.length > 0 ? plain(band.members[0].name, 80) : "";
+  const more = band.members.length > 1 ? ` and ${band.members.length - 1} more` : "";
+  return `${who}${more}${who ? " " : ""}${band.cause_text}`;
+}
+
+/** How long a pause lasted, in words. */
+export function pauseText(pause, now) {
+  if (pause.end === null) return `${duration(Math.max(now - pause.start, 0))} so far`;
+  return pause.at_least_ms === pause.at_most_ms ? duration(pause.at_most_ms) : `≤ ${duration(pause.at_most_ms)}`;
+}
+
+/** Names of lanes: members with the same name get the end of their ids. */
+export function laneNames(lanes) {
+  const counts = new Map();
+  for (const lane of lanes) counts.set(lane.name, (counts.get(lane.name) ?? 0) + 1);
+  return lanes.map((lane) => (counts.get(lane.name) > 1 ? `${plain(lane.name, 60)} …${plain(lane.member_id, 400).slice(-5)}` : plain(lane.name, 60)));
+}
+
+/** The items of a chart.
+ *  view: from, to and now in ms since 1970, width in pixels, selected: the index of a band or null. */
+export function layout(chart, view) {
+  const { from, to, now, width, selected } = view;
+  const right = Math.max(width - RIGHT, LEFT + 50);
+  const scale = (right - LEFT) / Math.max(to - from, 1);
+  const x = (time) => Math.min(Math.max(LEFT + (time - from) * scale, LEFT), right);
+  const seen = (start, end) => start <= to && (end ?? now) >= from;
+  const back = [];
+  const items = [];
+  const box = (start, end, least) => {
+    const left = x(start);
+    const wide = Math.max(x(end) - left, least);
+    return { x: round(Math.min(left, right - least)), width: round(wide) };
+  };
+  const fits = (text, wide) => text.length * CHARACTER <= wide;
+
+  const names = laneNames(chart.lanes);
+  const lanes = chart.lanes.map((lane, at) => ({ lane, at })).filter(({ lane }) => seen(lane.start ?? -Infinity, lane.end));
+  const rows = pausedRows(chart.pauses.filter((each) => seen(each.start, each.end)), now);
+  const lanesTop = AXIS + BANDS + HEAD;
+  const pausesTop = lanesTop + Math.max(lanes.length, 1) * LANE + HEAD;
+  const shown = rows.slice(0, MOST_PAUSED);
+  const height = pausesTop + Math.max(shown.length, 1) * PAUSE + (rows.length > shown.length ? PAUSE : 0) + 8;
+
+  // The time axis.
+  const step = STEPS.find((each) => each * scale >= 90) ?? STEPS.at(-1);
+  const zone = new Date(from).getTimezoneOffset() * 60000;
+  for (let time = Math.ceil((from - zone) / step) * step + zone; time <= to; time += step) {
+    back.push({ id: `tick/${time}`, tag: "line", class: "tick", x1: round(x(time)), x2: round(x(time)), y1: AXIS, y2: height });
+    items.push({ id: `time/${time}`, tag: "text", class: "time", x: round(x(time)), y: 14, "text-anchor": "middle", text: clock(time, step < 1000) });
+  }
+  if (chart.since > from) {
+    back.push({ id: "unknown", tag: "rect", class: "unknown", ...box(from, chart.since, 0), y: AXIS, height: height - AXIS, title: "Not loaded: before the time since which events were asked for." });
+  }
+
+  // Bands: a strip of generations, and the time of each rebalance over all lanes.
+  items.push({ id: "bands", tag: "text", class: "head", x: 8, y: AXIS + 20, text: "Generations" });
+  chart.bands.forEach((band, at) => {
+    const end = band.end ?? Math.max(now, band.start);
+    if (!seen(band.start, end)) return;
+    const over = Math.min(band.assigned ?? end, end);
+    const title = `Generation ${band.generation}: ${bandTitle(band)}, ${clock(band.start, true)}`;
+    const chosen = at === selected ? " selected" : "";
+    const place = box(band.start, end, 3);
+    if (seen(band.start, over)) {
+      back.push({ id: `rebalance/${at}`, tag: "rect", class: `rebalance k-${band.kind}${chosen}`, "data-band": at, ...box(band.start, over, 2), y: AXIS + BANDS, height: height - AXIS - BANDS, title });
+    }
+    items.push({ id: `band/${at}`, tag: "rect", class: `band k-${band.kind}${chosen}`, "data-band": at, ...place, y: AXIS, height: BANDS - 4, role: "button", tabindex: 0, "aria-label": title, "aria-pressed": at === selected, title });
+    const sign = SIGNS[band.kind] ?? "?";
+    const text = [`${sign} ${band.generation} ${bandTitle(band)}`, `${sign} ${band.generation} ${band.cause_text}`, `${sign} ${band.generation}`, sign].find((each) => fits(each, place.width - 6));
+    if (text !== undefined) items.push({ id: `name/${at}`, tag: "text", class: "bandname", x: place.x + 5, y: AXIS + 17, text });
+  });
+
+  // A lane for each member.
+  items.push({ id: "members", tag: "text", class: "head", x: 8, y: lanesTop - 7, text: "Members" });
+  if (lanes.length === 0) items.push({ id: "nobody", tag: "text", class: "nothing", x: LEFT + 8, y: lanesTop + 19, text: "No member in this time." });
+  lanes.forEach(({ lane, at }, row) => {
+    const y = lanesTop + row * LANE;
+    const key = `lane/${at}`;
+    const last = lane.end ?? Math.max(now, lane.start ?? now);
+    const label = names[at];
+    items.push({ id: key, tag: "text", class: lane.end === null ? "lane" : "lane gone", x: 8, y: y + 19, text: label.length > 29 ? label.slice(0, 28) + "…" : label, title: `${plain(lane.name, 300)}\n${plain(lane.member_id, 300)}` });
+    items.push({ id: `${key}/joined`, tag: "rect", class: "joined", ...box(lane.start ?? from, last, 1), y: y + 12, height: 6, title: `${label}: in the group, owns nothing` });
+    lane.spans.forEach((span, n) => {
+      const end = span.end ?? last;
+      if (!seen(span.start, end)) return;
+      const place = box(span.start, end, 1);
+      const what = partitions(span.partitions, 4);
+      items.push({ id: `${key}/owns/${n}`, tag: "rect", class: "owning", ...place, y: y + 4, height: LANE - 8, title: `${label} owns ${partitions(span.partitions, 30)}` });
+      const count = Object.values(span.partitions).reduce((sum, each) => sum + each.length, 0);
+      const text = [what, `${count} partition${count === 1 ? "" : "s"}`, String(count)].find((each) => fits(each, place.width - 8));
+      if (text !== undefined) items.push({ id: `${key}/what/${n}`, tag: "text", class: "what", x: place.x + 5, y: y + 19, text });
+    });
+    for (const [kind, said] of [["revoking", "has to revoke partitions"], ["silent", "sent no heartbeat"]]) {
+      lane[kind].forEach((period, n) => {
+        const end = period.end ?? last;
+        if (!seen(period.start, end)) return;
+        items.push({ id: `${key}/${kind}/${n}`, tag: "rect", class: kind, ...box(period.start, end, 2), y: y + 4, height: LANE - 8, title: `${label} ${said} for ${duration(end - period.start)}` });
+      });
+    }
+    if (lane.end !== null && lane.end <= to && lane.end >= from) {
+      const how = lane.end_type.replace(/^(static_)?member_/, "").replaceAll("_", " ");
+      items.push({ id: `${key}/end`, tag: "text", class: "end", x: round(x(lane.end)) + 3, y: y + 19, text: `${lane.end_type === "member_left" ? "−" : "✕"} ${how}` });
+    }
+  });
+
+  // The pauses of partitions.
+  items.push({ id: "pauses", tag: "text", class: "head", x: 8, y: pausesTop - 7, text: "Partitions without an owner" });
+  if (rows.length === 0) items.push({ id: "unpaused", tag: "text", class: "nothing", x: LEFT + 8, y: pausesTop + 15, text: "None in this time." });
+  shown.forEach((row, n) => {
+    const y = pausesTop + n * PAUSE;
+    const key = `paused/${row.topic}/${row.partition}`;
+    const name = `${plain(row.topic, 200)}-${row.partition}`;
+    items.push({ id: key, tag: "text", class: "lane", x: 8, y: y + 15, text: name.length > 29 ? name.slice(0, 14) + "…" + name.slice(-14) : name, title: `${name}: ${duration(row.total)} in all, at most` });
+    row.pauses.forEach((pause, k) => {
+      const end = pause.end ?? now;
+      const place = box(pause.start, end, 2);
+      const said = pauseText(pause, now);
+      const bounds = pause.end === null || pause.at_least_ms === pause.at_most_ms ? said : `at least ${duration(pause.at_least_ms)}, at most ${duration(pause.at_most_ms)}`;
+      const title = `${name} had no owner: ${bounds}`;
+      items.push({ id: `${key}/${k}`, tag: "rect", class: "pause", "data-band": pause.band ?? "", ...place, y: y + 3, height: PAUSE - 6, title });
+      const least = pause.at_least_ms ?? 0;
+      if (least > 0) items.push({ id: `${key}/${k}/least`, tag: "rect", class: "pause least", "data-band": pause.band ?? "", ...box(end - least, end, 1), y: y + 3, height: PAUSE - 6, title });
+      const after = place.x + place.width + 4;
+      if (k + 1 === row.pauses.length || (row.pauses[k + 1].start - end) * scale > said.length * CHARACTER + 8) {
+        const room = fits(said, right - after);
+        items.push({ id: `${key}/${k}/text`, tag: "text", class: "pausename", x: room ? after : round(place.x - 4), "text-anchor": room ? "start" : "end", y: y + 15, text: said });
+      }
+    });
+  });
+  if (rows.length > shown.length) items.push({ id: "more", tag: "text", class: "nothing", x: 8, y: height - 10, text: `… and ${rows.length - shown.length} more partitions` });
+
+  chart.gaps.forEach((gap, at) => {
+    if (gap.time < from || gap.time > to) return;
+    items.push({ id: `gap/${at}`, tag: "line", class: "gap", x1: round(x(gap.time)), x2: round(x(gap.time)), y1: AXIS, y2: height, title: plain(gap.text, 400) });
+  });
+  if (now <= to && now >= from) items.push({ id: "now", tag: "line", class: "now", x1: round(x(now)), x2: round(x(now)), y1: AXIS, y2: height });
+  return { height, items: [...back, ...items] };
+}
+
+function round(value) {
+  return Math.round(value * 10) / 10;
+}
+
+/** The pauses of each partition, the partition with the longest total first. */
+export function pausedRows(pauses, now) {
+  const rows = new Map();
+  for (const pause of pauses) {
+    const key = `${pause.topic}\n${pause.partition}`;
+    const row = rows.get(key) ?? { topic: pause.topic, partition: pause.partition, pauses: [], total: 0 };
+    row.pauses.push(pause);
+    row.total += pause.at_most_ms ?? Math.max(now - pause.start, 0);
+    rows.set(key, row);
+  }
+  return [...rows.values()].sort((a, b) => b.total - a.total || (a.topic < b.topic ? -1 : a.topic > b.topic ? 1 : a.partition - b.partition));
+}

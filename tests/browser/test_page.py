@@ -1,0 +1,286 @@
+"""The page in a real browser, on real groups of a real broker."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.http import history
+from barnabas_client import Consumer
+from tests.broker.http.support import commit, join_alone, make_topic, produce
+from tests.browser.conftest import Page
+from tests.browser.scenes import HOSTILE, Orders, RawMember, until
+from tests.wire import Wire
+
+pytestmark = pytest.mark.programs
+
+Connect = Callable[[], Awaitable[Wire]]
+GROUP = f"/#/groups/{Orders.GROUP}"
+
+
+async def orders(connect: Connect, names: tuple[str, str, str] = ("billing-1", "billing-2", "billing-3")) -> Orders:
+    await make_topic(await connect(), Orders.TOPIC)
+    return Orders(*[RawMember(await connect(), Orders.GROUP, name) for name in names])
+
+
+async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connect) -> None:
+    wire = await connect()
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 1_500)
+    await commit(wire, "behind", "t", {0: 0})
+    await join_alone(wire, "behind", "t", 0)
+    await commit(wire, "without", "t", {0: 7})
+    await join_alone(await connect(), "fine", "t", 0)
+    await page.open()
+    await page.tab.wait_for_selector("td.name")
+    assert await page.texts("td.name a") == ["behind", "without", "fine"]
+    assert await page.texts("td.health") == ["▲ lagging", "○ no members", "● ok"]
+    assert await page.texts("tbody td:last-child:not([colspan])") == ["1,500", "1,493", "–"]
+    await page.tab.click("th button:text('Group')")
+    assert await page.texts("td.name a") == ["behind", "fine", "without"]
+    await page.tab.press("body", "/")
+    await page.tab.keyboard.type("stable FI")
+    assert await page.texts("td.name a") == ["fine"]
+    assert page.tab.url.endswith("#/?filter=stable+FI&sort=group")
+    await page.tab.fill("#filter", "nothing like this")
+    assert await page.tab.locator("main .empty").inner_text() == "No group matches the filter."
+
+
+async def test_a_new_group_appears_by_itself(page: Page, connect: Connect) -> None:
+    await page.open()
+    await page.tab.wait_for_selector("text=This broker coordinates no group yet")
+    wire = await connect()
+    await make_topic(wire, "t")
+    await join_alone(wire, "later", "t", 0)
+    await page.tab.wait_for_selector("a:text('later')")
+
+
+async def test_a_rebalance_appears_live_and_its_band_tells_its_cause(page: Page, connect: Connect) -> None:
+    story = await orders(connect)
+    await story.begin()
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".band >> nth=0")
+    assert await page.tab.locator(".band").count() == 1
+    await story.second_joins()
+    await page.tab.wait_for_selector(".band >> nth=1")
+    await story.second_leaves("consumer poll timeout has expired.")
+    await page.tab.wait_for_selector(".band >> nth=2")
+    await page.tab.wait_for_selector(".headline:has-text('billing-2 (127.0.0.1) left')")
+    panel = page.tab.locator(".panel")
+    await panel.locator("text=Generation 3").first.wait_for()
+    text = await panel.inner_text()
+    assert "“consumer poll timeout has expired.”" in text
+    assert "raise max.poll.interval.ms" in text
+    assert re.search(r"billing-2 \(127\.0\.0\.1\) − orders-2 to 3", text)
+    await page.tab.locator(".band").nth(1).click()
+    await panel.locator("h2:has-text('Generation 2')").wait_for()
+    assert "billing-2 (127.0.0.1) joined" in await panel.inner_text()
+    assert re.search(r"band=\d+$", page.tab.url)
+    await page.tab.keyboard.press("ArrowLeft")
+    await panel.locator("h2:has-text('Generation 1')").wait_for()
+    await page.tab.locator(".band").nth(2).focus()
+    await page.tab.keyboard.press("Enter")
+    await panel.locator("h2:has-text('Generation 3')").wait_for()
+
+
+async def test_a_link_to_a_moment_shows_it_again(page: Page, connect: Connect) -> None:
+    story = await orders(connect)
+    await story.begin()
+    await story.second_joins()
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".band >> nth=1")
+    await page.tab.keyboard.press("ArrowLeft")
+    await page.tab.keyboard.press("z")
+    await page.tab.wait_for_selector(".range:not(:has-text('live'))")
+    link, range_ = page.tab.url, await page.tab.locator(".range").inner_text()
+    assert re.search(r"\?from=\d+&to=\d+&band=\d+$", link)
+    await page.tab.goto("about:blank")
+    page.faults.clear()  # about:blank is not of the broker
+    await page.tab.goto(link)
+    await page.tab.locator(".panel h2:has-text('Generation 1')").wait_for()
+    assert await page.tab.locator(".range").inner_text() == range_
+    await page.tab.keyboard.press("l")
+    await page.tab.wait_for_selector(".range:has-text('live')")
+
+
+async def test_the_drawing_is_the_chart(page: Page, broker: BrokerServer, connect: Connect) -> None:
+    """Every element of the SVG is an item of the layout, and every event that has a place in the chart is drawn."""
+    story = await orders(connect)
+    await story.begin()
+    await story.second_joins()
+    await story.second_leaves()
+    await story.third_joins_and_dies()
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".band >> nth=4")
+    drawn = await page.tab.evaluate(
+        """async () => {
+            const { layout } = await import("/page/layout.js");
+            const { draw } = await import("/page/dom.js");
+            const chart = await (await fetch("/groups/orders-service/chart?since=0")).json();
+            const now = Math.max(...chart.bands.map((band) => band.assigned)) + 1000;
+            const from = chart.bands[0].start - 100;
+            const made = layout(chart, { from, to: now, now, width: 1000, selected: 1 });
+            const parent = document.createElementNS("http://www.w3.org/2000/svg", "g");
+            draw(parent, []);
+            draw(parent, made.items);
+            draw(parent, made.items);
+            const elements = [...parent.children].map((each) => ({
+                id: each.getAttribute("data-id"), tag: each.tagName, class: each.getAttribute("class"),
+                x: each.getAttribute("x"), width: each.getAttribute("width") }));
+            return { chart, from, now, items: made.items, elements };
+        }"""
+    )
+    items = drawn["items"]
+    assert len({each["id"] for each in items}) == len(items)
+    assert [(each["id"], each["tag"], each.get("class")) for each in items] == [
+        (each["id"], each["tag"], each["class"]) for each in drawn["elements"]
+    ]
+    chart, ids = drawn["chart"], {each["id"]: each for each in drawn["elements"]}
+    assert [(band["kind"], band["cause_text"]) for band in chart["bands"]] == [
+        ("joined", "joined"),
+        ("joined", "joined"),
+        ("left", "left"),
+        ("joined", "joined"),
+        ("lost", "missed its session"),
+    ]
+    scale = (1000 - 14 - 210) / (drawn["now"] - drawn["from"])
+    for at, band in enumerate(chart["bands"]):
+        element = ids[f"band/{at}"]
+        assert abs(float(element["x"]) - (210 + (band["start"] - drawn["from"]) * scale)) <= 0.1 + 3
+        assert f"rebalance/{at}" in ids
+        assert ("selected" in element["class"]) == (at == 1)
+    for at, lane in enumerate(chart["lanes"]):
+        assert f"lane/{at}/joined" in ids
+        assert (f"lane/{at}/end" in ids) == (lane["end"] is not None)
+        for n in range(len(lane["spans"])):
+            assert f"lane/{at}/owns/{n}" in ids
+        for n in range(len(lane["silent"])):
+            assert f"lane/{at}/silent/{n}" in ids
+    assert [len(lane["silent"]) for lane in chart["lanes"]] == [0, 0, 1]
+    paused = {(each["topic"], each["partition"]) for each in chart["pauses"]}
+    assert paused == {("orders", n) for n in range(4)}
+    assert len([each for each in ids if re.fullmatch(r"paused/orders/\d/\d+", each)]) == len(chart["pauses"])
+
+
+@pytest.mark.parametrize("at", range(len(HOSTILE)))
+async def test_hostile_names_are_text(page: Page, connect: Connect, at: int) -> None:
+    name = HOSTILE[at]
+    wire = await connect()
+    await make_topic(wire, "t")
+    client = RawMember(wire, name, name)
+    await client.join("t")
+    await client.sync("t", {client.member_id: [0]})
+    await client.leave(name[:400])
+    again = RawMember(await connect(), name, name)
+    await again.join("t")
+    await again.sync("t", {again.member_id: [0]})
+    await page.open()
+    link = page.tab.locator("td.name a")
+    await link.wait_for()
+    shown = await link.inner_text()
+    assert len(shown) <= 120
+    assert shown.startswith(name[:3].replace("\x1b", "\\x1b")[:3])
+    assert not set(shown) & {"\x1b", "\x07", "\u202e"}
+    await link.click()
+    await page.tab.wait_for_selector(".band >> nth=0")
+    await page.tab.locator(".panel dd").first.wait_for()
+    text = await page.tab.locator("body").inner_text()
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    assert await page.tab.title() != "taken"
+    assert await page.tab.locator("main img, main script").count() == 0
+    width = await page.tab.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert width <= 0, "a long name makes the page wider than the window"
+
+
+async def test_a_group_that_does_not_exist_and_a_broker_that_stops(page: Page, broker: BrokerServer) -> None:
+    await page.open("/#/groups/nobody")
+    await page.tab.wait_for_selector("text=this broker has no group nobody")
+    page.faults.clear()  # Chromium reports a response with status 404 on the console
+    await page.open("/#/")
+    await page.tab.wait_for_selector("text=This broker coordinates no group yet")
+    await broker.stop()
+    await page.tab.wait_for_selector(".connection.lost")
+    assert "no answer since" in await page.tab.locator("#connection").inner_text()
+    page.faults.clear()  # and one that cannot be had
+
+
+async def test_a_gap_is_shown_with_its_reason(page: Page, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = await orders(connect)
+    await story.begin()
+    monkeypatch.setattr(history, "MOST_BYTES", 1)
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".gaps >> text=older events were not read: there are too many")
+    assert await page.tab.locator(".band").count() == 1
+
+
+async def test_members_of_the_consumer_protocol_have_lanes(page: Page, broker: BrokerServer, connect: Connect) -> None:
+    await make_topic(await connect(), "t")
+
+    def consumer(name: str) -> Consumer[bytes, bytes]:
+        return Consumer(
+            "t", bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g", client_id=name, group_protocol="consumer"
+        )
+
+    async with consumer("one") as one:
+        await until(lambda: bool(one.assignment()))
+        await page.open("/#/groups/g")
+        await page.tab.wait_for_selector(".owning >> nth=0")
+        async with consumer("two") as two:
+
+            async def polled() -> bool:
+                await asyncio.gather(one.getmany(timeout_ms=50), two.getmany(timeout_ms=50))
+                return bool(two.assignment())
+
+            await until(polled)
+            await page.tab.wait_for_selector(".headline:has-text('two (127.0.0.1) joined')")
+            await page.tab.wait_for_selector("text.lane:has-text('two (127.0.0.1)')")
+            assert "consumer protocol" in await page.texts(".facts .chip")
+        await page.tab.wait_for_selector(".headline:has-text('two (127.0.0.1) left')")
+
+
+async def test_a_thousand_groups_have_few_rows_in_the_document(page: Page, connect: Connect) -> None:
+    rows = [
+        {"group": f"group-{n:04}", "state": "Stable", "generation": 1, "type": "classic", "protocol_type": "consumer",
+         "protocol": "range", "members": n, "lag": n * 7 % 1000, "unstable_lag": 0, "health": "ok", "health_reason": ""}
+        for n in range(1_000)
+    ]  # fmt: skip
+
+    async def answer(route: Any) -> None:
+        body = json.dumps({"unloaded_partitions": [], "groups": rows})
+        await route.fulfill(status=200, content_type="application/json", body=body)
+
+    await page.tab.route("**/groups", answer)
+    await page.open()
+    await page.tab.wait_for_selector("a:text('group-0000')")
+    assert await page.tab.locator("tbody tr").count() < 60
+    await page.tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+    await page.tab.wait_for_selector("a:text('group-0999')")
+    assert await page.tab.locator("tbody tr").count() < 60
+    await page.tab.fill("#filter", "group-0500")
+    assert await page.texts("td.name a") == ["group-0500"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_theme_follows_the_system_and_can_be_changed(page: Page, scheme: str) -> None:
+    await page.tab.emulate_media(color_scheme=scheme)
+    await page.open()
+    assert await page.tab.evaluate("document.documentElement.dataset.theme") == scheme
+    await page.tab.click("#theme")
+    await page.tab.reload()
+    other = {"light": "dark", "dark": "light"}[scheme]
+    assert await page.tab.evaluate("document.documentElement.dataset.theme") == other
+
+
+async def test_a_chart_is_made_once_for_all_pages(page: Page, broker: BrokerServer, connect: Connect) -> None:
+    story = await orders(connect)
+    await story.begin()
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".band")
+    statuses: list[int] = []
+    page.tab.on("response", lambda got: statuses.extend([got.status] if "/chart" in got.url else []))
+    await until(lambda: len(statuses) >= 2)
+    assert set(statuses) == {304}
