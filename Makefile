@@ -50,11 +50,6 @@ $(VENV)/.docs: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@ $(VENV)/.run
 
-$(VENV)/.browser: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
-	@touch $@ $(VENV)/.dev $(VENV)/.run
-
 install: $(VENV)/.dev ## install what tests and checks need, into .venv
 
 run: $(VENV)/.run ## run a broker for development on port 9092
@@ -98,10 +93,10 @@ test-compose: install ## build the image, run docker-compose.yml, kill and pause
 test-compose-spark: install ## build the image of the Spark profile, and archive a topic with it: takes minutes
 	$(BIN)/python -m pytest -s -m "compose and slow" tests/compose
 
-test-browser: $(VENV)/.browser ## tests of the page in a browser; needs Chromium (Debian: apt install chromium)
+test-browser: install ## tests of the page in a browser; needs Chromium (Debian: apt install chromium)
 	CI=true $(BIN)/python -m pytest tests/browser
 
-screenshots: $(VENV)/.browser ## write screenshots of the page to build/screenshots, and the one of the docs; needs Chromium
+screenshots: install ## write screenshots of the page to build/screenshots, and the one of the docs; needs Chromium
 	$(BIN)/python -m tests.browser.screenshots build/screenshots
 	cp build/screenshots/group-light.png docs/_static/group.png
 

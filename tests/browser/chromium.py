@@ -32,7 +32,7 @@ def problem() -> Problem | None:
     if executable() is None:
         return Problem(f"none of {', '.join(NAMES)} is installed: apt install chromium, or set CHROMIUM", False)
     if find_spec("playwright") is None:
-        return Problem("playwright is not installed: pip install 'barnabas[browser]'", True)
+        return Problem("playwright is not installed: pip install 'barnabas[dev]'", True)
     return None
 
 
