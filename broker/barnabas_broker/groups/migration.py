@@ -22,6 +22,8 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
 - a group that has not yet formed its first generation is upgraded, too; and the epoch grows with an upgrade by a static
   member if a partition has no owner or the group was rebalancing, so that all partitions are assigned;
 - a partition that a leader has given to two members goes to the first;
+- members without an assignment, because a rebalance began again before it was over, keep what they say that they own:
+  others would get it while they still work on it;
 - a leader that only gives back what the members have sent, as librdkafka's sticky assignor does, does not stop the
   upgrade;
 - a member of the classic protocol that was removed and rejoins with partitions gets UNKNOWN_MEMBER_ID, as in a classic
@@ -127,7 +129,8 @@ def _upgraded(
     member.classic = ClassicMetadata(round(classic.session_timeout * 1000), classic.protocols)
     member.epoch = member.previous_epoch = group.generation
     owned: dict[bytes, dict[int, int]] = {}
-    for name, partitions in assigned.items():
+    # Members with cooperative assignors go on with what they own during a rebalance; others say that they own nothing.
+    for name, partitions in (assigned if classic.assignment else subscription.owned).items():
         topic = settings.topics.by_name.get(name)
         if topic is None:
             continue

@@ -225,6 +225,24 @@ async def test_a_group_is_upgraded_when_a_member_of_the_consumer_protocol_joins(
     assert types.index(EventType.GROUP_UPGRADED) < types.index(EventType.EPOCH_BUMPED)
 
 
+async def test_members_keep_what_they_own_if_an_upgrade_interrupts_a_second_rebalance() -> None:
+    """The generation that nobody has synced has no assignments: members say what they own as they join."""
+    service = await started()
+    a, b = members = await classic_group(service)
+    joining = [a.join(), b.join()]
+    for member, asked in zip(members, joining, strict=True):
+        assert await member.joined(asked) == NONE
+    a.owned.discard(2)
+    a.join()
+    group = group_of(service)
+    assert isinstance(group, ClassicGroup)
+    assert all(member.assignment == b"" for member in group.members)
+    modern = Modern(service)
+    joined = await modern.join()
+    assert (joined.error_code, modern.owned) == (NONE, [2])
+    await converge(members, [modern])
+
+
 async def test_a_mixed_group_survives_failover() -> None:
     service = await started()
     members = await classic_group(service)
