@@ -35,7 +35,7 @@ def _quick_python(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A SparkSession with two cores, little memory and no UI. Tests share it and must not stop it."""
+    """A SparkSession with two cores and no UI. Tests share it and must not stop it."""
     problem = java_problem()
     if problem is not None:
         missing(f"Spark needs Java: {problem}")
@@ -52,7 +52,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         SparkSession.builder.master("local[2]")
         .appName("barnabas-tests")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
+        # All tests of a run share the session: with 1 GB its JVM once ended in the middle of a run.
+        .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Dderby.system.home={folder}")
